@@ -1,0 +1,57 @@
+# `make` alone lists the targets. Everything is installed into .venv, from requirements.lock.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ARGS ?=
+
+.PHONY: help setup run test test-all lint format typecheck bench load lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## create .venv and install the locked dependencies (idempotent)
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version). Set PYTHON=/path/to/python3.11."; exit 1; }
+	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) \
+	  || { rm -rf $(VENV); echo "Could not create a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+run: setup ## start a network with sample traffic and print where it is (Ctrl-C stops it)
+	$(BIN)/edn up --demo $(ARGS)
+
+test: setup lint typecheck ## lint, types and the tests of the everyday (under 12 minutes on two cores)
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-all: setup lint typecheck ## everything, the long tests too
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: setup ## ruff: style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: setup ## mend what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+typecheck: setup ## mypy, strict
+	$(BIN)/mypy
+
+bench: setup ## kernels against their peers, side by side in one run
+	$(BIN)/edn bench kernels $(ARGS)
+
+load: setup ## Locust against a network of its own, headless, two minutes
+	$(BIN)/python -m load $(ARGS)
+
+lock: setup ## resolve the dependencies anew into requirements.lock
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes \
+	  --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock
+
+clean: ## remove .venv, caches and the sample network's data
+	rm -rf $(VENV) .edn .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,191 @@
+"""The messages that dispatcher and servers exchange: msgpack over HTTP, one module for both sides.
+
+Theory of operation
+-------------------
+*Registration.* A server posts `Register` to the dispatcher's `/internal/servers` and then a `Heartbeat`
+every `Registered.heartbeat_seconds` to `/internal/servers/{id}/heartbeat`. A `404` to a heartbeat means
+"register again" (the dispatcher restarted). `key` is a secret that the server drew when its data folder
+was made: the same id with another key is another server, and refused with `409`.
+
+*Storing.* `POST /internal/subscriptions` on a server carries `Store`; the server commits it durably and
+inactive, then answers `Stored`. Nothing matches a version of a subscription before the log activates it.
+
+*The stream.* `POST /internal/stream` on a server carries a `Frame`: everything in the offsets
+(after, upto] of one log that concerns this server, events already turned into points. The server applies
+it in one transaction and answers `FrameAck`. A frame that begins beyond the server's cursor is answered
+`409` with the same `FrameAck`, and the dispatcher goes on from the cursor that it names; offsets at or
+below the cursor are repeats and dropped.
+
+*Summaries.* `GET /internal/summary` on a server answers `SummarySnapshot`, whose `seq` was read before
+anything else was.
+
+All of these carry `Authorization: Bearer <network secret>`. Times are microseconds since 1970, UTC.
+Arrays travel as the little-endian bytes that they are in memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+#: the media type of all of these
+MSGPACK = "application/msgpack"
+
+Kind = Literal["activate", "deactivate", "change", "renew", "join"]
+
+
+class TopicInfo(msgspec.Struct, frozen=True, array_like=True):
+    """What a server must know of a topic to bind its filters."""
+
+    #: unique for ever; a topic that is deleted and made again gets another
+    uid: int
+    name: str
+    #: (name, type) in column order; append-only, so a shorter point is an older one
+    columns: list[tuple[str, str]]
+    #: name or URI of the matcher
+    engine: str
+
+
+class StoreItem(msgspec.Struct, frozen=True, array_like=True):
+    """One version of one subscription."""
+
+    id: str
+    #: 1 for a new subscription, one more for each change
+    version: int
+    owner: str
+    #: the filter in its JSON form; None is everything
+    filter: Any
+    url: str
+    recipient: str | None
+    #: microseconds; None is never
+    expires: int | None
+
+
+class Store(msgspec.Struct, frozen=True):
+    log: str
+    #: how often this log's dispatcher has started; a store from an earlier life is refused
+    incarnation: int
+    topic: TopicInfo
+    items: list[StoreItem]
+
+
+class Stored(msgspec.Struct, frozen=True):
+    epoch: int
+    #: the server's store counter, taken in the transaction that stored the items
+    seq: int
+
+
+class Control(msgspec.Struct, frozen=True):
+    """A record that changes subscriptions. Which fields are set depends on `kind`.
+
+    activate    `versions`: each (id, version) matches from the next offset on
+    change      `versions`: the older version matches up to this offset, the named one after it
+    deactivate  `ids`: all versions end here; also sent for a stored version that was never activated
+    renew       `expiries`: new expiry of each id, None for never
+    join        everything hosted is active from here on if this log never activated it; what an earlier
+                incarnation stored and this log did not activate by now is dropped
+    """
+
+    offset: int
+    time: int
+    kind: Kind
+    versions: list[tuple[str, int]] = []
+    ids: list[str] = []
+    expiries: list[tuple[str, int | None]] = []
+    incarnation: int = 0
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """The events of one topic in a frame, column by column, in the order of their offsets."""
+
+    topic: int
+    #: int64 each
+    offsets: bytes
+    #: int64 each: the log's time, which expiry is compared with
+    times: bytes
+    #: int64 each: the event's own time, which the subscriber is told
+    stamps: bytes
+    #: float64, row-major; rows have `width` columns
+    points: bytes
+    width: int
+    ids: list[str]
+    #: the attributes as JSON, as they go into the notification
+    bodies: list[bytes]
+
+
+class Frame(msgspec.Struct, frozen=True):
+    log: str
+    incarnation: int
+    after: int
+    upto: int
+    controls: list[Control]
+    segments: list[Segment]
+
+
+class FrameAck(msgspec.Struct, frozen=True):
+    epoch: int
+    cursor: int
+    #: rows that are stored but no longer needed by the summary: a hint to ask for a snapshot
+    shrinkable: int = 0
+    #: (event, subscription) pairs and events with at least one pair, for the dispatcher's counters
+    matched: int = 0
+    useful: int = 0
+
+
+class SummarySnapshot(msgspec.Struct, frozen=True):
+    epoch: int
+    seq: int
+    #: topic uid → the bytes of its `edn.summary.Summary`
+    topics: dict[int, bytes]
+
+
+class Register(msgspec.Struct, frozen=True):
+    id: str
+    url: str
+    key: str
+    epoch: int
+    #: log id → offset
+    cursors: dict[str, int]
+    subscriptions: int
+
+
+class Registered(msgspec.Struct, frozen=True):
+    log: str
+    incarnation: int
+    heartbeat_seconds: float
+
+
+class Heartbeat(msgspec.Struct, frozen=True):
+    key: str
+    epoch: int
+    subscriptions: int
+    #: notifications waiting to be delivered
+    backlog: int
+    #: share of one core used since the last one, 0..1
+    cpu: float
+
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    return _encoder.encode(message)
+
+
+def int64_bytes(values: npt.ArrayLike) -> bytes:
+    return np.asarray(values, dtype="<i8").tobytes()
+
+
+def int64_array(data: bytes) -> npt.NDArray[np.int64]:
+    return np.frombuffer(data, dtype="<i8")
+
+
+def points_bytes(points: npt.NDArray[np.float64]) -> bytes:
+    return np.ascontiguousarray(points, dtype="<f8").tobytes()
+
+
+def points_array(data: bytes, width: int) -> npt.NDArray[np.float64]:
+    return np.frombuffer(data, dtype="<f8").reshape(-1, width) if width else np.empty((0, 0))
