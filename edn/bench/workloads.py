@@ -1,0 +1,166 @@
+"""Seeded random subscriptions and events: the distributions that benchmarks and tests share.
+
+A set of rectangles is a pair of float64 matrices `lo`, `hi` of shape (n, d); points are one of shape (n, d).
+Every function draws from the generator that it is given and from nothing else, so a seed replays a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+#: the side of the space in the published experiments
+SIDE = 10.0
+#: bins a dimension of the Zipf-like distribution; the published experiments do not name theirs
+BINS = 10
+
+
+def uniform_points(rng: np.random.Generator, n: int, d: int) -> Floats:
+    """Events spread evenly over [0, 10]^d."""
+    return rng.random((n, d)) * SIDE
+
+
+def uniform_rectangles(rng: np.random.Generator, n: int, d: int) -> tuple[Floats, Floats]:
+    """Subscriptions whose bounds in each dimension are the smaller and the larger of two even draws."""
+    one, other = uniform_points(rng, n, d), uniform_points(rng, n, d)
+    return np.minimum(one, other), np.maximum(one, other)
+
+
+@dataclass(frozen=True, slots=True)
+class Zipf:
+    """A Zipf-like law over the cells of a grid: the i-th most popular of bins^d cells weighs 1 / i^alpha.
+
+    Unless a ranking is given, cells are ranked by their number, whose first digit is the first dimension:
+    the first dimensions then matter more than the last.
+    """
+
+    d: int
+    alpha: float
+    bins: int
+    #: cumulative weight by popularity
+    cumulative: Floats
+    #: cell number by popularity; None where both are the same
+    ranking: npt.NDArray[np.int64] | None
+
+    @classmethod
+    def make(
+        cls, d: int, alpha: float, *, bins: int = BINS, ranking: npt.NDArray[np.int64] | None = None
+    ) -> Zipf:
+        cells = bins**d
+        if cells > 1 << 24:
+            raise ValueError(
+                f"{bins} bins in {d} dimensions are {cells} cells; at most {1 << 24} are possible"
+            )
+        # Floats from the start: integer powers overflow at 20 bins and alpha 4.
+        weights = np.arange(1, cells + 1, dtype=np.float64) ** -alpha
+        cumulative = np.cumsum(weights)
+        return cls(d, alpha, bins, cumulative / cumulative[-1], ranking)
+
+    def reranked(self, rng: np.random.Generator) -> Zipf:
+        """The same law with popularity dealt to the cells at random: where events follow another taste."""
+        return Zipf(self.d, self.alpha, self.bins, self.cumulative, rng.permutation(self.bins**self.d))
+
+    def cells(self, rng: np.random.Generator, n: int) -> npt.NDArray[np.int64]:
+        """Grid coordinates, (n, d), each in 0 … bins - 1."""
+        number = np.searchsorted(self.cumulative, rng.random(n), side="right").astype(np.int64)
+        number = np.minimum(number, len(self.cumulative) - 1)
+        if self.ranking is not None:
+            number = self.ranking[number]
+        places = self.bins ** np.arange(self.d - 1, -1, -1, dtype=np.int64)
+        return (number[:, None] // places) % self.bins
+
+    def points(self, rng: np.random.Generator, n: int) -> Floats:
+        return (self.cells(rng, n) + rng.random((n, self.d))) * (SIDE / self.bins)
+
+    def rectangles(self, rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+        """Bounds include both drawn cells whole: otherwise most rectangles would have no volume."""
+        one, other = self.cells(rng, n), self.cells(rng, n)
+        width = SIDE / self.bins
+        return np.minimum(one, other) * width, (np.maximum(one, other) + 1) * width
+
+
+#: columns of the market workload: a symbol, a venue, a price, a volume, a change, a time of day
+MARKET_COLUMNS = 6
+MARKET_SYMBOLS = 2000
+MARKET_VENUES = 12
+
+
+def market_points(rng: np.random.Generator, n: int) -> Floats:
+    """Quotes: two columns of names, four of numbers; the change of the day is missing in a fifth of them."""
+    points = np.empty((n, MARKET_COLUMNS))
+    points[:, 0] = _popular(rng, n, MARKET_SYMBOLS)
+    points[:, 1] = _popular(rng, n, MARKET_VENUES)
+    points[:, 2] = np.exp(rng.normal(3.5, 1.0, n))
+    points[:, 3] = np.exp(rng.normal(9.0, 2.0, n))
+    points[:, 4] = np.where(rng.random(n) < 0.2, -np.inf, rng.normal(0.0, 2.0, n))
+    points[:, 5] = rng.random(n) * 86_400.0
+    return points
+
+
+def market_rectangles(rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+    """Filters as people write them: most attributes unconstrained, names by equality, numbers one-sided.
+
+    Nine in ten name a symbol (evenly, not by popularity), so that the tail of quiet symbols is wanted too.
+    """
+    lo = np.full((n, MARKET_COLUMNS), -np.inf)
+    hi = np.full((n, MARKET_COLUMNS), np.inf)
+    named = rng.random(n) < 0.9
+    symbol = rng.integers(0, MARKET_SYMBOLS, n).astype(np.float64)
+    lo[named, 0] = hi[named, 0] = symbol[named]
+    venue = ~named | (rng.random(n) < 0.2)
+    lo[venue, 1] = hi[venue, 1] = rng.integers(0, MARKET_VENUES, int(venue.sum()))
+    bounds = market_points(rng, n)
+    for column, share in ((2, 0.6), (3, 0.2), (4, 0.2), (5, 0.1)):
+        chosen = (rng.random(n) < share) & np.isfinite(bounds[:, column])
+        above = rng.random(n) < 0.5
+        lo[chosen & above, column] = bounds[chosen & above, column]
+        below = chosen & ~above
+        hi[below, column] = bounds[below, column]
+        lo[below, column] = -np.finfo(np.float64).max
+    return lo, hi
+
+
+def _popular(rng: np.random.Generator, n: int, values: int) -> Floats:
+    weights = np.arange(1, values + 1, dtype=np.float64) ** -1.0
+    return rng.choice(values, n, p=weights / weights.sum()).astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A pair of distributions under one name."""
+
+    name: str
+    dimensions: int
+    rectangles: Callable[[np.random.Generator, int], tuple[Floats, Floats]]
+    points: Callable[[np.random.Generator, int], Floats]
+
+
+def uniform(d: int) -> Workload:
+    return Workload(
+        f"uniform d={d}",
+        d,
+        lambda rng, n: uniform_rectangles(rng, n, d),
+        lambda rng, n: uniform_points(rng, n, d),
+    )
+
+
+def zipf(d: int, alpha: float, *, bins: int = BINS) -> Workload:
+    """Subscriptions follow the law, events are even: the published Figure 5."""
+    law = Zipf.make(d, alpha, bins=bins)
+    return Workload(f"Zipf {alpha:g}, d={d}", d, law.rectangles, lambda rng, n: uniform_points(rng, n, d))
+
+
+def zipf_both(d: int, alpha: float, *, bins: int = BINS, seed: int = 0) -> Workload:
+    """Subscriptions and events follow the law, each with a ranking of its own: the published Figure 6."""
+    law = Zipf.make(d, alpha, bins=bins)
+    events = law.reranked(np.random.default_rng(seed))
+    return Workload(f"Zipf {alpha:g} both, d={d}", d, law.rectangles, events.points)
+
+
+def market() -> Workload:
+    return Workload("market", MARKET_COLUMNS, market_rectangles, market_points)
