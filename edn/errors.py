@@ -12,6 +12,7 @@
     ├── Conflict (409)
     ├── Gone (410)
     ├── Unauthorized (401)
+    ├── Unsupported (415)              a media type that this call does not take
     ├── Overloaded (429)               try again after `retry_after` seconds
     ├── Unavailable (503)              try again after `retry_after` seconds
     └── CorruptMessage (400)           bytes of an internal message that fail their check
@@ -131,6 +132,11 @@ class Gone(EdnError):
 class Unauthorized(EdnError):
     status = 401
     title = "Unauthorized"
+
+
+class Unsupported(EdnError):
+    status = 415
+    title = "Unsupported media type"
 
 
 class Overloaded(EdnError):
