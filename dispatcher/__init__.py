@@ -1,0 +1,14 @@
+"""The front door and router: takes events and subscriptions, keeps the log, forwards to servers.
+
+What lives here: the REST interface, the log and the directory (one SQLite file), the routing table, one
+forwarder a server, the membership of servers. May import `edn`, `selftune` and the online half of
+`partitioning`. What never comes in: `edn_server`, Spark, matching of single subscriptions.
+
+Data flows forward through the modules:
+
+    api, publishing        decode and validate
+    topics, subscriptions  decide, and call a server where one must store first
+    log                    append, commit; nothing leaves before this
+    routing                which servers need which committed events
+    forwarding             one ordered stream a server
+"""

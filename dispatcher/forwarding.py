@@ -1,0 +1,174 @@
+"""One ordered stream to one server.
+
+A forwarder sends what is due as one frame over a contiguous range of offsets, waits for the answer, and
+sends what has come meanwhile as the next: that is the batching, and the back-pressure. After any failure it
+begins again from the cursor that the server names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+
+import httpx
+import msgspec
+import numpy as np
+import structlog
+
+from dispatcher.framing import FrameBuilder
+from dispatcher.log import Log
+from dispatcher.records import ControlRecord, EventsRecord, Record
+from dispatcher.routing import RoutingTable
+from dispatcher.settings import Settings
+from dispatcher.tail import Tail
+from edn import wire
+
+logger = structlog.get_logger()
+
+_ack = msgspec.msgpack.Decoder(wire.FrameAck)
+
+#: offsets that may pass a server which needs none of them before it is told
+_QUIET_OFFSETS = 4096
+
+
+class BadAnswer(Exception):
+    """The server answered something that no server of ours answers."""
+
+
+class Forwarder:
+    """The stream of one server, in one life of that server. `run` until cancelled."""
+
+    def __init__(
+        self,
+        server: str,
+        url: str,
+        *,
+        log: Log,
+        tail: Tail,
+        table: RoutingTable,
+        client: httpx.AsyncClient,
+        settings: Settings,
+        acked: int,
+        on_ack: Callable[[wire.FrameAck], None],
+    ) -> None:
+        self.server = server
+        self.url = url
+        #: the server's cursor, as it last said
+        self.acked = acked
+        #: why the last attempt failed, or None
+        self.failure: str | None = None
+        #: events sent
+        self.forwarded = 0
+        #: (event, subscription) pairs that the server found, and events with at least one
+        self.matched = 0
+        self.useful = 0
+        self._log = log
+        self._tail = tail
+        self._table = table
+        self._client = client
+        self._settings = settings
+        self._on_ack = on_ack
+        self._scanned = acked
+        self._told = time.monotonic()
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        """There may be something to send."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        pause = 0.05
+        while True:
+            await self._until_due()
+            frame, events = self._gather()
+            if frame is None:
+                continue
+            try:
+                await self._send(frame, events)
+            except (httpx.HTTPError, BadAnswer, msgspec.MsgspecError) as error:
+                reason = str(error) or type(error).__name__
+                if self.failure is None:
+                    logger.warning("server does not take its stream", server=self.server, reason=reason)
+                self.failure = reason
+                self._scanned = self.acked
+                await self._rest(pause)
+                pause = min(pause * 2, 2.0)
+            else:
+                if self.failure is not None:
+                    logger.info("server takes its stream again", server=self.server)
+                self.failure = None
+                pause = 0.05
+
+    async def _until_due(self) -> None:
+        self._wake.clear()
+        while self._scanned >= self._tail.head:
+            if self._scanned > self.acked:
+                left = self._settings.idle_frame_seconds - (time.monotonic() - self._told)
+                if left <= 0:
+                    return
+                await self._rest(left)
+            else:
+                await self._wake.wait()
+            self._wake.clear()
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    def _pending(self) -> Iterable[Record]:
+        records = self._tail.after(self._scanned)
+        if records is not None:
+            return records
+        return self._log.read(self._scanned, self._settings.frame_bytes)
+
+    def _gather(self) -> tuple[wire.Frame | None, int]:
+        """The next frame, if one is due, and how many events it holds."""
+        builder = FrameBuilder()
+        for record in self._pending():
+            if isinstance(record, ControlRecord):
+                if record.server == self.server:
+                    builder.add_control(record.control)
+            else:
+                self._choose(builder, record)
+            self._scanned = record.last
+            if builder.events >= self._settings.frame_events or builder.size >= self._settings.frame_bytes:
+                break
+        if builder.empty:
+            quiet = self._scanned - self.acked
+            idle = time.monotonic() - self._told >= self._settings.idle_frame_seconds
+            if quiet == 0 or (quiet < _QUIET_OFFSETS and not idle):
+                return None, 0
+        frame = builder.frame(self._log.id, self._log.incarnation, self.acked, self._scanned)
+        return frame, builder.events
+
+    def _choose(self, builder: FrameBuilder, record: EventsRecord) -> None:
+        if record.routed is None or self.server not in record.servers:
+            # Read back from disk, or committed before this server was known: today's summary holds
+            # everything that this server has not yet been told the end of.
+            record.routed = self._table.route(record.topic, record.points)
+            record.servers = self._table.servers
+            if self.server not in record.servers:
+                builder.add_events(record, np.ones(len(record.bodies), dtype=np.bool_))
+                return
+        builder.add_events(record, record.routed[:, record.servers.index(self.server)])
+
+    async def _send(self, frame: wire.Frame, events: int) -> None:
+        response = await self._client.post(
+            f"{self.url}/internal/stream", content=wire.encode(frame), headers={"content-type": wire.MSGPACK}
+        )
+        if response.status_code not in (200, 409):
+            raise BadAnswer(f"{response.status_code} to a frame: {response.text[:200]}")
+        ack = _ack.decode(response.content)
+        if response.status_code == 200 and ack.cursor < frame.upto:
+            raise BadAnswer(f"took a frame up to {frame.upto} but stands at {ack.cursor}")
+        self.acked = self._scanned = ack.cursor
+        self._told = time.monotonic()
+        if response.status_code == 200:
+            self.forwarded += events
+            self.matched += ack.matched
+            self.useful += ack.useful
+        self._on_ack(ack)

@@ -1,0 +1,97 @@
+"""Puts together what one server needs of a range of the log. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from dispatcher.records import EventsRecord
+from edn import wire
+from edn.rect import MISSING
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The chosen events of one topic, so far."""
+
+    offsets: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    times: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    points: list[npt.NDArray[np.float64]] = field(default_factory=list)
+    stamps: list[int] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
+
+
+class FrameBuilder:
+    """Collects records in order, then gives the frame."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.size = 0
+        self._controls: list[wire.Control] = []
+        self._topics: dict[int, _Rows] = {}
+
+    @property
+    def empty(self) -> bool:
+        return not self._controls and not self._topics
+
+    def add_control(self, control: wire.Control) -> None:
+        self._controls.append(control)
+
+    def add_events(self, record: EventsRecord, chosen: npt.NDArray[np.bool_]) -> None:
+        """The events of `record` that `chosen` marks."""
+        places = np.flatnonzero(chosen)
+        if not len(places):
+            return
+        rows = self._topics.setdefault(record.topic, _Rows())
+        rows.offsets.append(places + record.first)
+        rows.times.append(np.full(len(places), record.time, dtype=np.int64))
+        if len(places) == len(record.bodies):
+            rows.points.append(record.points)
+            rows.stamps += record.stamps
+            rows.ids += record.ids
+            bodies = record.bodies
+        else:
+            rows.points.append(record.points[places])
+            wanted = places.tolist()
+            rows.stamps += [record.stamps[place] for place in wanted]
+            rows.ids += [record.ids[place] for place in wanted]
+            bodies = [record.bodies[place] for place in wanted]
+        rows.bodies += bodies
+        self.events += len(bodies)
+        self.size += sum(map(len, bodies))
+
+    def frame(self, log: str, incarnation: int, after: int, upto: int) -> wire.Frame:
+        segments = [_segment(topic, rows) for topic, rows in self._topics.items()]
+        return wire.Frame(log, incarnation, after, upto, self._controls, segments)
+
+
+def stack(parts: list[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+    """Points of one topic under each other; older ones are narrower, and miss what they lack."""
+    if len(parts) == 1:
+        return parts[0]
+    width = max(part.shape[1] for part in parts)
+    return np.concatenate(
+        [
+            part
+            if part.shape[1] == width
+            else np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=MISSING)
+            for part in parts
+        ]
+    )
+
+
+def _segment(topic: int, rows: _Rows) -> wire.Segment:
+    points = stack(rows.points)
+    return wire.Segment(
+        topic=topic,
+        offsets=wire.int64_bytes(np.concatenate(rows.offsets)),
+        times=wire.int64_bytes(np.concatenate(rows.times)),
+        stamps=wire.int64_bytes(rows.stamps),
+        points=wire.points_bytes(points),
+        width=points.shape[1],
+        ids=rows.ids,
+        bodies=rows.bodies,
+    )

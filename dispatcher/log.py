@@ -1,0 +1,282 @@
+"""The log: every accepted event and every change of a subscription, in one durable order.
+
+Theory of operation
+-------------------
+One SQLite file holds the log and what must change together with it (topics, directory, servers). One thread
+owns the only writing connection. Callers `submit` an operation, a function of a `Transaction`; whatever is
+queued when the thread turns round goes into one SQLite transaction, each operation in a savepoint of its
+own, so that one that fails takes nothing of the others with it. After the commit (WAL, synchronous=FULL: the
+file is synced) the records become visible, in order, to `on_commit`, and only then are the callers answered.
+So nothing is routed, and nothing acknowledged, before it is on disk.
+
+Offsets count events and changes from 1. The log's id is random; event ids that a publisher did not choose
+are the id's beginning and the offset. Time never runs backwards inside the log, whatever the clock does.
+`incarnation` counts the starts of this log's dispatcher.
+
+Reading is done from the event loop on a connection of its own, which sees what is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+from dispatcher.records import ControlRecord, EventsRecord, Record, events_payload, load_control, load_events
+from edn import wire
+from edn.errors import EdnError, Unavailable
+
+logger = structlog.get_logger()
+T = TypeVar("T")
+
+#: raised with every change of the tables below that older programs cannot read
+FORMAT = 1
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
+-- keyed by the last offset, so that "everything after a cursor" is one range
+CREATE TABLE IF NOT EXISTS records (
+    last INTEGER PRIMARY KEY, count INTEGER NOT NULL, time INTEGER NOT NULL,
+    topic INTEGER, server TEXT, payload BLOB NOT NULL);
+-- only ids that publishers chose: an id that we made cannot come twice
+CREATE TABLE IF NOT EXISTS event_ids (
+    topic INTEGER NOT NULL, id TEXT NOT NULL, digest BLOB NOT NULL, time INTEGER NOT NULL,
+    PRIMARY KEY (topic, id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS topics (
+    uid INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL,
+    columns TEXT NOT NULL, attributes TEXT NOT NULL, engine TEXT NOT NULL, created INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS subscriptions (
+    serial INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, version INTEGER NOT NULL,
+    owner TEXT NOT NULL, topic INTEGER NOT NULL, filter TEXT, attributes TEXT NOT NULL, url TEXT NOT NULL,
+    recipient TEXT, expires INTEGER, server TEXT NOT NULL, created INTEGER NOT NULL);
+CREATE INDEX IF NOT EXISTS subscriptions_by_topic ON subscriptions (topic, serial);
+CREATE INDEX IF NOT EXISTS subscriptions_by_owner ON subscriptions (owner, serial);
+CREATE INDEX IF NOT EXISTS subscriptions_by_server ON subscriptions (server);
+CREATE INDEX IF NOT EXISTS subscriptions_by_expiry ON subscriptions (expires) WHERE expires IS NOT NULL;
+CREATE TABLE IF NOT EXISTS servers (
+    id TEXT PRIMARY KEY, url TEXT NOT NULL, key TEXT NOT NULL, epoch INTEGER NOT NULL,
+    registered INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+class WrongFormat(EdnError):
+    """The data folder was written by a newer program."""
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What an operation works on: the connection, and the log's end as this transaction sees it."""
+
+    connection: sqlite3.Connection
+    log: str
+    incarnation: int
+    #: last offset given out
+    head: int
+    #: the log's time of this transaction, microseconds
+    time: int
+    records: list[Record] = field(default_factory=list)
+
+    def append_control(self, server: str, kind: wire.Kind, **fields: Any) -> int:
+        """Append a change that concerns `server`; its offset."""
+        self.head += 1
+        control = wire.Control(offset=self.head, time=self.time, kind=kind, **fields)
+        self.connection.execute(
+            "INSERT INTO records VALUES (?, 1, ?, NULL, ?, ?)",
+            (self.head, self.time, server, wire.encode(control)),
+        )
+        self.records.append(ControlRecord(self.head, server, control))
+        return self.head
+
+    def append_events(
+        self, topic: int, ids: list[str | None], stamps: list[int | None], bodies: list[bytes], points: Any
+    ) -> list[str]:
+        """Append events of one topic; their ids, made here where the publisher chose none."""
+        first = self.head + 1
+        prefix = self.log[:8]
+        named = [
+            name if name is not None else f"{prefix}-{first + place}" for place, name in enumerate(ids)
+        ]
+        stamped = [self.time if stamp is None else stamp for stamp in stamps]
+        record = EventsRecord(first, self.time, topic, named, stamped, bodies, points)
+        self.head = record.last
+        self.connection.execute(
+            "INSERT INTO records VALUES (?, ?, ?, ?, NULL, ?)",
+            (self.head, len(bodies), self.time, topic, events_payload(record)),
+        )
+        self.records.append(record)
+        return named
+
+
+@dataclass(slots=True)
+class _Waiting(Generic[T]):
+    operation: Callable[[Transaction], T]
+    future: asyncio.Future[T]
+    size: int
+    result: Any = None
+    error: BaseException | None = None
+
+
+class Log:
+    """Owns the file; `submit` from the event loop only."""
+
+    def __init__(
+        self, folder: Path, *, on_commit: Callable[[list[Record]], None], clock: Callable[[], float] = time.time
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / "dispatcher.db"
+        self._on_commit = on_commit
+        self._clock = clock
+        self._queue: queue.SimpleQueue[_Waiting[Any] | None] = queue.SimpleQueue()
+        #: bytes submitted and not yet committed; what back-pressure looks at
+        self.pending = 0
+        self._writer = self._connect()
+        self._open()
+        self.reader = self._connect()
+        self.reader.execute("PRAGMA query_only = ON")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA busy_timeout = 10000")
+        return connection
+
+    def _open(self) -> None:
+        connection = self._writer
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in _TABLES.split(";"):
+            connection.execute(statement)
+        meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+        found = meta.get("format", FORMAT)
+        if found > FORMAT:
+            connection.execute("ROLLBACK")
+            raise WrongFormat(
+                f"{self._path} has format {found}, this program reads up to {FORMAT}: run the newer program"
+            )
+        self.id: str = meta.get("log") or secrets.token_hex(16)
+        self.incarnation: int = meta.get("incarnation", 0) + 1
+        connection.executemany(
+            "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            [("format", FORMAT), ("log", self.id), ("incarnation", self.incarnation)],
+        )
+        connection.execute("COMMIT")
+        last = connection.execute("SELECT last, time FROM records ORDER BY last DESC LIMIT 1").fetchone()
+        #: the last committed offset, and the log's time then
+        self.head, self.time = last if last else (0, 0)
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Commit what is queued, then close the file."""
+        self._queue.put(None)
+        await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+        self.reader.close()
+
+    def submit(self, operation: Callable[[Transaction], T], size: int = 0) -> asyncio.Future[T]:
+        """Run `operation` in the next transaction; the future is done after the commit."""
+        assert self._loop is not None
+        future: asyncio.Future[T] = self._loop.create_future()
+        self.pending += size
+        self._queue.put(_Waiting(operation, future, size))
+        return future
+
+    def read(self, after: int, limit_bytes: int) -> Iterator[Record]:
+        """Committed records beyond `after`, from disk, up to about `limit_bytes` of payload."""
+        rows = self.reader.execute(
+            "SELECT last, count, time, topic, server, payload FROM records WHERE last > ? ORDER BY last", (after,)
+        )
+        size = 0
+        try:
+            for last, count, at, topic, server, payload in rows:
+                if server is not None:
+                    yield load_control(server, payload)
+                else:
+                    yield load_events(last - count + 1, at, topic, payload)
+                size += len(payload)
+                if size >= limit_bytes:
+                    return
+        finally:
+            rows.close()
+
+    # -- the writer thread ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        stopping = False
+        while not stopping:
+            batch: list[_Waiting[Any]] = []
+            waiting = self._queue.get()
+            while True:
+                if waiting is None:
+                    stopping = True
+                    break
+                batch.append(waiting)
+                try:
+                    waiting = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+            if batch:
+                self._commit(batch)
+        self._writer.close()
+
+    def _commit(self, batch: list[_Waiting[Any]]) -> None:
+        connection = self._writer
+        transaction = Transaction(
+            connection, self.id, self.incarnation, self.head, max(self.time, int(self._clock() * 1e6))
+        )
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            for waiting in batch:
+                self._perform(transaction, waiting)
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            # Nothing of this batch is on disk: not even an operation that seemed to go well.
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            logger.error("commit failed", error=str(error), operations=len(batch))
+            for waiting in batch:
+                waiting.error = Unavailable(f"the log could not be written: {error}", retry_after=1)
+            transaction.records.clear()
+        else:
+            self.head, self.time = transaction.head, transaction.time
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._finish, batch, transaction.records)
+
+    @staticmethod
+    def _perform(transaction: Transaction, waiting: _Waiting[Any]) -> None:
+        connection, head, kept = transaction.connection, transaction.head, len(transaction.records)
+        connection.execute("SAVEPOINT operation")
+        try:
+            waiting.result = waiting.operation(transaction)
+        except sqlite3.OperationalError:
+            raise  # a full disk and its like concern the whole transaction
+        except Exception as error:
+            waiting.error = error
+            connection.execute("ROLLBACK TO operation")
+            transaction.head = head
+            del transaction.records[kept:]
+        connection.execute("RELEASE operation")
+
+    def _finish(self, batch: list[_Waiting[Any]], records: list[Record]) -> None:
+        if records:
+            self._on_commit(records)
+        for waiting in batch:
+            self.pending -= waiting.size
+            if waiting.future.done():
+                continue  # its caller went away; what it asked for is committed all the same
+            if waiting.error is not None:
+                waiting.future.set_exception(waiting.error)
+            else:
+                waiting.future.set_result(waiting.result)

@@ -1,0 +1,262 @@
+"""The running network as the dispatcher holds it: log, tail, routing table, members and their streams.
+
+Everything here happens on the event loop, but for the log's writer thread. What is committed enters through
+`_committed`, is routed in one kernel call a topic, and wakes the forwarders.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import httpx
+import msgspec
+import numpy as np
+import structlog
+
+from dispatcher.forwarding import Forwarder
+from dispatcher.framing import stack
+from dispatcher.log import Log, Transaction
+from dispatcher.members import Member, Members, check_registration, hashed
+from dispatcher.records import EventsRecord, Record
+from dispatcher.routing import RoutingTable
+from dispatcher.settings import Settings
+from dispatcher.tail import Tail
+from edn import wire
+from edn.errors import CorruptMessage, EdnError, InvalidInput, NotFound, Unavailable
+from edn.summary import Summary
+
+logger = structlog.get_logger()
+
+_stored = msgspec.msgpack.Decoder(wire.Stored)
+_snapshot = msgspec.msgpack.Decoder(wire.SummarySnapshot)
+
+
+class Network:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.log = Log(settings.data, on_commit=self._committed)
+        self.tail = Tail(head=self.log.head, limit_bytes=settings.tail_bytes)
+        self.table = RoutingTable(router=settings.router)
+        self.members = Members(settings.heartbeat_seconds * settings.missed_heartbeats)
+        #: events accepted in this life
+        self.published = 0
+        self._client: httpx.AsyncClient | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        counts = dict(
+            self.log.reader.execute("SELECT server, count(*) FROM subscriptions GROUP BY server").fetchall()
+        )
+        for name, url, key, epoch, registered in self.log.reader.execute(
+            "SELECT id, url, key, epoch, registered FROM servers ORDER BY id"
+        ):
+            self.members.add(Member(name, url, key, epoch, registered, subscriptions=counts.get(name, 0)))
+            self.table.add(name)
+
+    # -- life -------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        self.log.start()
+        self._client = httpx.AsyncClient(
+            headers={"authorization": f"Bearer {self.settings.secret}"},
+            timeout=httpx.Timeout(30.0, connect=3.0),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
+            trust_env=False,
+        )
+
+    async def stop(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.log.stop()
+        if self._client is not None:
+            await self._client.aclose()
+
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """A background task that is kept, and whose death is heard."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.error("task died", task=task.get_name(), exc_info=task.exception())
+
+    # -- from the log to the streams --------------------------------------------------------------------
+
+    def _committed(self, records: list[Record]) -> None:
+        by_topic: dict[int, list[EventsRecord]] = {}
+        for record in records:
+            if isinstance(record, EventsRecord):
+                by_topic.setdefault(record.topic, []).append(record)
+        for topic, together in by_topic.items():
+            routed = self.table.route(topic, stack([record.points for record in together]))
+            ends = np.cumsum([len(record.bodies) for record in together])
+            for record, part in zip(together, np.split(routed, ends[:-1]), strict=True):
+                record.routed, record.servers = part, self.table.servers
+            self.published += int(ends[-1])
+        self.tail.extend(records)
+        for member in self.members:
+            if member.forwarder is not None:
+                member.forwarder.wake()
+
+    # -- servers come, live and go ----------------------------------------------------------------------
+
+    async def register(self, request: wire.Register) -> wire.Registered:
+        """A server starts its stream: at its cursor if this log knows it, else at its join."""
+        check_registration(request)
+        member = self.members.get(request.id)
+        if member is not None:
+            member.check_key(request.key)
+        cursor = request.cursors.get(self.log.id)
+        if cursor is not None and cursor > self.log.head:
+            raise Unavailable(
+                f"server {request.id} has read up to offset {cursor} of this log, which ends at {self.log.head}: "
+                "the dispatcher's data folder is older than the network; restore the newer one"
+            )
+        # From here on everything is routed to it, until its summary is known.
+        self.table.add(request.id)
+        key = hashed(request.key)
+
+        def join(transaction: Transaction) -> tuple[int, int]:
+            transaction.connection.execute(
+                "INSERT INTO servers VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+                "url = excluded.url, epoch = excluded.epoch",
+                (request.id, request.url, key, request.epoch, transaction.time),
+            )
+            offset = transaction.append_control(request.id, "join", incarnation=transaction.incarnation)
+            return offset, transaction.time
+
+        joined, now = await self.log.submit(join)
+        if member is None:
+            member = Member(request.id, request.url, key, request.epoch, now)
+            self.members.add(member)
+        if member.task is not None:
+            member.task.cancel()
+        member.url, member.epoch, member.joined = request.url, request.epoch, joined
+        member.subscriptions = request.subscriptions
+        self.members.touch(member)
+        member.forwarder = self._forwarder(member, joined - 1 if cursor is None else cursor)
+        member.task = self.spawn(member.forwarder.run(), f"forward to {member.id}")
+        self.ask_summary(member)
+        logger.info("server registered", server=member.id, url=member.url, cursor=cursor, join=joined)
+        return wire.Registered(self.log.id, self.log.incarnation, self.settings.heartbeat_seconds)
+
+    def _forwarder(self, member: Member, acked: int) -> Forwarder:
+        assert self._client is not None
+
+        def on_ack(ack: wire.FrameAck) -> None:
+            self.members.touch(member)
+            if ack.shrinkable > 100 + member.subscriptions // 20:
+                self.ask_summary(member)
+
+        before = member.forwarder
+        forwarder = Forwarder(
+            member.id,
+            member.url,
+            log=self.log,
+            tail=self.tail,
+            table=self.table,
+            client=self._client,
+            settings=self.settings,
+            acked=acked,
+            on_ack=on_ack,
+        )
+        if before is not None:  # the counters are the server's, not the stream's
+            forwarder.forwarded, forwarder.matched, forwarder.useful = (
+                before.forwarded,
+                before.matched,
+                before.useful,
+            )
+        return forwarder
+
+    def heartbeat(self, server: str, beat: wire.Heartbeat) -> None:
+        member = self.members.get(server)
+        if member is None or member.forwarder is None or member.epoch != beat.epoch:
+            raise NotFound(f'server "{server}" has not registered since this dispatcher started: register')
+        member.check_key(beat.key)
+        self.members.touch(member)
+        member.subscriptions, member.backlog, member.cpu = beat.subscriptions, beat.backlog, beat.cpu
+        if member.forwarder.failure is not None:
+            member.forwarder.wake()
+
+    # -- calls to servers -------------------------------------------------------------------------------
+
+    async def store(self, server: str, request: wire.Store) -> wire.Stored:
+        """Have a server store subscriptions durably, inactive."""
+        member = self.members.get(server)
+        if member is None or self._client is None or self.members.state(member) == "away":
+            raise Unavailable(f"server {server} is away", retry_after=2)
+        try:
+            response = await self._client.post(
+                f"{member.url}/internal/subscriptions",
+                content=wire.encode(request),
+                headers={"content-type": wire.MSGPACK},
+                timeout=self.settings.store_timeout,
+            )
+        except httpx.HTTPError as error:
+            reason = str(error) or type(error).__name__
+            raise Unavailable(f"server {server} did not store: {reason}", retry_after=2) from error
+        if response.status_code == 422:
+            raise InvalidInput(f"server {server} refused: {response.text[:300]}")
+        if response.status_code != 200:
+            raise Unavailable(f"server {server} did not store: {response.status_code}", retry_after=2)
+        return _stored.decode(response.content)
+
+    def ask_summary(self, member: Member) -> None:
+        """Fetch a snapshot in the background; at most one at a time a server, and not in a busy loop."""
+        if not member.asking:
+            member.asking = True
+            self.spawn(self._ask_summary(member), f"summary of {member.id}")
+
+    async def _ask_summary(self, member: Member) -> None:
+        assert self._client is not None
+        try:
+            for pause in (0.0, 0.2, 0.5, 1.0, 2.0, 5.0, 5.0, 5.0):
+                await asyncio.sleep(pause)
+                try:
+                    response = await self._client.get(f"{member.url}/internal/summary")
+                    if response.status_code != 200:
+                        raise CorruptMessage(f"{response.status_code}: {response.text[:200]}")
+                    snapshot = _snapshot.decode(response.content)
+                    summaries = {
+                        topic: Summary.from_bytes(data) for topic, data in snapshot.topics.items()
+                    }
+                except (httpx.HTTPError, msgspec.MsgspecError, EdnError) as error:
+                    logger.warning("no summary", server=member.id, reason=str(error) or type(error).__name__)
+                    continue
+                if self.table.accept(member.id, snapshot.epoch, snapshot.seq, summaries):
+                    member.summary = (snapshot.epoch, snapshot.seq)
+                    break
+            await asyncio.sleep(self.settings.heartbeat_seconds)
+        finally:
+            member.asking = False
+
+    # -- what it can say of itself ----------------------------------------------------------------------
+
+    def describe_servers(self) -> list[dict[str, Any]]:
+        now = time.monotonic()
+        described = []
+        for member in self.members:
+            forwarder = member.forwarder
+            described.append(
+                {
+                    "id": member.id,
+                    "url": member.url,
+                    "state": self.members.state(member),
+                    "subscriptions": member.subscriptions,
+                    "backlog": member.backlog,
+                    "cpu": member.cpu,
+                    "cursor": forwarder.acked if forwarder else None,
+                    "lag": max(0, self.tail.head - forwarder.acked) if forwarder else None,
+                    "forwarded": forwarder.forwarded if forwarder else 0,
+                    "useful": forwarder.useful if forwarder else 0,
+                    "matched": forwarder.matched if forwarder else 0,
+                    "failure": forwarder.failure if forwarder else None,
+                    "last_seen_seconds": round(now - member.seen, 3) if member.seen else None,
+                }
+            )
+        return described

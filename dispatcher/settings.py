@@ -1,0 +1,44 @@
+"""What an operator can set, from flags, then environment, then defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    #: folder of the log and the directory; made when missing
+    data: Path
+    #: shared by the network's processes; every internal call carries it
+    secret: str
+    host: str = "127.0.0.1"
+    port: int = 8080
+    #: sinks on loopback and over plain http are for development only
+    allow_loopback_sinks: bool = False
+    #: bytes of one request's body
+    body_limit: int = 1 << 20
+    #: subscriptions in one array
+    subscriptions_per_request: int = 1000
+    #: events in one array
+    events_per_request: int = 10_000
+    #: how often a server says that it lives
+    heartbeat_seconds: float = 1.0
+    #: a server that was silent for so many of those is away
+    missed_heartbeats: int = 5
+    #: events in one frame to a server
+    frame_events: int = 2000
+    #: bytes of event bodies in one frame
+    frame_bytes: int = 4 << 20
+    #: a server that needs nothing still learns how far the log is, this often
+    idle_frame_seconds: float = 1.0
+    #: bytes of committed events kept in memory for the forwarders; older ones are read from disk
+    tail_bytes: int = 64 << 20
+    #: bytes waiting for their commit beyond which publishers are told to wait
+    pending_bytes: int = 64 << 20
+    #: seconds a server may take to store a subscription
+    store_timeout: float = 15.0
+    #: name of the online placement policy
+    placement: str = "least-loaded"
+    #: name of the router
+    router: str = "bitmap"
