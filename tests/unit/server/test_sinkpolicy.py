@@ -1,0 +1,198 @@
+"""Which sinks are taken: tables of URLs and of addresses."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edn.errors import InvalidSink
+from edn.sinkpolicy import address_allowed, check_url
+
+TAKEN = [
+    "https://example.com",
+    "https://example.com/",
+    "https://example.com:8443/hooks?a=b&c=%20",
+    "https://EXAMPLE.com./x",
+    "https://a_b.example.com/",
+    "https://xn--bcher-kva.example/",
+    "https://8.8.8.8/x",
+    "https://[2606:4700:4700::1111]/x",
+    "https://[64:ff9b::808:808]/x",
+    "https://134744072/",  # 8.8.8.8 as one number
+    "https://example.com:/x",
+    "https://example.com/" + "a" * 2000,
+]
+
+REFUSED = [
+    ("", "begins with"),
+    ("example.com/x", "begins with"),
+    ("ftp://example.com/", "begins with"),
+    ("file:///etc/passwd", "begins with"),
+    ("gopher://127.0.0.1/", "begins with"),
+    ("https://", "names no host"),
+    ("https:///x", "names no host"),
+    ("https://:443/x", "names no host"),
+    ("http://example.com/", "https://"),
+    ("https://user@example.com/", "user name"),
+    ("https://user:pass@example.com/", "user name"),
+    ("https://@example.com/", "user name"),
+    ("https://example.com/#x", "fragment"),
+    ("https://example.com/#", "fragment"),
+    ("https://example.com:0/", "port is 0"),
+    ("https://example.com:65536/", "cannot be read"),
+    ("https://example.com:http/", "cannot be read"),
+    ("https://[::1/", "cannot be read"),
+    ("https://example.com/" + "a" * 2048, "at most 2048"),
+    ("https://exa mple.com/", "percent-encode"),
+    ("https://example.com/\n", "percent-encode"),
+    ("https://example.com\\@127.0.0.1/", "percent-encode"),
+    ("https://bücher.example/", "ASCII form"),
+    ("https://-bad.example/", "no host name"),
+    ("https://a..example/", "no host name"),
+    ("https://" + "a" * 64 + ".example/", "no host name"),
+    ("https://127.0.0.1%2f.example/", "'%'"),
+    ("https://[fe80::1%25eth0]/", "'%'"),
+    ("https://1.2.3.4.5/", "neither a name"),
+    ("https://256.1.1.1/", "neither a name"),
+    ("https://localhost/", "--allow-loopback-sinks"),
+    ("https://LOCALHOST./", "--allow-loopback-sinks"),
+    ("https://x.localhost/", "--allow-loopback-sinks"),
+    ("http://localhost:8000/", "--allow-loopback-sinks"),
+    ("https://ip6-localhost/", "--allow-loopback-sinks"),
+    ("https://127.0.0.1/", "--allow-loopback-sinks"),
+    ("https://127.0.0.1./", "--allow-loopback-sinks"),
+    ("https://127.1/", "--allow-loopback-sinks"),
+    ("https://2130706433/", "--allow-loopback-sinks"),
+    ("https://0x7f000001/", "--allow-loopback-sinks"),
+    ("https://0x7f.1/", "--allow-loopback-sinks"),
+    ("https://0177.0.0.1/", "--allow-loopback-sinks"),
+    ("https://[::1]/", "--allow-loopback-sinks"),
+    ("https://[::ffff:127.0.0.1]/", "--allow-loopback-sinks"),
+    ("https://[::127.0.0.1]/", "not public"),
+    ("https://10.1.2.3/", "not public"),
+    ("https://169.254.169.254/latest", "not public"),
+    ("https://2852039166/latest", "not public"),  # the same as one number
+    ("https://[64:ff9b::a9fe:a9fe]/", "not public"),
+    ("https://[2002:a9fe:a9fe::]/", "not public"),
+    ("https://0/", "not public"),
+    ("https://0.0.0.0/", "not public"),
+]
+
+
+@pytest.mark.parametrize("url", TAKEN)
+def test_a_public_https_url_is_taken(url: str) -> None:
+    check_url(url)
+
+
+@pytest.mark.parametrize(("url", "message"), REFUSED)
+def test_anything_else_is_refused_with_a_message_that_helps(url: str, message: str) -> None:
+    with pytest.raises(InvalidSink) as caught:
+        check_url(url)
+    assert message in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:9/x",
+        "http://localhost:9/",
+        "http://[::1]:9/",
+        "http://2130706433/",
+        "https://a.localhost",
+    ],
+)
+def test_loopback_is_taken_over_plain_http_when_the_network_allows_it(url: str) -> None:
+    check_url(url, allow_loopback=True)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://example.com/", "http://10.0.0.1/", "https://0.0.0.0/", "https://192.168.0.1/"]
+)
+def test_allowing_loopback_allows_nothing_else(url: str) -> None:
+    with pytest.raises(InvalidSink):
+        check_url(url, allow_loopback=True)
+
+
+def test_plain_http_to_public_hosts_is_a_setting_of_its_own() -> None:
+    check_url("http://example.com/", allow_http=True)
+    with pytest.raises(InvalidSink):
+        check_url("http://127.0.0.1/", allow_http=True)
+
+
+ADDRESSES = [
+    ("8.8.8.8", True),
+    ("2606:4700:4700::1111", True),
+    ("::ffff:8.8.8.8", True),
+    ("64:ff9b::8.8.8.8", True),
+    ("2002:808:808::1", True),
+    ("10.0.0.1", False),
+    ("172.16.0.1", False),
+    ("192.168.1.1", False),
+    ("100.64.0.1", False),
+    ("169.254.169.254", False),
+    ("0.0.0.0", False),
+    ("224.0.0.1", False),
+    ("239.255.255.255", False),
+    ("255.255.255.255", False),
+    ("240.0.0.1", False),
+    ("198.18.0.1", False),
+    ("192.0.2.1", False),
+    ("192.0.0.8", False),
+    ("127.0.0.1", False),
+    ("::", False),
+    ("::1", False),
+    ("::ffff:10.0.0.1", False),
+    ("::ffff:169.254.169.254", False),
+    ("::127.0.0.1", False),
+    ("::10.0.0.1", False),
+    ("64:ff9b::a9fe:a9fe", False),
+    ("64:ff9b:1::808:808", False),
+    ("2002:a9fe:a9fe::", False),
+    ("2002:7f00:1::", False),
+    ("2001:0:a9fe:a9fe::", False),
+    ("2001:4860::5efe:10.0.0.1", False),
+    ("2001:db8::1", False),
+    ("3fff::1", False),
+    ("5f00::1", False),
+    ("fc00::1", False),
+    ("fe80::1", False),
+    ("fe80::1%eth0", False),
+    ("fec0::1", False),
+    ("ff02::1", False),
+    ("ff0e::1", False),
+]
+
+
+@pytest.mark.parametrize(("address", "allowed"), ADDRESSES)
+def test_an_address_is_allowed_only_when_all_it_leads_to_is_public(address: str, allowed: bool) -> None:
+    assert address_allowed(address) is allowed
+
+
+@pytest.mark.parametrize(
+    ("address", "allowed"),
+    [
+        ("127.0.0.1", True),
+        ("127.255.0.9", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("10.0.0.1", False),
+        ("2002:7f00:1::", False),
+        ("::127.0.0.1", False),
+    ],
+)
+def test_loopback_and_only_loopback_can_be_allowed(address: str, allowed: bool) -> None:
+    assert address_allowed(address, allow_loopback=True) is allowed
+
+
+@given(
+    st.ip_addresses(v=4, network="10.0.0.0/8"), st.sampled_from(["::ffff:0:0", "::", "64:ff9b::", "2002::"])
+)
+def test_no_wrapping_makes_a_private_address_public(inner: ipaddress.IPv4Address, prefix: str) -> None:
+    base = int(ipaddress.IPv6Address(prefix))
+    shift = 80 if prefix == "2002::" else 0
+    assert not address_allowed(ipaddress.IPv6Address(base | int(inner) << shift))
