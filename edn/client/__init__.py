@@ -1,0 +1,261 @@
+"""The client library: `Client` for ordinary programs, `AsyncClient` for asyncio, the same calls on both.
+
+`calls` describes each call once, `conversation` retries without I/O, `results` and `problems` are what comes
+back. This package needs httpx and msgspec, never numpy or numba: a publisher must be light to import.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+
+import httpx
+
+from edn.client import calls
+from edn.client.calls import KEEP, Keep, NewSubscription
+from edn.client.conversation import Call, Outcome, Plan, Retries, Send, Step, Wait, converse
+from edn.client.problems import ClientError, ProblemError, UnexpectedAnswerError, UnreachableError
+from edn.client.results import (
+    Health,
+    Published,
+    Server,
+    Sink,
+    Subscription,
+    SubscriptionPage,
+    Topic,
+    Tuning,
+)
+
+__all__ = [
+    "KEEP",
+    "AsyncClient",
+    "Client",
+    "ClientError",
+    "Health",
+    "Keep",
+    "NewSubscription",
+    "ProblemError",
+    "Published",
+    "Retries",
+    "Server",
+    "Sink",
+    "Subscription",
+    "SubscriptionPage",
+    "Topic",
+    "Tuning",
+    "UnexpectedAnswerError",
+    "UnreachableError",
+]
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Method(Generic[P, T]):
+    """A described call as a method: its result on `Client`, an awaitable of it on `AsyncClient`."""
+
+    def __init__(self, describe: Callable[P, Call[T] | Plan[T]]) -> None:
+        self._describe = describe
+        self.__doc__ = describe.__doc__
+
+    @overload
+    def __get__(self, client: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, client: Client, owner: type) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, Awaitable[T]]: ...
+
+    def __get__(self, client: Client | AsyncClient | None, owner: type) -> Any:
+        if client is None:
+            return self
+        run: Callable[[Any], Any] = client.run
+
+        @functools.wraps(self._describe)
+        def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return run(self._describe(*args, **kwargs))
+
+        return call
+
+
+class _Calls:
+    """Every call that both clients share; see `edn.client.calls` for what each one takes."""
+
+    create_topic = _Method(calls.create_topic)
+    topics = _Method(calls.topics)
+    topic = _Method(calls.topic)
+    delete_topic = _Method(calls.delete_topic)
+    subscribe = _Method(calls.subscribe)
+    subscribe_many = _Method(calls.subscribe_many)
+    subscription = _Method(calls.subscription)
+    subscription_page = _Method(calls.subscription_page)
+    change = _Method(calls.change)
+    renew = _Method(calls.renew)
+    unsubscribe = _Method(calls.unsubscribe)
+    publish = _Method(calls.publish)
+    publish_many = _Method(calls.publish_many)
+    servers = _Method(calls.servers)
+    tuning = _Method(calls.tuning)
+    tune = _Method(calls.tune)
+    health = _Method(calls.health)
+
+    def __init__(self, url: str, retries: Retries | None) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(f"{url!r} is no address of a network: it begins with http:// or https://")
+        self.url = url.rstrip("/")
+        self.retries = retries or Retries()
+
+
+def _settings(url: str, timeout: float) -> dict[str, Any]:
+    # A proxy of the environment has no business between a client and a network named by its address.
+    return {
+        "base_url": url,
+        "timeout": httpx.Timeout(timeout, connect=min(timeout, 5.0)),
+        "headers": {"User-Agent": "edn-client", "Accept": "application/json"},
+        "trust_env": False,
+    }
+
+
+def _request(call: Call[Any]) -> dict[str, Any]:
+    headers = dict(call.headers)
+    if call.body is not None:
+        headers["Content-Type"] = "application/json"
+    return {
+        "method": call.method,
+        "url": call.path,
+        "params": dict(call.query) or None,
+        "content": call.body,
+        "headers": headers,
+    }
+
+
+class Client(_Calls):
+    """A network as seen from an ordinary program. Threads may share one; close it or use it with `with`."""
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        timeout: float = 10.0,
+        retries: Retries | None = None,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        super().__init__(url, retries)
+        self._http = httpx.Client(**_settings(self.url, timeout), transport=transport)
+        self._sleep = sleep
+
+    def subscriptions(
+        self, *, topic: str | None = None, owner: str | None = None, limit: int | None = None
+    ) -> Iterator[Subscription]:
+        """All subscriptions, page by page as they are consumed; `limit` is the size of a page."""
+        cursor: str | None = None
+        while True:
+            page = self.subscription_page(topic=topic, owner=owner, limit=limit, cursor=cursor)
+            yield from page.subscriptions
+            cursor = page.next
+            if cursor is None:
+                return
+
+    def run(self, work: Call[T] | Plan[T]) -> T:
+        """Perform a described call; the methods are this on `edn.client.calls`."""
+        conversation = converse(work, self.retries, self.url)
+        outcome: Outcome = None
+        while True:
+            try:
+                step = conversation.send(outcome)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            outcome = self._perform(step)
+
+    def _perform(self, step: Step) -> Outcome:
+        match step:
+            case Wait(seconds):
+                self._sleep(seconds)
+                return None
+            case Send(call):
+                try:
+                    return self._http.request(**_request(call))
+                except httpx.TransportError as error:
+                    return error
+
+    def close(self) -> None:
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncClient(_Calls):
+    """The same as `Client`, for asyncio: every call is awaited, `subscriptions` is an `async for`."""
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        timeout: float = 10.0,
+        retries: Retries | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        super().__init__(url, retries)
+        self._http = httpx.AsyncClient(**_settings(self.url, timeout), transport=transport)
+        self._sleep = sleep
+
+    async def subscriptions(
+        self, *, topic: str | None = None, owner: str | None = None, limit: int | None = None
+    ) -> AsyncIterator[Subscription]:
+        """All subscriptions, page by page as they are consumed; `limit` is the size of a page."""
+        cursor: str | None = None
+        while True:
+            page = await self.subscription_page(topic=topic, owner=owner, limit=limit, cursor=cursor)
+            for subscription in page.subscriptions:
+                yield subscription
+            cursor = page.next
+            if cursor is None:
+                return
+
+    async def run(self, work: Call[T] | Plan[T]) -> T:
+        """Perform a described call; the methods are this on `edn.client.calls`."""
+        conversation = converse(work, self.retries, self.url)
+        outcome: Outcome = None
+        while True:
+            try:
+                step = conversation.send(outcome)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            outcome = await self._perform(step)
+
+    async def _perform(self, step: Step) -> Outcome:
+        match step:
+            case Wait(seconds):
+                await self._sleep(seconds)
+                return None
+            case Send(call):
+                try:
+                    return await self._http.request(**_request(call))
+                except httpx.TransportError as error:
+                    return error
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()

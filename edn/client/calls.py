@@ -1,0 +1,396 @@
+"""The calls of the REST interface, each described once; `Client` and `AsyncClient` both speak them.
+
+A function here returns a `Call` (one request) or is a plan (several). None of them does any I/O.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from edn.client.conversation import Call, Plan, reading
+from edn.client.problems import ProblemError
+from edn.client.results import (
+    Health,
+    Published,
+    Server,
+    Sink,
+    Subscription,
+    SubscriptionPage,
+    Topic,
+    Tuning,
+)
+from edn.errors import InvalidEvent, InvalidInput
+
+#: limits of one request; a batch beyond them is split
+MAX_BODY_BYTES = 1024 * 1024
+MAX_EVENTS = 500
+MAX_SUBSCRIPTIONS = 1000
+
+T = TypeVar("T")
+
+#: a filter as JSON, as text, or None: everything
+FilterLike = Mapping[str, Any] | str | None
+#: an instant (RFC 3339), a duration such as "PT1H", or None: never
+ExpiresLike = str | datetime | timedelta | None
+
+
+class Keep(Enum):
+    """The default of `change`: leave this part as it is."""
+
+    KEEP = "keep"
+
+
+KEEP: Final = Keep.KEEP
+
+
+class NewSubscription(msgspec.Struct, frozen=True, kw_only=True):
+    """What to subscribe to, for `subscribe_many`. Without a `url` the subscription is a stream."""
+
+    topic: str
+    filter: FilterLike = None
+    url: str | None = None
+    #: who is meant behind the address
+    recipient: str | None = None
+    expires: ExpiresLike = None
+    #: your own id; the same one again is the same subscription, not a second one
+    id: str | None = None
+    owner: str | None = None
+
+    def body(self) -> dict[str, Any]:
+        body: dict[str, Any] = {"topic": self.topic, "id": self.id or str(uuid.uuid4())}
+        if self.filter is not None:
+            body["filter"] = self.filter
+        if self.url is not None:
+            body["sink"] = _sink(self.url, self.recipient)
+        elif self.recipient is not None:
+            raise InvalidInput("a recipient is somebody behind an address: give a url, too", pointer="/sink")
+        if self.expires is not None:
+            body["expires"] = expiry(self.expires)
+        if self.owner is not None:
+            body["owner"] = self.owner
+        return body
+
+
+class _Subscribed(msgspec.Struct):
+    subscriptions: list[Subscription]
+
+
+class _Topics(msgspec.Struct):
+    topics: list[Topic]
+
+
+class _Servers(msgspec.Struct):
+    servers: list[Server]
+
+
+# Topics
+
+
+def create_topic(
+    name: str,
+    attributes: Mapping[str, str],
+    *,
+    engine: str | None = None,
+    availability: float | str | None = None,
+) -> Call[Topic]:
+    """Create a topic, or change the one of this name; attributes map a name to its type."""
+    body: dict[str, Any] = {"attributes": dict(attributes)}
+    if engine is not None:
+        body["engine"] = engine
+    if availability is not None:
+        body["availability"] = availability
+    return Call(method="PUT", path=_topic_path(name), body=encode(body), read=reading(Topic))
+
+
+def topics() -> Call[list[Topic]]:
+    """All topics."""
+    read = reading(_Topics)
+    return Call(method="GET", path="/v1/topics", read=lambda response: read(response).topics)
+
+
+def topic(name: str) -> Call[Topic]:
+    """One topic."""
+    return Call(method="GET", path=_topic_path(name), read=reading(Topic))
+
+
+def delete_topic(name: str, *, cascade: bool = False) -> Call[None]:
+    """Delete a topic; `cascade` ends its subscriptions, too, without which a topic that has any stays."""
+    query = {"cascade": "true"} if cascade else {}
+    return Call(method="DELETE", path=_topic_path(name), query=query, read=_nothing)
+
+
+# Subscriptions
+
+
+def subscribe(
+    topic: str,
+    filter: FilterLike = None,
+    *,
+    url: str | None = None,
+    recipient: str | None = None,
+    expires: ExpiresLike = None,
+    id: str | None = None,
+    owner: str | None = None,
+) -> Call[Subscription]:
+    """Subscribe; from the return on, every event accepted that the filter matches is notified to `url`."""
+    wanted = NewSubscription(
+        topic=topic, filter=filter, url=url, recipient=recipient, expires=expires, id=id, owner=owner
+    )
+    return Call(
+        method="POST", path="/v1/subscriptions", body=encode(wanted.body()), read=reading(Subscription)
+    )
+
+
+def subscribe_many(subscriptions: Iterable[NewSubscription]) -> Plan[list[Subscription]]:
+    """Subscribe many at once; a request takes all of its subscriptions or none of them."""
+    read = reading(_Subscribed)
+    done: list[Subscription] = []
+    encoded = (encode(wanted.body()) for wanted in subscriptions)
+    for chunk in chunks(encoded, MAX_SUBSCRIPTIONS, MAX_BODY_BYTES):
+        try:
+            answer: _Subscribed = yield Call(
+                method="POST", path="/v1/subscriptions", body=_array(chunk), read=read
+            )
+        except ProblemError as problem:
+            raise problem.moved(len(done), tuple(one.id for one in done)) from None
+        done += answer.subscriptions
+    return done
+
+
+def subscription(id: str) -> Call[Subscription]:
+    """One subscription."""
+    return Call(method="GET", path=_subscription_path(id), read=reading(Subscription))
+
+
+def subscription_page(
+    *, topic: str | None = None, owner: str | None = None, limit: int | None = None, cursor: str | None = None
+) -> Call[SubscriptionPage]:
+    """One page of the list; `subscriptions` walks them all."""
+    given = {"topic": topic, "owner": owner, "limit": None if limit is None else str(limit), "cursor": cursor}
+    query = {name: value for name, value in given.items() if value is not None}
+    return Call(method="GET", path="/v1/subscriptions", query=query, read=reading(SubscriptionPage))
+
+
+def change(
+    id: str,
+    *,
+    filter: FilterLike | Keep = KEEP,
+    url: str | Keep | None = KEEP,
+    recipient: str | Keep | None = KEEP,
+    expires: ExpiresLike | Keep = KEEP,
+) -> Plan[Subscription]:
+    """Change parts of a subscription in place, without a gap: no event is lost or notified twice.
+
+    What is not given stays. The interface replaces all three parts, so anything kept is read first: of two
+    clients that change different parts at the same moment, the later one decides about all.
+    """
+    body: dict[str, Any] = {}
+    old: Subscription | None = None
+    if KEEP in (filter, url, recipient, expires):
+        old = yield subscription(id)
+    kept_sink = old.sink if old and old.sink else Sink(url="")
+    new_filter = old.filter if isinstance(filter, Keep) and old else filter
+    new_url = (kept_sink.url or None) if isinstance(url, Keep) else url
+    new_recipient = kept_sink.recipient if isinstance(recipient, Keep) else recipient
+    new_expires = old.expires if isinstance(expires, Keep) and old else expires
+    if new_filter is not None:
+        body["filter"] = new_filter
+    if new_url is not None:
+        body["sink"] = _sink(new_url, new_recipient)
+    if not isinstance(new_expires, Keep | None):
+        body["expires"] = expiry(new_expires)
+    changed: Subscription = yield Call(
+        method="PUT", path=_subscription_path(id), body=encode(body), read=reading(Subscription)
+    )
+    return changed
+
+
+def renew(id: str, expires: ExpiresLike) -> Call[Subscription]:
+    """Set a new expiry; None is never."""
+    body = {"expires": None if expires is None else expiry(expires)}
+    path = f"{_subscription_path(id)}/renew"
+    return Call(method="POST", path=path, body=encode(body), read=reading(Subscription))
+
+
+def unsubscribe(id: str) -> Call[None]:
+    """Cancel a subscription: events accepted after the return are not notified any more."""
+    return Call(method="DELETE", path=_subscription_path(id), read=_nothing)
+
+
+# Events
+
+
+def publish(topic: str, event: Mapping[str, Any], *, idempotency_key: str | None = None) -> Call[str]:
+    """Publish one event and return its id; it is durable when this returns.
+
+    `event` maps attributes to values; `$id`, `$time` and `$availability` may stand beside them.
+    """
+    read = reading(Published)
+    return Call(
+        method="POST",
+        path=f"{_topic_path(topic)}/events",
+        body=_event(event, 0),
+        headers={"Idempotency-Key": idempotency_key or uuid.uuid4().hex},
+        read=lambda response: read(response).ids[0],
+    )
+
+
+def publish_many(
+    topic: str,
+    events: Iterable[Mapping[str, Any]],
+    *,
+    idempotency_key: str | None = None,
+    on_accepted: Callable[[int], object] | None = None,
+) -> Plan[Published]:
+    """Publish events in order, in as many requests as the limits make of them.
+
+    A request takes all of its events or none. When one is refused, the `ProblemError` counts `index` in
+    `events`, and its `accepted` holds the ids of what earlier requests brought in. The same key over the
+    same events publishes none of them a second time. `on_accepted` is told the number after each request.
+    """
+    key = idempotency_key or uuid.uuid4().hex
+    read = reading(Published)
+    ids: list[str] = []
+    encoded = (_event(event, index) for index, event in enumerate(events))
+    for chunk in chunks(encoded, MAX_EVENTS, MAX_BODY_BYTES):
+        # The first request carries the caller's key as it is, so that one request's ids are key/0, key/1, …
+        chunk_key = f"{key}/{len(ids)}" if ids else key
+        try:
+            answer: Published = yield Call(
+                method="POST",
+                path=f"{_topic_path(topic)}/events",
+                body=_array(chunk),
+                headers={"Idempotency-Key": chunk_key},
+                read=read,
+            )
+        except ProblemError as problem:
+            raise problem.moved(len(ids), tuple(ids)) from None
+        ids += answer.ids
+        if on_accepted is not None:
+            on_accepted(answer.accepted)
+    return Published(accepted=len(ids), ids=ids)
+
+
+# The network
+
+
+def servers() -> Call[list[Server]]:
+    """The servers and how they are."""
+    read = reading(_Servers)
+    return Call(method="GET", path="/v1/servers", read=lambda response: read(response).servers)
+
+
+def tuning() -> Call[Tuning]:
+    """How the precision of the summaries is chosen, and what was decided lately."""
+    return Call(method="GET", path="/v1/tuning", read=reading(Tuning))
+
+
+def tune(mode: str, *, precision: float | None = None) -> Call[Tuning]:
+    """Choose how precision is chosen: "fixed" (at `precision`), "paper" or "model"."""
+    body = {"mode": mode} if precision is None else {"mode": mode, "precision": precision}
+    return Call(method="PUT", path="/v1/tuning", body=encode(body), read=reading(Tuning))
+
+
+def health() -> Call[Health]:
+    """Whether the network can take work; not being ready is an answer, not an error."""
+
+    def read(response: httpx.Response) -> Health:
+        try:
+            detail = msgspec.json.decode(response.content, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            detail = {"detail": response.text[:200]}
+        return Health(ready=response.is_success, detail=detail)
+
+    return Call(method="GET", path="/readyz", read=read, understood=frozenset({503}))
+
+
+# Encoding
+
+
+def chunks(encoded: Iterable[bytes], most: int, most_bytes: int) -> Iterator[list[bytes]]:
+    """Groups that fit one JSON array of at most `most` elements and `most_bytes` bytes, commas included.
+
+    An element that is too large even alone goes alone: the network says so better than a guess here would.
+    """
+    chunk: list[bytes] = []
+    size = 2
+    for element in encoded:
+        if chunk and (len(chunk) == most or size + 1 + len(element) > most_bytes):
+            yield chunk
+            chunk, size = [], 2
+        size += len(element) + (1 if chunk else 0)
+        chunk.append(element)
+    if chunk:
+        yield chunk
+
+
+def encode(value: Any) -> bytes:
+    """JSON as the network reads it: no NaN, no infinities, instants as RFC 3339."""
+    try:
+        text = json.dumps(
+            value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_jsonable
+        )
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput("a string holds a lone surrogate, which no UTF-8 can carry") from error
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"this cannot be written as JSON: {error}") from error
+
+
+def expiry(value: str | datetime | timedelta) -> str:
+    """The wire form of an expiry."""
+    if isinstance(value, timedelta):
+        return f"PT{value.total_seconds():.6f}".rstrip("0").rstrip(".") + "S"
+    if isinstance(value, datetime):
+        return _instant(value)
+    return value
+
+
+def _instant(value: datetime) -> str:
+    if value.tzinfo is None:
+        raise InvalidInput(f"{value.isoformat()} has no time zone: an instant needs an offset")
+    return value.isoformat()
+
+
+def _jsonable(value: object) -> object:
+    if isinstance(value, datetime):
+        return _instant(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"a {type(value).__name__} is no JSON value")
+
+
+def _event(event: Mapping[str, Any], index: int) -> bytes:
+    try:
+        return encode(event)
+    except InvalidInput as error:
+        raise InvalidEvent(error.detail, index=index) from error
+
+
+def _array(elements: list[bytes]) -> bytes:
+    return b"[" + b",".join(elements) + b"]"
+
+
+def _sink(url: str, recipient: str | None) -> dict[str, str]:
+    return {"url": url} if recipient is None else {"url": url, "recipient": recipient}
+
+
+def _topic_path(name: str) -> str:
+    return f"/v1/topics/{quote(name, safe='')}"
+
+
+def _subscription_path(id: str) -> str:
+    return f"/v1/subscriptions/{quote(id, safe='')}"
+
+
+def _nothing(_response: httpx.Response) -> None:
+    return None

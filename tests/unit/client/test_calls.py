@@ -1,0 +1,277 @@
+"""What each call sends and what it makes of the answer, on a network that is a function."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edn import AsyncClient, Client, NewSubscription
+from edn.client import UnexpectedAnswerError
+from edn.client.calls import chunks, expiry
+from edn.errors import InvalidEvent, InvalidInput
+
+SUBSCRIPTION = {
+    "id": "sub1",
+    "topic": "stocks",
+    "filter": {"price": {"gt": 30.0}},
+    "sink": {"url": "http://sink.example/in", "recipient": "ann"},
+    "state": "active",
+    "expires": "2030-01-01T00:00:00Z",
+    "owner": "me",
+    "server": "s1",
+    "created": "2026-01-01T00:00:00Z",
+    "added_by_a_newer_network": 1,
+}
+TOPIC = {"name": "stocks", "attributes": {"price": "number"}, "engine": "bitmap", "availability": 0}
+
+
+class Recorder:
+    """Answers every request with the same status and body, and remembers the requests."""
+
+    def __init__(self, status: int = 200, body: Any = None) -> None:
+        self.status = status
+        self.body = body
+        self.requests: list[httpx.Request] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        return httpx.Response(self.status, json=self.body) if self.status != 204 else httpx.Response(204)
+
+
+def client_on(handler: Callable[[httpx.Request], httpx.Response]) -> Client:
+    return Client("http://edn.test", transport=httpx.MockTransport(handler))
+
+
+def async_client_on(handler: Callable[[httpx.Request], httpx.Response]) -> AsyncClient:
+    return AsyncClient("http://edn.test", transport=httpx.MockTransport(handler))
+
+
+# call, its arguments, status and body of the answer → method, path with query, body that must have been sent
+CASES: list[tuple[str, tuple[Any, ...], dict[str, Any], int, Any, str, str, Any]] = [
+    ("create_topic", ("stocks", {"price": "number"}), {}, 201, TOPIC, "PUT", "/v1/topics/stocks",
+     {"attributes": {"price": "number"}}),
+    ("create_topic", ("stocks", {}), {"engine": "rtree", "availability": "forever"}, 200, TOPIC, "PUT",
+     "/v1/topics/stocks", {"attributes": {}, "engine": "rtree", "availability": "forever"}),
+    ("topics", (), {}, 200, {"topics": [TOPIC]}, "GET", "/v1/topics", None),
+    ("topic", ("a/b",), {}, 200, TOPIC, "GET", "/v1/topics/a%2Fb", None),
+    ("delete_topic", ("stocks",), {}, 204, None, "DELETE", "/v1/topics/stocks", None),
+    ("delete_topic", ("stocks",), {"cascade": True}, 204, None, "DELETE",
+     "/v1/topics/stocks?cascade=true", None),
+    ("subscribe", ("stocks", "price > 30"),
+     {"url": "http://s/", "recipient": "ann", "expires": "PT1H", "id": "x", "owner": "me"}, 201, SUBSCRIPTION,
+     "POST", "/v1/subscriptions",
+     {"topic": "stocks", "id": "x", "filter": "price > 30", "sink": {"url": "http://s/", "recipient": "ann"},
+      "expires": "PT1H", "owner": "me"}),
+    ("subscription", ("sub1",), {}, 200, SUBSCRIPTION, "GET", "/v1/subscriptions/sub1", None),
+    ("renew", ("sub1", timedelta(hours=1)), {}, 200, SUBSCRIPTION, "POST", "/v1/subscriptions/sub1/renew",
+     {"expires": "PT3600S"}),
+    ("renew", ("sub1", None), {}, 200, SUBSCRIPTION, "POST", "/v1/subscriptions/sub1/renew",
+     {"expires": None}),
+    ("unsubscribe", ("sub1",), {}, 204, None, "DELETE", "/v1/subscriptions/sub1", None),
+    ("publish", ("stocks", {"symbol": "GE"}), {}, 202, {"accepted": 1, "ids": ["e1"]}, "POST",
+     "/v1/topics/stocks/events", {"symbol": "GE"}),
+    ("servers", (), {}, 200, {"servers": [{"id": "s1"}]}, "GET", "/v1/servers", None),
+    ("tuning", (), {}, 200, {"mode": "fixed", "precision": 1.0}, "GET", "/v1/tuning", None),
+    ("tune", ("fixed",), {"precision": 0.5}, 200, {"mode": "fixed"}, "PUT", "/v1/tuning",
+     {"mode": "fixed", "precision": 0.5}),
+    ("health", (), {}, 200, {"status": "ok"}, "GET", "/readyz", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("call", "args", "kwargs", "status", "answer", "method", "target", "sent"), CASES,
+    ids=[f"{case[0]}-{number}" for number, case in enumerate(CASES)],
+)  # fmt: skip
+def test_both_clients_send_what_the_interface_says_and_return_the_same(
+    call: str, args: Any, kwargs: Any, status: int, answer: Any, method: str, target: str, sent: Any
+) -> None:
+    sync_network, async_network = Recorder(status, answer), Recorder(status, answer)
+    with client_on(sync_network) as client:
+        result = getattr(client, call)(*args, **kwargs)
+
+    async def same() -> Any:
+        async with async_client_on(async_network) as client:
+            return await getattr(client, call)(*args, **kwargs)
+
+    assert asyncio.run(same()) == result
+    for network in (sync_network, async_network):
+        (request,) = network.requests
+        assert request.method == method
+        assert request.url.raw_path.decode() == target
+        assert (json.loads(request.content) if request.content else None) == sent
+
+
+def test_answers_become_typed_records_and_unknown_fields_are_ignored() -> None:
+    with client_on(Recorder(200, SUBSCRIPTION)) as client:
+        subscription = client.subscription("sub1")
+    assert subscription.sink is not None
+    assert (subscription.sink.url, subscription.sink.recipient) == ("http://sink.example/in", "ann")
+    assert (subscription.server, subscription.state) == ("s1", "active")
+
+
+def test_publish_returns_the_id_and_carries_a_key_of_its_own_each_time() -> None:
+    network = Recorder(202, {"accepted": 1, "ids": ["e1"]})
+    with client_on(network) as client:
+        assert client.publish("stocks", {"price": 1}) == "e1"
+        client.publish("stocks", {"price": 1})
+        client.publish("stocks", {"price": 1}, idempotency_key="mine")
+    keys = [request.headers["idempotency-key"] for request in network.requests]
+    assert keys[2] == "mine"
+    assert len(set(keys)) == 3
+
+
+def test_a_subscription_without_an_id_gets_one_so_that_it_can_be_repeated() -> None:
+    network = Recorder(201, SUBSCRIPTION)
+    with client_on(network) as client:
+        client.subscribe("stocks")
+        client.subscribe("stocks")
+    first, second = (json.loads(request.content) for request in network.requests)
+    assert first["id"] != second["id"]
+    assert "filter" not in first
+    assert "sink" not in first
+
+
+def test_instants_in_events_travel_as_rfc_3339() -> None:
+    network = Recorder(202, {"accepted": 1, "ids": ["e1"]})
+    with client_on(network) as client:
+        client.publish("stocks", {"at": datetime(2026, 3, 1, 12, tzinfo=UTC)})
+    assert json.loads(network.requests[0].content) == {"at": "2026-03-01T12:00:00+00:00"}
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (float("nan"), "JSON"),
+        (float("inf"), "JSON"),
+        ("\ud800", "surrogate"),
+        (object(), "no JSON value"),
+        (datetime(2026, 1, 1), "time zone"),
+    ],
+)
+def test_what_json_cannot_carry_is_refused_before_anything_is_sent(value: Any, said: str) -> None:
+    network = Recorder(202, {"accepted": 0, "ids": []})
+    with client_on(network) as client, pytest.raises(InvalidEvent, match=said) as caught:
+        client.publish_many("stocks", [{"price": 1}, {"price": value}])
+    assert caught.value.index == 1
+    assert network.requests == []
+
+
+def test_a_recipient_without_an_address_is_refused() -> None:
+    with client_on(Recorder()) as client, pytest.raises(InvalidInput, match="give a url"):
+        client.subscribe("stocks", recipient="ann")
+
+
+def test_an_answer_that_is_not_the_interfaces_is_named_so() -> None:
+    with (
+        client_on(Recorder(200, {"hello": "world"})) as client,
+        pytest.raises(UnexpectedAnswerError, match="id"),
+    ):
+        client.subscription("sub1")
+
+
+def test_not_being_ready_is_an_answer_and_is_not_retried() -> None:
+    network = Recorder(503, {"status": "starting"})
+    with client_on(network) as client:
+        health = client.health()
+    assert (health.ready, health.detail) == (False, {"status": "starting"})
+    assert len(network.requests) == 1
+
+
+def test_an_address_without_a_scheme_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="http://"):
+        Client("localhost:8080")
+
+
+def test_change_keeps_what_is_not_given() -> None:
+    network = Recorder(200, SUBSCRIPTION)
+    with client_on(network) as client:
+        client.change("sub1", filter="price > 40")
+    assert [request.method for request in network.requests] == ["GET", "PUT"]
+    assert json.loads(network.requests[1].content) == {
+        "filter": "price > 40",
+        "sink": SUBSCRIPTION["sink"],
+        "expires": SUBSCRIPTION["expires"],
+    }
+
+
+def test_change_with_everything_given_reads_nothing_first() -> None:
+    network = Recorder(200, SUBSCRIPTION)
+    with client_on(network) as client:
+        client.change("sub1", filter=None, url="http://new/", recipient=None, expires=None)
+    (request,) = network.requests
+    assert json.loads(request.content) == {"sink": {"url": "http://new/"}}
+
+
+def test_subscriptions_walk_all_pages_in_order_on_both_clients() -> None:
+    pages = {"": (["a", "b"], "p2"), "p2": ([], "p3"), "p3": (["c"], None)}
+
+    def network(request: httpx.Request) -> httpx.Response:
+        assert request.url.params["topic"] == "stocks"
+        ids, following = pages[request.url.params.get("cursor", "")]
+        listed = [{**SUBSCRIPTION, "id": id} for id in ids]
+        return httpx.Response(200, json={"subscriptions": listed, "next": following})
+
+    with client_on(network) as client:
+        assert [one.id for one in client.subscriptions(topic="stocks")] == ["a", "b", "c"]
+
+    async def walk() -> list[str]:
+        async with async_client_on(network) as client:
+            return [one.id async for one in client.subscriptions(topic="stocks")]
+
+    assert asyncio.run(walk()) == ["a", "b", "c"]
+
+
+def test_subscribe_many_splits_at_the_limit_and_returns_all() -> None:
+    sizes: list[int] = []
+
+    def network(request: httpx.Request) -> httpx.Response:
+        asked = json.loads(request.content)
+        sizes.append(len(asked))
+        return httpx.Response(
+            201, json={"subscriptions": [{**SUBSCRIPTION, "id": one["id"]} for one in asked]}
+        )
+
+    wanted = [NewSubscription(topic="stocks", id=f"n{number}") for number in range(2500)]
+    with client_on(network) as client:
+        done = client.subscribe_many(wanted)
+    assert [one.id for one in done] == [f"n{number}" for number in range(2500)]
+    assert sizes == [1000, 1000, 500]
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ("PT5M", "PT5M"),
+        (timedelta(minutes=2), "PT120S"),
+        (timedelta(seconds=1.5), "PT1.5S"),
+        (timedelta(seconds=100), "PT100S"),
+        (datetime(2026, 1, 1, tzinfo=UTC), "2026-01-01T00:00:00+00:00"),
+    ],
+)
+def test_expiries_are_written_as_durations_or_instants(given: Any, sent: str) -> None:
+    assert expiry(given) == sent
+
+
+@given(
+    st.lists(st.binary(min_size=1, max_size=40), max_size=60),
+    st.integers(min_value=1, max_value=9),
+    st.integers(min_value=10, max_value=100),
+)
+def test_chunks_keep_every_element_in_order_and_obey_both_limits(
+    elements: list[bytes], most: int, most_bytes: int
+) -> None:
+    groups = list(chunks(iter(elements), most, most_bytes))
+    assert [element for group in groups for element in group] == elements
+    for group in groups:
+        assert 1 <= len(group) <= most
+        assert len(b"[" + b",".join(group) + b"]") <= most_bytes or len(group) == 1
+    for group, following in pairwise(groups):
+        joined = b"[" + b",".join([*group, following[0]]) + b"]"
+        assert len(group) == most or len(joined) > most_bytes, "a group that could have been larger"
