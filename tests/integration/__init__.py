@@ -1,0 +1,1 @@
+"""Real processes: what was acknowledged is delivered, exactly once."""

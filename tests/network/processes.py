@@ -1,0 +1,224 @@
+"""Starts, awaits, kills and restarts the services as processes of their own."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+ROOT = Path(__file__).resolve().parents[2]
+READY_SECONDS = 60.0
+T = TypeVar("T")
+
+
+def until(what: str, condition: Callable[[], T], *, seconds: float = 30.0, every: float = 0.05) -> T:
+    """The first true answer of the condition; an AssertionError that says what was awaited otherwise."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {seconds:g} s in vain for {what}; last answer: {answer!r}")
+        time.sleep(every)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _die_with_parent() -> None:
+    """Nothing that a test started outlives the test run, even when that is killed."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+class Process:
+    """One service: `start`, `await_ready`, then `stop` or `kill`, and `start` again."""
+
+    def __init__(self, name: str, arguments: Sequence[str], folder: Path) -> None:
+        self.name = name
+        self.ready: dict[str, Any] = {}
+        self._arguments = list(arguments)
+        self._errors = folder / f"{name}.stderr"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._first_line: list[bytes] = []
+        self._reader: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Starts it; only from the main thread, as the child ends with the thread that made it."""
+        assert self._process is None, f"{self.name} runs already"
+        self._first_line = []
+        with self._errors.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *self._arguments],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                preexec_fn=_die_with_parent,
+            )
+        self._reader = threading.Thread(
+            target=self._read, args=(self._process, self._first_line), daemon=True
+        )
+        self._reader.start()
+
+    @staticmethod
+    def _read(process: subprocess.Popen[bytes], lines: list[bytes]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:  # drained to its end, so that the child never blocks on a full pipe
+            if not lines:
+                lines.append(line)
+
+    def await_ready(self, seconds: float = READY_SECONDS) -> dict[str, Any]:
+        def readiness() -> bool:
+            if not self._first_line and not self.alive():
+                raise AssertionError(
+                    f"{self.name} ended with {self.exit_code()} before it was ready\n{self.tail()}"
+                )
+            return bool(self._first_line)
+
+        try:
+            until(f"the readiness line of {self.name}", readiness, seconds=seconds)
+        except AssertionError as waited:
+            raise AssertionError(f"{waited}\n{self.tail()}") from None
+        self.ready = json.loads(self._first_line[0])
+        assert self.ready.get("ready") is True, self.ready
+        return self.ready
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, f"{self.name} does not run"
+        return self._process.pid
+
+    @property
+    def url(self) -> str:
+        url: str = self.ready["url"]
+        return url
+
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def exit_code(self) -> int | None:
+        return None if self._process is None else self._process.poll()
+
+    def kill(self) -> None:
+        """SIGKILL: no chance to write anything down."""
+        self._end(signal.SIGKILL)
+
+    def stop(self, seconds: float = 15.0) -> int:
+        """SIGTERM, SIGKILL after a while; the exit code."""
+        return self._end(signal.SIGTERM, seconds)
+
+    def freeze(self) -> None:
+        """SIGSTOP: it is there, and silent."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def _end(self, number: signal.Signals, seconds: float = 15.0) -> int:
+        if self._process is None:
+            return 0
+        process, self._process = self._process, None
+        if process.poll() is None:
+            process.send_signal(number)
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
+        if self._reader is not None:
+            self._reader.join(5)
+        if process.stdout is not None:
+            process.stdout.close()
+        return code
+
+    def tail(self, lines: int = 25) -> str:
+        """The last lines of its standard error, for the report of a failed test."""
+        if not self._errors.exists():
+            return f"--- {self.name}: no standard error"
+        text = self._errors.read_text(errors="replace").splitlines()[-lines:]
+        return "\n".join([f"--- {self.name}, end of standard error", *text])
+
+
+class Network:
+    """A dispatcher and its servers, all on 127.0.0.1, in one data folder."""
+
+    def __init__(self, folder: Path, servers: int, *, dispatcher_options: Sequence[str] = ()) -> None:
+        self.folder = folder
+        secret = folder / "secret"
+        secret.write_text("a secret of the tests, long enough\n")
+        secret.chmod(0o600)
+        self._options = ["--host", "127.0.0.1", "--secret-file", str(secret), "--allow-loopback-sinks"]
+        self.secret = secret.read_text().strip()
+        # A fixed port: the servers find a restarted dispatcher again where it was.
+        self.url = f"http://127.0.0.1:{free_port()}"
+        port = self.url.rpartition(":")[2]
+        data = str(folder / "dispatcher")
+        self.dispatcher = Process(
+            "dispatcher",
+            ["dispatcher", "--data", data, "--port", port, *self._options, *dispatcher_options],
+            folder,
+        )
+        self.servers = {f"s{number}": self.new_server(f"s{number}") for number in range(1, servers + 1)}
+        self.http = httpx.Client(base_url=self.url, timeout=30)
+
+    def new_server(self, name: str, *, data: Path | None = None) -> Process:
+        """A server of this network, not started and not among `servers`."""
+        where = ["--data", str(data or self.folder / name), "--dispatcher", self.url, "--port", "0"]
+        return Process(name, ["edn_server", "--id", name, *where, *self._options], self.folder)
+
+    def start(self) -> None:
+        self.dispatcher.start()
+        for server in self.servers.values():  # side by side: each imports and compiles for seconds
+            server.start()
+        self.dispatcher.await_ready()
+        for server in self.servers.values():
+            server.await_ready()
+        self.await_servers("up", *self.servers)
+
+    def states(self) -> dict[str, str]:
+        """What the dispatcher says of each server."""
+        answer = self.http.get("/v1/servers")
+        answer.raise_for_status()
+        return {server["id"]: server["state"] for server in answer.json()["servers"]}
+
+    def await_servers(self, state: str, *names: str, seconds: float = 30.0) -> None:
+        def all_there() -> bool:
+            states = self.states()
+            return all(states.get(name) == state for name in names)
+
+        until(f"{', '.join(names)} to be {state}", all_there, seconds=seconds)
+
+    def restart_dispatcher(self) -> None:
+        self.dispatcher.start()
+        self.dispatcher.await_ready()
+        self.http.close()  # connections of the earlier life
+        self.http = httpx.Client(base_url=self.url, timeout=30)
+
+    def processes(self) -> list[Process]:
+        return [self.dispatcher, *self.servers.values()]
+
+    def close(self) -> None:
+        self.http.close()
+        for process in [*self.servers.values(), self.dispatcher]:
+            process.stop()
+
+    def report(self) -> str:
+        return "\n".join(process.tail() for process in self.processes())

@@ -1,0 +1,71 @@
+"""Reads JSON values as what they are compared as, by the type of their attribute."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Mapping
+from typing import Any
+
+#: attribute name → type name
+Schema = Mapping[str, str]
+#: attribute name → comparable value; what is missing has no key
+Values = dict[str, Any]
+
+_RFC3339 = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:([Zz])|([+-])(\d\d):(\d\d))", re.ASCII
+)
+_EPOCH = datetime.datetime(1970, 1, 1)
+_MICROSECOND = datetime.timedelta(microseconds=1)
+
+
+def microseconds(text: str) -> int:
+    """An RFC 3339 time as microseconds since 1970 UTC; digits beyond the sixth are cut off."""
+    parts = _RFC3339.fullmatch(text)
+    if parts is None:
+        raise ValueError(f"not an RFC 3339 time: {text!r}")
+    year, month, day, hour, minute, second = (int(part) for part in parts.group(1, 2, 3, 4, 5, 6))
+    leap = second == 60
+    written = datetime.datetime(year, month, day, hour, minute, 59 if leap else second)
+    total = (written - _EPOCH) // _MICROSECOND + (1_000_000 if leap else 0)
+    total += int(((parts.group(7) or "") + "000000")[:6])
+    if parts.group(8) is None:
+        offset = int(parts.group(10)) * 60 + int(parts.group(11))
+        total += (-offset if parts.group(9) == "+" else offset) * 60_000_000
+    return total
+
+
+def read(kind: str, literal: Any) -> Any:
+    """The comparable value of a JSON literal for an attribute of this type."""
+    is_number = isinstance(literal, int | float) and not isinstance(literal, bool)
+    if kind == "number" and is_number:
+        value = float(literal)
+        if value - value != 0:
+            raise ValueError(f"not a finite number: {literal!r}")
+        return value
+    if kind == "integer" and is_number and literal == int(literal) and -(2**63) <= literal < 2**63:
+        return int(literal)
+    if kind == "string" and isinstance(literal, str):
+        return literal
+    if kind == "boolean" and isinstance(literal, bool):
+        return literal
+    if kind == "time" and isinstance(literal, str):
+        return microseconds(literal)
+    raise ValueError(f"{literal!r} is no {kind}")
+
+
+def flatten(event: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The event's attributes by their dotted names; null is missing, `$` keys are not attributes."""
+    flat: dict[str, Any] = {}
+    for key, value in event.items():
+        if not prefix and key.startswith("$"):
+            continue
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, f"{prefix}{key}."))
+        elif value is not None:
+            flat[prefix + key] = value
+    return flat
+
+
+def read_event(event: Mapping[str, Any], schema: Schema) -> Values:
+    return {name: read(schema[name], literal) for name, literal in flatten(event).items()}
