@@ -1,0 +1,325 @@
+"""The life of a subscription: subscribe, change, renew, unsubscribe, expire.
+
+Subscribing in the order that makes it safe: the server stores the filter, inactive; the routing table is
+widened; *activate* is appended and the directory written in the same transaction; then the caller is
+answered. Every event that the log takes from then on comes after it in that server's stream.
+
+A filter's rectangles are computed here, not taken from the server's answer: so an answer that got lost can
+never leave the table too narrow. Calls about one id follow one another; different ids do not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import structlog
+
+from dispatcher import directory
+from dispatcher.directory import Subscription
+from dispatcher.exclusion import Exclusion
+from dispatcher.log import Transaction
+from dispatcher.network import Network
+from dispatcher.topics import Topic, Topics
+from edn import wire
+from edn.errors import Conflict, EdnError, NotFound, Unavailable
+from edn.filter import BoundFilter, Filter
+from edn.rect import Rects
+from partitioning.online import Placement, new_placement
+
+logger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A checked request for one subscription."""
+
+    id: str | None
+    owner: str
+    topic: Topic
+    filter: Filter
+    url: str
+    recipient: str | None
+    expires: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    subscription: Subscription
+    topic: Topic
+    bound: BoundFilter
+
+
+class Subscriptions:
+    def __init__(self, network: Network, topics: Topics) -> None:
+        self._network = network
+        self._log = network.log
+        self._topics = topics
+        self._placement: Placement = new_placement(network.settings.placement)
+        self._exclusion = Exclusion()
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    def get(self, subscription: str) -> Subscription:
+        found = directory.find(self._log.reader, subscription)
+        if found is None or (found.expires is not None and found.expires <= _now()):
+            raise NotFound(f'no subscription "{subscription[:80]}"')
+        return found
+
+    def page(
+        self, *, limit: int, cursor: str | None, topic: str | None, owner: str | None
+    ) -> tuple[list[Subscription], str | None]:
+        uid = None if topic is None else self._topics.get(topic).uid
+        return directory.page(
+            self._log.reader, now=_now(), limit=limit, cursor=cursor, topic=uid, owner=owner
+        )
+
+    # -- changing ---------------------------------------------------------------------------------------
+
+    async def create(self, wanted: Sequence[Wanted]) -> list[tuple[Subscription, bool]]:
+        """All of them or none; for each whether it is new. An id that is taken by the same request answers again."""
+        named = [want.id for want in wanted if want.id is not None]
+        repeated = {name for name in named if named.count(name) > 1} if len(set(named)) < len(named) else set()
+        if repeated:
+            raise Conflict(f'id "{min(repeated)}" stands twice in one request')
+        async with self._exclusion.hold(named):
+            answers: list[tuple[Subscription, bool] | None] = []
+            prepared: list[_Prepared] = []
+            loads = self._loads()
+            for want in wanted:
+                standing = self._standing(want)
+                if standing is not None:
+                    answers.append((standing, False))
+                    continue
+                answers.append(None)
+                prepared.append(self._prepare(want, loads))
+            if prepared:
+                await self._store_and_activate(prepared)
+            fresh = iter(prepared)
+            return [answer or (next(fresh).subscription, True) for answer in answers]
+
+    def _standing(self, want: Wanted) -> Subscription | None:
+        """The subscription that this request made before, if it did."""
+        if want.id is None:
+            return None
+        found = directory.find(self._log.reader, want.id)
+        if found is None:
+            return None
+        same = (
+            found.owner == want.owner
+            and found.topic == want.topic.uid
+            and found.filter == want.filter.to_json()
+            and found.url == want.url
+            and found.recipient == want.recipient
+        )
+        if not same:
+            raise Conflict(
+                f'subscription "{want.id}" exists with another owner, topic, filter or sink; '
+                "PUT /v1/subscriptions/{id} changes it",
+                pointer="/id",
+            )
+        return found
+
+    def _loads(self) -> dict[str, int]:
+        loads = {member.id: member.subscriptions for member in self._network.members.ready()}
+        if not loads:
+            raise Unavailable("no server is ready to host subscriptions", retry_after=2)
+        return loads
+
+    def _prepare(self, want: Wanted, loads: dict[str, int]) -> _Prepared:
+        server = self._placement.place(loads)
+        loads[server] += 1
+        subscription = Subscription(
+            id=want.id or f"sub_{secrets.token_urlsafe(15)}",
+            version=_now(),
+            owner=want.owner,
+            topic=want.topic.uid,
+            filter=want.filter.to_json(),
+            url=want.url,
+            recipient=want.recipient,
+            expires=want.expires,
+            server=server,
+            created=_now(),
+        )
+        return _Prepared(subscription, want.topic, want.filter.bind(want.topic.schema))
+
+    async def _store_and_activate(self, prepared: list[_Prepared]) -> None:
+        try:
+            await self._store(prepared)
+
+            def activate(transaction: Transaction) -> None:
+                by_server: dict[str, list[tuple[str, int]]] = {}
+                for item in prepared:
+                    _check_topic(transaction, item)
+                    directory.insert(transaction.connection, item.subscription, item.bound.attributes)
+                    versions = by_server.setdefault(item.subscription.server, [])
+                    versions.append((item.subscription.id, item.subscription.version))
+                for server, versions in by_server.items():
+                    transaction.append_control(server, "activate", versions=versions)
+
+            await self._log.submit(activate)
+        except EdnError:
+            await self._discard(prepared)
+            raise
+        for item in prepared:
+            member = self._network.members.get(item.subscription.server)
+            if member is not None:
+                member.subscriptions += 1
+
+    async def _store(self, prepared: list[_Prepared]) -> None:
+        """Every server stores its own, durably; then the routing table covers them all."""
+        groups: dict[tuple[str, int], list[_Prepared]] = {}
+        for item in prepared:
+            groups.setdefault((item.subscription.server, item.topic.uid), []).append(item)
+        # All answers are awaited before the first failure is raised: what is discarded then was stored.
+        outcomes = await asyncio.gather(
+            *(self._store_on(server, items) for (server, _), items in groups.items()), return_exceptions=True
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _store_on(self, server: str, items: list[_Prepared]) -> None:
+        topic = max((item.topic for item in items), key=lambda topic: topic.revision)
+        request = wire.Store(
+            self._log.id, self._log.incarnation, topic.info(), [_item(one.subscription) for one in items]
+        )
+        stored = await self._network.store(server, request)
+        by_width: dict[int, list[Rects]] = {}
+        for item in items:
+            rects = item.bound.rects()
+            by_width.setdefault(rects.lo.shape[1], []).append(rects)
+        for same in by_width.values():
+            lo, hi = np.concatenate([rects.lo for rects in same]), np.concatenate([rects.hi for rects in same])
+            self._network.table.widen(server, topic.uid, lo, hi, epoch=stored.epoch, seq=stored.seq)
+
+    async def _discard(self, prepared: list[_Prepared]) -> None:
+        """Tell the servers to forget what was stored for nothing. Not needed for correctness, only for width."""
+
+        def forget(transaction: Transaction) -> None:
+            by_server: dict[str, list[str]] = {}
+            for item in prepared:
+                if directory.find(transaction.connection, item.subscription.id) is None:
+                    by_server.setdefault(item.subscription.server, []).append(item.subscription.id)
+            for server, ids in by_server.items():
+                transaction.append_control(server, "deactivate", ids=ids)
+
+        with contextlib.suppress(EdnError):
+            await self._log.submit(forget)
+
+    async def change(self, subscription: str, want: Wanted) -> Subscription:
+        """Replace filter, sink and expiry: the old ones hold up to the record's offset, the new ones after it."""
+        async with self._exclusion.hold([subscription]):
+            found = self.get(subscription)
+            if found.topic != want.topic.uid:
+                raise Conflict(
+                    "a subscription stays on its topic; delete it and subscribe to the other one", pointer="/topic"
+                )
+            changed = replace(
+                found,
+                version=max(found.version + 1, _now()),
+                filter=want.filter.to_json(),
+                url=want.url,
+                recipient=want.recipient,
+                expires=want.expires,
+            )
+            item = _Prepared(changed, want.topic, want.filter.bind(want.topic.schema))
+            await self._store([item])
+
+            def switch(transaction: Transaction) -> None:
+                _live(transaction, subscription)
+                _check_topic(transaction, item)
+                directory.replace(transaction.connection, changed, item.bound.attributes)
+                transaction.append_control(
+                    changed.server, "change", versions=[(changed.id, changed.version)]
+                )
+
+            await self._log.submit(switch)
+            return changed
+
+    async def renew(self, subscription: str, expires: int | None) -> Subscription:
+        def operation(transaction: Transaction) -> Subscription:
+            found = _live(transaction, subscription)
+            directory.renew(transaction.connection, subscription, expires)
+            transaction.append_control(found.server, "renew", expiries=[(subscription, expires)])
+            return replace(found, expires=expires)
+
+        async with self._exclusion.hold([subscription]):
+            return await self._log.submit(operation)
+
+    async def delete(self, subscription: str) -> None:
+        def operation(transaction: Transaction) -> str:
+            found = _live(transaction, subscription)
+            directory.delete(transaction.connection, subscription)
+            transaction.append_control(found.server, "deactivate", ids=[subscription])
+            return found.server
+
+        async with self._exclusion.hold([subscription]):
+            server = await self._log.submit(operation)
+        member = self._network.members.get(server)
+        if member is not None and member.subscriptions > 0:
+            member.subscriptions -= 1
+
+    async def sweep(self) -> int:
+        """End what has expired; how many there were."""
+
+        def operation(transaction: Transaction) -> int:
+            ids = directory.expired(transaction.connection, transaction.time, 1000)
+            by_server: dict[str, list[str]] = {}
+            for name in ids:
+                found = directory.find(transaction.connection, name)
+                assert found is not None
+                directory.delete(transaction.connection, name)
+                by_server.setdefault(found.server, []).append(name)
+            for server, ended in by_server.items():
+                transaction.append_control(server, "deactivate", ids=ended)
+            return len(ids)
+
+        if not directory.expired(self._log.reader, _now(), 1):
+            return 0
+        return await self._log.submit(operation)
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+def _item(subscription: Subscription) -> wire.StoreItem:
+    return wire.StoreItem(
+        subscription.id,
+        subscription.version,
+        subscription.owner,
+        subscription.filter,
+        subscription.url,
+        subscription.recipient,
+        subscription.expires,
+    )
+
+
+def _live(transaction: Transaction, subscription: str) -> Subscription:
+    found = directory.find(transaction.connection, subscription)
+    if found is None or (found.expires is not None and found.expires <= transaction.time):
+        raise NotFound(f'no subscription "{subscription[:80]}"')
+    return found
+
+
+def _check_topic(transaction: Transaction, item: _Prepared) -> None:
+    """The topic may have changed since the filter was bound: it must still be there, with those attributes."""
+    row = transaction.connection.execute(
+        "SELECT revision, attributes FROM topics WHERE uid = ?", (item.topic.uid,)
+    ).fetchone()
+    if row is None:
+        raise NotFound(f'no topic "{item.topic.name}": it was deleted meanwhile')
+    revision, attributes = row
+    if revision == item.topic.revision:
+        return
+    types = json.loads(attributes)
+    for name in item.bound.attributes:
+        if types.get(name) != item.topic.schema.attributes[name]:
+            raise Conflict(f'the schema of topic "{item.topic.name}" changed meanwhile: try again')

@@ -1,0 +1,176 @@
+"""Topics: a name, a schema, a matcher. Held in memory for the hot path, changed only through the log's file."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from dispatcher.log import Log, Transaction
+from edn import wire
+from edn.errors import Conflict, InvalidInput, NotFound
+from edn.index import known_engines
+from edn.schema import Schema
+
+_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+MAX_NAME = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    #: never used again, not even by a topic of the same name
+    uid: int
+    name: str
+    #: counts the changes of the schema
+    revision: int
+    schema: Schema
+    engine: str
+    #: microseconds since 1970
+    created: int
+
+    def info(self) -> wire.TopicInfo:
+        return wire.TopicInfo(self.uid, self.name, self.schema.to_wire(), self.engine)
+
+
+def check_name(name: str) -> None:
+    if len(name) > MAX_NAME or not _NAME.fullmatch(name):
+        raise InvalidInput(
+            f'topic name "{name[:80]}": letters, digits, "_" and "-" in parts joined by dots, '
+            f"such as stocks.nyse.quotes, at most {MAX_NAME} characters",
+            pointer="/name",
+        )
+
+
+def _stored_schema(columns: str, attributes: str) -> Schema:
+    wanted = json.loads(attributes)
+    schema = Schema.from_wire([(name, kind) for name, kind in json.loads(columns)])
+    return schema if schema.attributes == wanted else schema.evolve(wanted)
+
+
+class Topics:
+    """All topics by name and by uid."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._by_name: dict[str, Topic] = {}
+        self._by_uid: dict[int, Topic] = {}
+        for uid, name, revision, columns, attributes, engine, created in log.reader.execute(
+            "SELECT uid, name, revision, columns, attributes, engine, created FROM topics ORDER BY name"
+        ):
+            self._remember(Topic(uid, name, revision, _stored_schema(columns, attributes), engine, created))
+
+    def _remember(self, topic: Topic) -> None:
+        self._by_name[topic.name] = topic
+        self._by_uid[topic.uid] = topic
+
+    def all(self) -> list[Topic]:
+        return sorted(self._by_name.values(), key=lambda topic: topic.name)
+
+    def get(self, name: str) -> Topic:
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise NotFound(f'no topic "{name[:80]}"; PUT /v1/topics/{{name}} creates one') from None
+
+    def by_uid(self, uid: int) -> Topic | None:
+        return self._by_uid.get(uid)
+
+    async def put(self, name: str, attributes: Any, engine: str | None) -> tuple[Topic, bool]:
+        """Create a topic, or change it; whether it is new."""
+        check_name(name)
+        wanted = Schema.parse(attributes)
+        if engine is not None and engine not in known_engines():
+            raise InvalidInput(
+                f'no engine "{engine[:80]}"; known are {", ".join(known_engines())}', pointer="/engine"
+            )
+
+        def operation(transaction: Transaction) -> tuple[Topic, bool]:
+            row = transaction.connection.execute(
+                "SELECT uid, revision, columns, attributes, engine, created FROM topics WHERE name = ?", (name,)
+            ).fetchone()
+            if row is None:
+                return _create(transaction, name, wanted, engine or "bitmap"), True
+            uid, revision, columns, stored, before, created = row
+            topic = Topic(uid, name, revision, _stored_schema(columns, stored), before, created)
+            return _change(transaction, topic, wanted.attributes, engine or before), False
+
+        topic, new = await self._log.submit(operation)
+        self._remember(topic)
+        return topic, new
+
+    async def delete(self, name: str, *, cascade: bool) -> int:
+        """Delete a topic; with `cascade` its subscriptions too, whose number is returned."""
+
+        def operation(transaction: Transaction) -> tuple[int, int]:
+            connection = transaction.connection
+            row = connection.execute("SELECT uid FROM topics WHERE name = ?", (name,)).fetchone()
+            if row is None:
+                raise NotFound(f'no topic "{name[:80]}"')
+            (uid,) = row
+            by_server: dict[str, list[str]] = {}
+            for server, subscription in connection.execute(
+                "SELECT server, id FROM subscriptions WHERE topic = ? ORDER BY serial", (uid,)
+            ):
+                by_server.setdefault(server, []).append(subscription)
+            count = sum(map(len, by_server.values()))
+            if count and not cascade:
+                raise Conflict(f'topic "{name}" has {count} subscriptions; ?cascade=true deletes them with it')
+            for server, ids in by_server.items():
+                transaction.append_control(server, "deactivate", ids=ids)
+            connection.execute("DELETE FROM subscriptions WHERE topic = ?", (uid,))
+            connection.execute("DELETE FROM event_ids WHERE topic = ?", (uid,))
+            connection.execute("DELETE FROM topics WHERE uid = ?", (uid,))
+            return uid, count
+
+        uid, count = await self._log.submit(operation)
+        self._by_uid.pop(uid, None)
+        if self._by_name.get(name) is not None and self._by_name[name].uid == uid:
+            del self._by_name[name]
+        return count
+
+
+def _create(transaction: Transaction, name: str, schema: Schema, engine: str) -> Topic:
+    cursor = transaction.connection.execute(
+        "INSERT INTO topics (name, revision, columns, attributes, engine, created) VALUES (?, 1, ?, ?, ?, ?)",
+        (name, _json(schema.to_wire()), _json(schema.attributes), engine, transaction.time),
+    )
+    assert cursor.lastrowid is not None
+    return Topic(cursor.lastrowid, name, 1, schema, engine, transaction.time)
+
+
+def _change(transaction: Transaction, topic: Topic, attributes: dict[str, Any], engine: str) -> Topic:
+    connection = transaction.connection
+    if topic.schema.attributes == attributes and topic.engine == engine:
+        return topic
+    removed = set(topic.schema.removed(attributes))
+    used: dict[str, str] = {}
+    if removed:
+        for subscription, names in connection.execute(
+            "SELECT id, attributes FROM subscriptions WHERE topic = ?", (topic.uid,)
+        ):
+            for attribute in removed.intersection(json.loads(names)):
+                used.setdefault(attribute, subscription)
+    if used:
+        attribute, subscription = sorted(used.items())[0]
+        raise Conflict(
+            f'attribute "{attribute}" cannot be removed or change its type: the filter of subscription '
+            f"{subscription} uses it",
+            pointer=f"/attributes/{attribute}",
+        )
+    if topic.engine != engine and connection.execute(
+        "SELECT 1 FROM subscriptions WHERE topic = ? LIMIT 1", (topic.uid,)
+    ).fetchone():
+        raise Conflict(f'topic "{topic.name}" has subscriptions: its engine stays {topic.engine}', pointer="/engine")
+    schema = topic.schema.evolve(attributes)
+    connection.execute(
+        "UPDATE topics SET revision = revision + 1, columns = ?, attributes = ?, engine = ? WHERE uid = ?",
+        (_json(schema.to_wire()), _json(schema.attributes), engine, topic.uid),
+    )
+    return Topic(topic.uid, topic.name, topic.revision + 1, schema, engine, topic.created)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
