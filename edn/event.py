@@ -1,0 +1,263 @@
+"""Events from the bytes of a request: a batch of points, ready to be logged and routed.
+
+Theory of operation
+-------------------
+This is the hot path, so the work is done a batch at a time, in C. For each schema there is one `msgspec` struct with a
+field an attribute; the whole body is decoded into a list of them in one call, encoded back into the stored bodies in
+another, and read column by column into the matrix of points. Repeated keys, which `msgspec` lets pass, show as a
+surplus of colons in the body (see `edn.strictjson`).
+
+Whatever that way refuses goes to `edn.eventcheck`, which reads the same language slowly, event by event: it
+names the first offender, or takes what the struct is too strict for (a dotted key, a whole number written as
+5.0).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from msgspec import UNSET, UnsetType
+
+from edn.coordinates import DOMAINS, Domain, Key, instant
+from edn.eventcheck import MAX_ID, CheckedEvent, check_events, flatten
+from edn.rect import MISSING
+from edn.strictjson import check_keys, escapes_a_colon
+
+#: strings and times whose coordinates are remembered, per column
+_REMEMBERED = 65_536
+#: longer ones are not worth the memory
+_REMEMBERED_LENGTH = 64
+
+_JSON_TYPES: dict[str, Any] = {
+    "number": float,
+    "integer": Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)],
+    "string": str,
+    "boolean": bool,
+    "time": str,
+}
+_OWN_FIELDS: list[tuple[str, Any, Any]] = [
+    ("id_", Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID)] | UnsetType, UNSET),
+    ("time_", str | UnsetType, UNSET),
+    ("availability_", Annotated[float, msgspec.Meta(ge=0)] | Literal["forever"] | UnsetType, UNSET),
+]
+_OWN_NAMES = {"id_": "$id", "time_": "$time", "availability_": "$availability"}
+
+_encoder = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """Events in the order in which they were given, one row each."""
+
+    #: the publisher's own, or None
+    ids: list[str | None]
+    #: the publisher's time in microseconds since 1970 UTC, or None
+    stamps: list[int | None]
+    #: seconds, `inf` for ever; None is the topic's default
+    availabilities: list[float | None]
+    #: the attributes as JSON, without the keys that begin with $
+    bodies: list[bytes]
+    #: float64 (n, width of the schema)
+    points: npt.NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+
+class _Coordinates(dict[Any, float]):
+    """Coordinates of strings or times, remembered; missing ones among them, so that a column is one `map`."""
+
+    def __init__(self, domain: Domain) -> None:
+        super().__init__({None: MISSING, UNSET: MISSING})
+        self._domain = domain
+
+    def __missing__(self, text: str) -> float:
+        coordinate = self._domain.coordinate(self._domain.key(text))
+        if len(text) <= _REMEMBERED_LENGTH:
+            if len(self) >= _REMEMBERED:
+                self.clear()
+                self.update({None: MISSING, UNSET: MISSING})
+            self[text] = coordinate
+        return coordinate
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """Where an attribute is in the struct and in the matrix."""
+
+    name: str
+    type: str
+    place: int
+    get: Callable[[Any], Any]
+    coordinates: _Coordinates | None
+
+
+class EventDecoder:
+    """Decodes the events of one schema; made once for it, because making the structs is slow."""
+
+    def __init__(self, attributes: Mapping[str, tuple[int, str]], width: int) -> None:
+        """`attributes`: name → (column, type) of the live ones; `width`: columns in all."""
+        self._attributes = dict(attributes)
+        self._types = {name: type_ for name, (_, type_) in attributes.items()}
+        self._width = width
+        tree = _tree(self._types)
+        strict = _struct(tree, strict=True)
+        self._one = msgspec.json.Decoder(strict)
+        self._many = msgspec.json.Decoder(list[strict])  # type: ignore[valid-type]  # the struct is made at run time
+        self._stored = msgspec.json.Decoder(_struct(tree, strict=False))
+        self._fields = [
+            _Field(
+                name,
+                type_,
+                place,
+                _getter(tree, name),
+                _Coordinates(DOMAINS[type_]) if type_ in ("string", "time") else None,
+            )
+            for name, (place, type_) in attributes.items()
+        ]
+
+    def decode(self, body: bytes) -> EventBatch:
+        """Every event of the body; raises `InvalidEvent`, `MalformedJson` or `TooLarge`."""
+        try:
+            alone = body.lstrip()[:1] == b"{"
+            events = [self._one.decode(body)] if alone else self._many.decode(body)
+            return self._batch(body, events)
+        except (msgspec.MsgspecError, UnicodeDecodeError, ValueError, RecursionError):
+            return self._checked_batch(check_events(body, self._types))
+
+    def values(self, body: bytes) -> dict[str, Key]:
+        """What predicates compare; an attribute whose type has changed since it was stored is missing."""
+        try:
+            event = self._stored.decode(body)
+            found: dict[str, Key] = {}
+            for field in self._fields:
+                value = field.get(event)
+                if value is not None and value is not UNSET:
+                    found[field.name] = instant(value) if field.type == "time" else value
+            return found
+        except (msgspec.ValidationError, ValueError):
+            return self._salvaged(body)
+
+    def _batch(self, body: bytes, events: Sequence[Any]) -> EventBatch:
+        count = len(events)
+        ids = [event.id_ for event in events]
+        times = [event.time_ for event in events]
+        availabilities = [event.availability_ for event in events]
+        colons = 0
+        if ids.count(UNSET) + times.count(UNSET) + availabilities.count(UNSET) < 3 * count:
+            for own in (ids, times, availabilities):
+                given = [value for value in own if value is not UNSET]
+                colons += len(given) + sum(value.count(":") for value in given if isinstance(value, str))
+            for event in events:
+                event.id_ = event.time_ = event.availability_ = UNSET
+        lines = _encoder.encode_lines(events)
+        if body.count(b":") != colons + lines.count(b":") or escapes_a_colon(body):
+            check_keys(body)
+        return EventBatch(
+            ids=[None if id_ is UNSET else id_ for id_ in ids],
+            stamps=[None if time is UNSET else instant(time) for time in times],
+            availabilities=[None if given is UNSET else _availability(given) for given in availabilities],
+            bodies=lines.split(b"\n")[:count],
+            points=self._points(events),
+        )
+
+    def _points(self, events: Sequence[Any]) -> npt.NDArray[np.float64]:
+        points = np.full((len(events), self._width), MISSING)
+        if not events:
+            return points
+        for field in self._fields:
+            given = list(map(field.get, events))
+            if field.coordinates is not None:
+                points[:, field.place] = list(map(field.coordinates.__getitem__, given))
+                continue
+            try:
+                column = np.array(given, dtype=np.float64)
+            except TypeError:  # an absent one among them; a null becomes NaN by itself
+                column = np.array([None if value is UNSET else value for value in given], dtype=np.float64)
+            column += 0.0  # makes -0.0 the one zero
+            column[np.isnan(column)] = MISSING
+            points[:, field.place] = column
+        return points
+
+    def _checked_batch(self, events: Sequence[CheckedEvent]) -> EventBatch:
+        points = np.full((len(events), self._width), MISSING)
+        for row, event in enumerate(events):
+            for name, key in event.keys.items():
+                place, type_ = self._attributes[name]
+                points[row, place] = DOMAINS[type_].coordinate(key)
+        return EventBatch(
+            ids=[event.id for event in events],
+            stamps=[event.stamp for event in events],
+            availabilities=[event.availability for event in events],
+            bodies=[_encoder.encode(event.attributes) for event in events],
+            points=points,
+        )
+
+    def _salvaged(self, body: bytes) -> dict[str, Key]:
+        found: dict[str, Key] = {}
+        for name, value in flatten(msgspec.json.decode(body)):
+            type_ = self._types.get(name)
+            if type_ is not None and value is not None:
+                try:
+                    found[name] = DOMAINS[type_].key(value)
+                except ValueError:
+                    continue
+        return found
+
+
+def _availability(given: float | str) -> float:
+    return math.inf if isinstance(given, str) else given + 0.0
+
+
+#: part of a name → the type, or the parts below it
+_Tree = dict[str, Any]
+
+
+def _tree(types: Mapping[str, str]) -> _Tree:
+    tree: _Tree = {}
+    for name, type_ in types.items():
+        *parents, leaf = name.split(".")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[leaf] = type_
+    return tree
+
+
+def _struct(tree: _Tree, *, strict: bool, own: bool = True) -> type[msgspec.Struct]:
+    """The struct of an event or of an object inside one. Its fields have numbers, for names may be anything."""
+    fields = list(_OWN_FIELDS) if strict and own else []
+    names = dict(_OWN_NAMES) if strict and own else {}
+    for number, (part, below) in enumerate(tree.items()):
+        type_ = _JSON_TYPES[below] if isinstance(below, str) else _struct(below, strict=strict, own=False)
+        fields.append((f"f{number}", type_ | None | UnsetType, UNSET))
+        names[f"f{number}"] = part
+    return msgspec.defstruct("Event", fields, rename=names, forbid_unknown_fields=strict, gc=False)
+
+
+def _getter(tree: _Tree, name: str) -> Callable[[Any], Any]:
+    """Reads an attribute out of the struct; what lies in an object that is absent or null is absent."""
+    path: list[str] = []
+    node: Any = tree
+    for part in name.split("."):
+        path.append(f"f{list(node).index(part)}")
+        node = node[part]
+    if len(path) == 1:
+        return attrgetter(path[0])
+    *parents, leaf = path
+
+    def get(event: Any) -> Any:
+        for parent in parents:
+            event = getattr(event, parent)
+            if event is None or event is UNSET:
+                return UNSET
+        return getattr(event, leaf)
+
+    return get
