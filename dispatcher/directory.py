@@ -73,8 +73,8 @@ def insert(connection: sqlite3.Connection, new: Subscription, attributes: frozen
 
 def replace(connection: sqlite3.Connection, changed: Subscription, attributes: frozenset[str]) -> None:
     connection.execute(
-        "UPDATE subscriptions SET version = ?, filter = ?, attributes = ?, url = ?, recipient = ?, expires = ? "
-        "WHERE id = ?",
+        "UPDATE subscriptions SET version = ?, filter = ?, attributes = ?, url = ?, recipient = ?, "
+        "expires = ? WHERE id = ?",
         (
             changed.version,
             _json(changed.filter),

@@ -33,7 +33,9 @@ def parse_expires(text: str, now: int, *, pointer: str = "/expires") -> int:
     if expires <= now:
         raise InvalidInput(f'expires "{text[:60]}" is not in the future', pointer=pointer)
     if expires > _LATEST:
-        raise InvalidInput(f'expires "{text[:60]}" is beyond the year 9999; leave it out for never', pointer=pointer)
+        raise InvalidInput(
+            f'expires "{text[:60]}" is beyond the year 9999; leave it out for never', pointer=pointer
+        )
     return expires
 
 

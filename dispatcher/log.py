@@ -102,9 +102,7 @@ class Transaction:
         """Append events of one topic; their ids, made here where the publisher chose none."""
         first = self.head + 1
         prefix = self.log[:8]
-        named = [
-            name if name is not None else f"{prefix}-{first + place}" for place, name in enumerate(ids)
-        ]
+        named = [name if name is not None else f"{prefix}-{first + place}" for place, name in enumerate(ids)]
         stamped = [self.time if stamp is None else stamp for stamp in stamps]
         record = EventsRecord(first, self.time, topic, named, stamped, bodies, points)
         self.head = record.last
@@ -129,12 +127,16 @@ class Log:
     """Owns the file; `submit` from the event loop only."""
 
     def __init__(
-        self, folder: Path, *, on_commit: Callable[[list[Record]], None], clock: Callable[[], float] = time.time
+        self,
+        folder: Path,
+        *,
+        on_commit: Callable[[list[Record]], None],
+        clock: Callable[[], float] = time.time,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "dispatcher.db"
         self._on_commit = on_commit
-        self._clock = clock
+        self.clock = clock
         self._queue: queue.SimpleQueue[_Waiting[Any] | None] = queue.SimpleQueue()
         #: bytes submitted and not yet committed; what back-pressure looks at
         self.pending = 0
@@ -196,7 +198,8 @@ class Log:
     def read(self, after: int, limit_bytes: int) -> Iterator[Record]:
         """Committed records beyond `after`, from disk, up to about `limit_bytes` of payload."""
         rows = self.reader.execute(
-            "SELECT last, count, time, topic, server, payload FROM records WHERE last > ? ORDER BY last", (after,)
+            "SELECT last, count, time, topic, server, payload FROM records WHERE last > ? ORDER BY last",
+            (after,),
         )
         size = 0
         try:
@@ -234,7 +237,7 @@ class Log:
     def _commit(self, batch: list[_Waiting[Any]]) -> None:
         connection = self._writer
         transaction = Transaction(
-            connection, self.id, self.incarnation, self.head, max(self.time, int(self._clock() * 1e6))
+            connection, self.id, self.incarnation, self.head, max(self.time, int(self.clock() * 1e6))
         )
         try:
             connection.execute("BEGIN IMMEDIATE")

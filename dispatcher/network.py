@@ -114,7 +114,7 @@ class Network:
         cursor = request.cursors.get(self.log.id)
         if cursor is not None and cursor > self.log.head:
             raise Unavailable(
-                f"server {request.id} has read up to offset {cursor} of this log, which ends at {self.log.head}: "
+                f"server {request.id} has read this log up to {cursor}, but it ends at {self.log.head}: "
                 "the dispatcher's data folder is older than the network; restore the newer one"
             )
         # From here on everything is routed to it, until its summary is known.
@@ -222,9 +222,7 @@ class Network:
                     if response.status_code != 200:
                         raise CorruptMessage(f"{response.status_code}: {response.text[:200]}")
                     snapshot = _snapshot.decode(response.content)
-                    summaries = {
-                        topic: Summary.from_bytes(data) for topic, data in snapshot.topics.items()
-                    }
+                    summaries = {topic: Summary.from_bytes(data) for topic, data in snapshot.topics.items()}
                 except (httpx.HTTPError, msgspec.MsgspecError, EdnError) as error:
                     logger.warning("no summary", server=member.id, reason=str(error) or type(error).__name__)
                     continue

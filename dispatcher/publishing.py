@@ -18,7 +18,16 @@ from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.topics import Topic, Topics
 from edn.asgi import problem_response, read_body
-from edn.errors import Conflict, EdnError, InvalidEvent, InvalidInput, NotFound, Overloaded, TooLarge, Unsupported
+from edn.errors import (
+    Conflict,
+    EdnError,
+    InvalidEvent,
+    InvalidInput,
+    NotFound,
+    Overloaded,
+    TooLarge,
+    Unsupported,
+)
 from edn.event import EventBatch
 
 MAX_KEY = 200
@@ -134,9 +143,7 @@ def _read_headers(scope: Scope) -> str | None:
         if name == b"content-type":
             media = value.partition(b";")[0].strip().lower()
             if media not in (b"application/json", b"text/json"):
-                raise Unsupported(
-                    f"events are taken as application/json; got {media.decode('latin-1')[:80]}"
-                )
+                raise Unsupported(f"events are taken as application/json; got {media.decode('latin-1')[:80]}")
         elif name == b"idempotency-key":
             key = unquote(value.decode("latin-1")).strip().strip('"')
             if not 1 <= len(key) <= MAX_KEY:

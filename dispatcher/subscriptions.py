@@ -83,9 +83,11 @@ class Subscriptions:
     # -- changing ---------------------------------------------------------------------------------------
 
     async def create(self, wanted: Sequence[Wanted]) -> list[tuple[Subscription, bool]]:
-        """All of them or none; for each whether it is new. An id that is taken by the same request answers again."""
+        """All or none of them, and for each whether it is new: the same request again gets what it made before."""
         named = [want.id for want in wanted if want.id is not None]
-        repeated = {name for name in named if named.count(name) > 1} if len(set(named)) < len(named) else set()
+        repeated = (
+            {name for name in named if named.count(name) > 1} if len(set(named)) < len(named) else set()
+        )
         if repeated:
             raise Conflict(f'id "{min(repeated)}" stands twice in one request')
         async with self._exclusion.hold(named):
@@ -196,11 +198,14 @@ class Subscriptions:
             rects = item.bound.rects()
             by_width.setdefault(rects.lo.shape[1], []).append(rects)
         for same in by_width.values():
-            lo, hi = np.concatenate([rects.lo for rects in same]), np.concatenate([rects.hi for rects in same])
+            lo, hi = (
+                np.concatenate([rects.lo for rects in same]),
+                np.concatenate([rects.hi for rects in same]),
+            )
             self._network.table.widen(server, topic.uid, lo, hi, epoch=stored.epoch, seq=stored.seq)
 
     async def _discard(self, prepared: list[_Prepared]) -> None:
-        """Tell the servers to forget what was stored for nothing. Not needed for correctness, only for width."""
+        """Tell the servers to forget what was stored for nothing; it costs only width until they do."""
 
         def forget(transaction: Transaction) -> None:
             by_server: dict[str, list[str]] = {}
@@ -214,12 +219,13 @@ class Subscriptions:
             await self._log.submit(forget)
 
     async def change(self, subscription: str, want: Wanted) -> Subscription:
-        """Replace filter, sink and expiry: the old ones hold up to the record's offset, the new ones after it."""
+        """Replace filter, sink and expiry: the old hold up to the record's offset, the new after it."""
         async with self._exclusion.hold([subscription]):
             found = self.get(subscription)
             if found.topic != want.topic.uid:
                 raise Conflict(
-                    "a subscription stays on its topic; delete it and subscribe to the other one", pointer="/topic"
+                    "a subscription stays on its topic; delete it and subscribe to the other one",
+                    pointer="/topic",
                 )
             changed = replace(
                 found,
@@ -236,9 +242,7 @@ class Subscriptions:
                 _live(transaction, subscription)
                 _check_topic(transaction, item)
                 directory.replace(transaction.connection, changed, item.bound.attributes)
-                transaction.append_control(
-                    changed.server, "change", versions=[(changed.id, changed.version)]
-                )
+                transaction.append_control(changed.server, "change", versions=[(changed.id, changed.version)])
 
             await self._log.submit(switch)
             return changed
@@ -310,7 +314,7 @@ def _live(transaction: Transaction, subscription: str) -> Subscription:
 
 
 def _check_topic(transaction: Transaction, item: _Prepared) -> None:
-    """The topic may have changed since the filter was bound: it must still be there, with those attributes."""
+    """The topic may have changed since the filter was bound; what the filter uses must still be there."""
     row = transaction.connection.execute(
         "SELECT revision, attributes FROM topics WHERE uid = ?", (item.topic.uid,)
     ).fetchone()

@@ -1,4 +1,4 @@
-"""Topics: a name, a schema, a matcher. Held in memory for the hot path, changed only through the log's file."""
+"""Topics: a name, a schema, a matcher. In memory for the hot path, changed only through the log's file."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from edn.index import known_engines
 
 from dispatcher.log import Log, Transaction
 from edn import wire
 from edn.errors import Conflict, InvalidInput, NotFound
-from edn.index import known_engines
 from edn.schema import Schema
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
@@ -89,7 +89,8 @@ class Topics:
 
         def operation(transaction: Transaction) -> tuple[Topic, bool]:
             row = transaction.connection.execute(
-                "SELECT uid, revision, columns, attributes, engine, created FROM topics WHERE name = ?", (name,)
+                "SELECT uid, revision, columns, attributes, engine, created FROM topics WHERE name = ?",
+                (name,),
             ).fetchone()
             if row is None:
                 return _create(transaction, name, wanted, engine or "bitmap"), True
@@ -117,7 +118,9 @@ class Topics:
                 by_server.setdefault(server, []).append(subscription)
             count = sum(map(len, by_server.values()))
             if count and not cascade:
-                raise Conflict(f'topic "{name}" has {count} subscriptions; ?cascade=true deletes them with it')
+                raise Conflict(
+                    f'topic "{name}" has {count} subscriptions; ?cascade=true deletes them with it'
+                )
             for server, ids in by_server.items():
                 transaction.append_control(server, "deactivate", ids=ids)
             connection.execute("DELETE FROM subscriptions WHERE topic = ?", (uid,))
@@ -160,10 +163,13 @@ def _change(transaction: Transaction, topic: Topic, attributes: dict[str, Any], 
             f"{subscription} uses it",
             pointer=f"/attributes/{attribute}",
         )
-    if topic.engine != engine and connection.execute(
-        "SELECT 1 FROM subscriptions WHERE topic = ? LIMIT 1", (topic.uid,)
-    ).fetchone():
-        raise Conflict(f'topic "{topic.name}" has subscriptions: its engine stays {topic.engine}', pointer="/engine")
+    if (
+        topic.engine != engine
+        and connection.execute("SELECT 1 FROM subscriptions WHERE topic = ? LIMIT 1", (topic.uid,)).fetchone()
+    ):
+        raise Conflict(
+            f'topic "{topic.name}" has subscriptions: its engine stays {topic.engine}', pointer="/engine"
+        )
     schema = topic.schema.evolve(attributes)
     connection.execute(
         "UPDATE topics SET revision = revision + 1, columns = ?, attributes = ?, engine = ? WHERE uid = ?",

@@ -38,7 +38,9 @@ class Tuning:
     def set(self, *, mode: str, precision: float, time: int, reason: str) -> Decision:
         """Take an operator's word; the decision that it makes."""
         if mode not in MODES:
-            raise InvalidInput(f'mode "{mode}" is not available; known are {", ".join(MODES)}', pointer="/mode")
+            raise InvalidInput(
+                f'mode "{mode}" is not available; known are {", ".join(MODES)}', pointer="/mode"
+            )
         if not 0.0 <= precision <= 1.0:
             raise InvalidInput(
                 f"precision {precision}: between 0 (everything to every server) and 1 (precise)",

@@ -1,0 +1,66 @@
+"""`python -m dispatcher`: the dispatcher as a process."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from dispatcher.app import create_app
+from dispatcher.settings import Settings
+from edn.errors import EdnError
+from edn.process import bind, configure_logs, lock_folder, read_secret, serve, url_of
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m dispatcher", description="The network's front door.")
+    env = os.environ.get
+    parser.add_argument("--data", type=Path, default=env("EDN_DATA"), required="EDN_DATA" not in os.environ)
+    parser.add_argument("--host", default=env("EDN_HOST", "127.0.0.1"))
+    parser.add_argument("--port", type=int, default=int(env("EDN_PORT", "8080")), help="0 takes a free one")
+    parser.add_argument(
+        "--secret-file",
+        type=Path,
+        default=env("EDN_SECRET_FILE"),
+        required="EDN_SECRET_FILE" not in os.environ,
+        help="file with the secret that the network's processes share",
+    )
+    parser.add_argument(
+        "--allow-loopback-sinks",
+        action="store_true",
+        default=env("EDN_ALLOW_LOOPBACK_SINKS") == "1",
+        help="development only: notify loopback addresses, and over plain http",
+    )
+    parser.add_argument("--placement", default=env("EDN_PLACEMENT", Settings.placement))
+    parser.add_argument("--router", default=env("EDN_ROUTER", Settings.router), choices=["bitmap", "rtree"])
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = _arguments(argv)
+    configure_logs()
+    try:
+        lock = lock_folder(arguments.data)
+        settings = Settings(
+            data=arguments.data,
+            secret=read_secret(arguments.secret_file),
+            host=arguments.host,
+            port=arguments.port,
+            allow_loopback_sinks=arguments.allow_loopback_sinks,
+            placement=arguments.placement,
+            router=arguments.router,
+        )
+        listener = bind(settings.host, settings.port)
+        app = create_app(settings)
+    except EdnError as error:
+        print(f"dispatcher: {error.detail}", file=sys.stderr)  # noqa: T201  it never started
+        return 1
+    log = app.state.door.network.log.id
+    serve(app, listener, {"role": "dispatcher", "url": url_of(listener), "log": log})
+    os.close(lock)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,354 @@
+"""The dispatcher's HTTP door."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import msgspec
+import structlog
+from fastapi import APIRouter, Body, FastAPI, Query, Request, Response
+from starlette.responses import RedirectResponse
+from starlette.routing import Route
+
+from dispatcher import bodies, directory, openapi
+from dispatcher.expiry import parse_expires, rfc3339
+from dispatcher.log import Transaction
+from dispatcher.network import Network
+from dispatcher.publishing import PublishEndpoint
+from dispatcher.settings import Settings
+from dispatcher.subscriptions import Subscriptions, Wanted
+from dispatcher.topics import Topic, Topics
+from edn import wire
+from edn.asgi import BodyLimit, StrictRoute, check_bearer, install
+from edn.errors import CorruptMessage, EdnError, NotFound, TooLarge, Unavailable
+from edn.filter import Filter
+from edn.sinkpolicy import check_url
+from selftune.tuning import Tuning
+
+logger = structlog.get_logger()
+
+#: owner of subscriptions whose request names none
+NOBODY = "anonymous"
+
+
+class Door:
+    """Everything that the routes need, made once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.network = Network(settings)
+        self.topics = Topics(self.network.log)
+        self.subscriptions = Subscriptions(self.network, self.topics)
+        stored = dict(
+            self.network.log.reader.execute(
+                "SELECT key, value FROM meta WHERE key IN ('mode', 'precision')"
+            ).fetchall()
+        )
+        self.tuning = Tuning(**stored)
+        self.network.table.set_precision(self.tuning.precision)
+
+    @contextlib.asynccontextmanager
+    async def life(self, _: FastAPI) -> AsyncIterator[None]:
+        await self.network.start()
+        self.network.spawn(self._sweep(), "expiry")
+        yield
+        await self.network.stop()
+
+    async def _sweep(self) -> None:
+        while True:
+            try:
+                ended = await self.subscriptions.sweep()
+            except Unavailable:
+                ended = 0
+            if not ended:
+                await asyncio.sleep(1.0)
+
+    # -- from bodies to the model ------------------------------------------------------------------------
+
+    def wanted(self, body: bodies.SubscriptionBody, prefix: str = "") -> Wanted:
+        """A request checked against its topic; errors name the place in the request."""
+        try:
+            topic = self.topics.get(body.topic)
+        except NotFound as error:
+            error.pointer = f"{prefix}/topic"
+            raise
+        return self.wanted_on(topic, body, prefix, id=body.id, owner=body.owner or NOBODY)
+
+    def wanted_on(
+        self,
+        topic: Topic,
+        body: bodies.SubscriptionBody | bodies.ChangeBody,
+        prefix: str,
+        *,
+        id: str | None,
+        owner: str,
+    ) -> Wanted:
+        place = "/filter"
+        try:
+            parsed = Filter.parse(body.filter)
+            parsed.bind(topic.schema)
+            place = "/sink/url"
+            check_url(
+                body.sink.url,
+                allow_loopback=self.settings.allow_loopback_sinks,
+                allow_http=self.settings.allow_loopback_sinks,
+            )
+            place = ""
+            expires = None if body.expires is None else parse_expires(body.expires, self.now())
+        except EdnError as error:
+            error.pointer = prefix + place + (error.pointer or "")
+            raise
+        return Wanted(
+            id=id,
+            owner=owner,
+            topic=topic,
+            filter=parsed,
+            url=body.sink.url,
+            recipient=body.sink.recipient,
+            expires=expires,
+        )
+
+    def now(self) -> int:
+        """The log's time: never behind what it has written."""
+        return max(self.network.log.time, int(self.network.log.clock() * 1e6))
+
+    # -- from the model to bodies ------------------------------------------------------------------------
+
+    def topic_view(self, topic: Topic) -> dict[str, Any]:
+        return {
+            "name": topic.name,
+            "attributes": topic.schema.attributes,
+            "engine": topic.engine,
+            "availability": 0,
+            "revision": topic.revision,
+            "created": rfc3339(topic.created),
+        }
+
+    def view(self, found: directory.Subscription) -> dict[str, Any]:
+        topic = self.topics.by_uid(found.topic)
+        return {
+            "id": found.id,
+            "topic": topic.name if topic else "",
+            "filter": found.filter,
+            "sink": {"url": found.url, "recipient": found.recipient},
+            "state": "active",
+            "expires": None if found.expires is None else rfc3339(found.expires),
+            "owner": found.owner,
+            "server": found.server,
+            "created": rfc3339(found.created),
+        }
+
+
+def create_app(settings: Settings) -> FastAPI:
+    door = Door(settings)
+    app = FastAPI(
+        title="edn dispatcher",
+        version="1",
+        description="Publish events, subscribe with filters over their content.",
+        lifespan=door.life,
+    )
+    app.router.route_class = StrictRoute
+    install(app, union_tags=bodies.UNION_TAGS)
+    app.router.routes.append(
+        Route(
+            "/v1/topics/{name}/events",
+            PublishEndpoint(door.network, door.topics),
+            methods=["POST"],
+            include_in_schema=False,  # dispatcher.openapi describes it
+        )
+    )
+    for router in (_topics(door), _subscriptions(door), _operations(door), _internal(door)):
+        app.include_router(router)
+    app.add_middleware(BodyLimit, limit=settings.body_limit)
+    openapi.install(app)
+    app.state.door = door
+    return app
+
+
+def _topics(door: Door) -> APIRouter:
+    router = APIRouter(prefix="/v1/topics", tags=["topics"], route_class=StrictRoute)
+
+    @router.put("/{name}", response_model=bodies.Topic, responses={201: {"model": bodies.Topic}})
+    async def put_topic(name: str, body: bodies.TopicBody, response: Response) -> Any:
+        """Create a topic, or change its schema. What stored filters use cannot be taken away."""
+        topic, new = await door.topics.put(name, body.attributes, body.engine)
+        if new:
+            response.status_code = 201
+            response.headers["location"] = f"/v1/topics/{topic.name}"
+        return door.topic_view(topic)
+
+    @router.get("", response_model=bodies.TopicList)
+    async def list_topics() -> Any:
+        return {"topics": [door.topic_view(topic) for topic in door.topics.all()]}
+
+    @router.get("/{name}", response_model=bodies.Topic)
+    async def get_topic(name: str) -> Any:
+        return door.topic_view(door.topics.get(name))
+
+    @router.delete("/{name}", status_code=204)
+    async def delete_topic(
+        name: str, cascade: Annotated[bool, Query(description="delete its subscriptions too")] = False
+    ) -> None:
+        """Delete a topic; refused while it has subscriptions, unless they go with it."""
+        await door.topics.delete(name, cascade=cascade)
+
+    return router
+
+
+def _subscriptions(door: Door) -> APIRouter:
+    router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"], route_class=StrictRoute)
+
+    @router.post(
+        "",
+        status_code=201,
+        response_model=bodies.Subscription | bodies.SubscriptionList,
+        responses={200: {"model": bodies.Subscription | bodies.SubscriptionList}},
+    )
+    async def subscribe(body: Annotated[bodies.OneOrMany, Body()], response: Response) -> Any:
+        """Subscribe one or many, all or nothing. Events that are accepted after the answer are not missed."""
+        if isinstance(body, list):
+            if len(body) > door.settings.subscriptions_per_request:
+                raise TooLarge(
+                    f"{len(body)} subscriptions in one request; at most "
+                    f"{door.settings.subscriptions_per_request} are taken"
+                )
+            wanted = [door.wanted(one, f"/{place}") for place, one in enumerate(body)]
+            made = await door.subscriptions.create(wanted) if wanted else []
+            if made and not any(new for _, new in made):
+                response.status_code = 200
+            return {"subscriptions": [door.view(found) for found, _ in made]}
+        [(found, new)] = await door.subscriptions.create([door.wanted(body)])
+        response.headers["location"] = f"/v1/subscriptions/{found.id}"
+        if not new:
+            response.status_code = 200
+        return door.view(found)
+
+    @router.get("", response_model=bodies.SubscriptionPage)
+    async def list_subscriptions(
+        topic: Annotated[str | None, Query(max_length=256)] = None,
+        owner: Annotated[str | None, Query(max_length=128)] = None,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        cursor: Annotated[str | None, Query(max_length=64)] = None,
+    ) -> Any:
+        """In the order of creation; `next` is the cursor of the following page."""
+        found, following = door.subscriptions.page(limit=limit, cursor=cursor, topic=topic, owner=owner)
+        return {"subscriptions": [door.view(one) for one in found], "next": following}
+
+    @router.get("/{id}", response_model=bodies.Subscription)
+    async def get_subscription(id: str) -> Any:
+        return door.view(door.subscriptions.get(id))
+
+    @router.put("/{id}", response_model=bodies.Subscription)
+    async def change_subscription(id: str, body: bodies.ChangeBody) -> Any:
+        """Replace filter, sink and expiry in place, without a gap."""
+        found = door.subscriptions.get(id)
+        topic = door.topics.by_uid(found.topic)
+        if topic is None:
+            raise NotFound(f'no subscription "{id[:80]}"')
+        want = door.wanted_on(topic, body, "", id=id, owner=found.owner)
+        return door.view(await door.subscriptions.change(id, want))
+
+    @router.post("/{id}/renew", response_model=bodies.Subscription)
+    async def renew_subscription(id: str, body: bodies.RenewBody) -> Any:
+        """Set a new expiry, or none."""
+        expires = None if body.expires is None else parse_expires(body.expires, door.now())
+        return door.view(await door.subscriptions.renew(id, expires))
+
+    @router.delete("/{id}", status_code=204)
+    async def unsubscribe(id: str) -> None:
+        """Events that are accepted after the answer are not notified."""
+        await door.subscriptions.delete(id)
+
+    return router
+
+
+def _operations(door: Door) -> APIRouter:
+    router = APIRouter(tags=["operations"], route_class=StrictRoute)
+
+    @router.get("/v1/servers", response_model=bodies.ServerList)
+    async def list_servers() -> Any:
+        network = door.network
+        servers = [
+            {**described, "precision": door.tuning.precision} for described in network.describe_servers()
+        ]
+        asked = network.published * len(servers)
+        forwarded = sum(server["forwarded"] for server in servers)
+        return {
+            "servers": servers,
+            "published": network.published,
+            "hit_ratio": forwarded / asked if asked else None,
+        }
+
+    @router.get("/v1/servers/{id}/summary", response_model=dict[str, Any])
+    async def server_summary(id: str) -> Any:
+        """What the dispatcher holds of a server: rectangles in use, precision, size."""
+        if door.network.members.get(id) is None:
+            raise NotFound(f'no server "{id[:80]}"')
+        return msgspec.to_builtins(door.network.table.describe(id))
+
+    @router.get("/v1/tuning", response_model=bodies.Tuning)
+    async def get_tuning() -> Any:
+        return door.tuning.describe()
+
+    @router.put("/v1/tuning", response_model=bodies.Tuning)
+    async def put_tuning(body: bodies.TuningBody) -> Any:
+        """Set the precision of all summaries: 1 is precise, 0 sends everything everywhere. At once."""
+        door.tuning.set(
+            mode=body.mode, precision=body.precision, time=door.now(), reason="set by an operator"
+        )
+
+        def keep(transaction: Transaction) -> None:
+            transaction.connection.executemany(
+                "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                [("mode", body.mode), ("precision", body.precision)],
+            )
+
+        await door.network.log.submit(keep)
+        door.network.table.set_precision(body.precision)
+        return door.tuning.describe()
+
+    @router.get("/livez", response_model=dict[str, str])
+    async def livez() -> Any:
+        return {"status": "alive"}
+
+    @router.get("/readyz", response_model=dict[str, Any])
+    async def readyz() -> Any:
+        """Ready when at least one server can host subscriptions."""
+        ready = len(door.network.members.ready())
+        if not ready:
+            raise Unavailable("no server is ready", retry_after=math.ceil(door.settings.heartbeat_seconds))
+        return {"status": "ready", "servers": ready}
+
+    @router.get("/", include_in_schema=True, status_code=307, response_class=RedirectResponse)
+    async def root() -> Any:
+        return "/docs"
+
+    return router
+
+
+def _internal(door: Door) -> APIRouter:
+    router = APIRouter(prefix="/internal", tags=["internal"])
+    register_decoder = msgspec.msgpack.Decoder(wire.Register)
+    heartbeat_decoder = msgspec.msgpack.Decoder(wire.Heartbeat)
+
+    async def read(request: Request, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
+        check_bearer(request.headers.get("authorization"), door.settings.secret)
+        try:
+            return decoder.decode(await request.body())
+        except msgspec.MsgspecError as error:
+            raise CorruptMessage(str(error)) from error
+
+    @router.post("/servers", openapi_extra=openapi.MESSAGE)
+    async def register(request: Request) -> Response:
+        registered = await door.network.register(await read(request, register_decoder))
+        return Response(wire.encode(registered), media_type=wire.MSGPACK)
+
+    @router.post("/servers/{id}/heartbeat", status_code=204, openapi_extra=openapi.MESSAGE)
+    async def heartbeat(id: str, request: Request) -> None:
+        door.network.heartbeat(id, await read(request, heartbeat_decoder))
+
+    return router

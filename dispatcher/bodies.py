@@ -1,0 +1,164 @@
+"""Bodies of the control plane, for pydantic and the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+
+ONE, MANY = "one", "many"
+#: what pydantic puts into the places of errors, and no pointer should show
+UNION_TAGS = frozenset({ONE, MANY})
+
+Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_.:~@-]+$")]
+FilterBody = Annotated[
+    dict[str, Any] | str | None,
+    Field(
+        description="A filter as an object or as text; without one, everything matches.",
+        examples=[{"symbol": "GE", "price": {"gt": 30.0}}, 'symbol == "GE" and price > 30'],
+    ),
+]
+Expires = Annotated[
+    str | None,
+    Field(
+        description="An instant (RFC 3339) or a duration such as PT1H; without one, never.", examples=["P30D"]
+    ),
+]
+
+
+class Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class TopicBody(Body):
+    attributes: dict[str, Any] = Field(
+        description="Name → number, integer, string, boolean or time.",
+        examples=[{"symbol": "string", "price": "number"}],
+    )
+    engine: str | None = Field(None, description="Name or URI of the matcher.", max_length=256)
+    availability: Literal[0] | None = Field(
+        None, description="How long events are kept for later subscribers: 0, not at all."
+    )
+
+
+class SinkBody(Body):
+    url: str = Field(description="Where notifications are posted.", max_length=2048)
+    recipient: str | None = Field(
+        None, description="Whom they are for, in the sink's own terms.", min_length=1, max_length=256
+    )
+
+
+class SubscriptionBody(Body):
+    topic: str = Field(max_length=256)
+    filter: FilterBody = None
+    sink: SinkBody
+    expires: Expires = None
+    id: Name | None = Field(None, description="The client's own id makes subscribing idempotent.")
+    owner: Name | None = None
+
+
+class ChangeBody(Body):
+    """Replaces filter, sink and expiry."""
+
+    filter: FilterBody = None
+    sink: SinkBody
+    expires: Expires = None
+
+
+class RenewBody(Body):
+    expires: Expires
+
+
+class TuningBody(Body):
+    mode: str = Field("fixed", max_length=64)
+    precision: float = Field(ge=0, le=1, strict=False)
+
+
+def _one_or_many(value: Any) -> str:
+    return MANY if isinstance(value, list) else ONE
+
+
+OneOrMany = Annotated[
+    Annotated[SubscriptionBody, Tag(ONE)] | Annotated[list[SubscriptionBody], Tag(MANY)],
+    Discriminator(_one_or_many),
+]
+
+
+class Topic(BaseModel):
+    name: str
+    attributes: dict[str, str]
+    engine: str
+    availability: int
+    revision: int
+    created: str
+
+
+class TopicList(BaseModel):
+    topics: list[Topic]
+
+
+class Sink(BaseModel):
+    url: str
+    recipient: str | None
+
+
+class Subscription(BaseModel):
+    id: str
+    topic: str
+    filter: dict[str, Any] | None
+    sink: Sink
+    state: str
+    expires: str | None
+    owner: str
+    server: str
+    created: str
+
+
+class SubscriptionList(BaseModel):
+    subscriptions: list[Subscription]
+
+
+class SubscriptionPage(SubscriptionList):
+    next: str | None
+
+
+class Server(BaseModel):
+    id: str
+    url: str
+    state: Literal["ready", "joining", "away"]
+    subscriptions: int
+    backlog: int
+    cpu: float
+    cursor: int | None
+    lag: int | None
+    forwarded: int
+    useful: int
+    matched: int
+    failure: str | None
+    last_seen_seconds: float | None
+    precision: float
+
+
+class ServerList(BaseModel):
+    servers: list[Server]
+    published: int
+    #: forwarded ÷ (published × servers)
+    hit_ratio: float | None
+
+
+class Tuning(BaseModel):
+    mode: str
+    precision: float
+    history: list[dict[str, Any]]
+
+
+class Problem(BaseModel):
+    """RFC 9457."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    errors: list[dict[str, Any]] | None = None
+    index: int | None = None
+    column: int | None = None

@@ -1,0 +1,106 @@
+"""The OpenAPI document: FastAPI's own, with problem+json at every call and the plain ASGI routes added."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from dispatcher.bodies import Problem
+from edn.asgi import PROBLEM
+from edn.wire import MSGPACK
+
+_REFUSALS = {
+    "400": "the body cannot be read",
+    "401": "the network secret is wanted",
+    "404": "there is no such thing",
+    "405": "that method is not for this path",
+    "409": "it contradicts what is there",
+    "413": "more than the limit",
+    "415": "a media type that this call does not take",
+    "422": "the body was read, but cannot be taken; the problem names the place",
+    "429": "too much at once; Retry-After says when",
+    "503": "not now; Retry-After says when",
+}
+_EVENT = {
+    "type": "object",
+    "description": "The event's attributes; $id, $time and $availability are the network's.",
+    "example": {"symbol": "GE", "price": 31.5},
+}
+_PUBLISH = {
+    "summary": "Publish one event or an array of them, all or nothing",
+    "operationId": "publish",
+    "tags": ["events"],
+    "parameters": [
+        {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}},
+        {
+            "name": "Idempotency-Key",
+            "in": "header",
+            "required": False,
+            "description": "k gives the events the ids k/0, k/1, …",
+            "schema": {"type": "string", "minLength": 1, "maxLength": 200},
+        },
+    ],
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"oneOf": [_EVENT, {"type": "array", "items": _EVENT}]}}},
+    },
+    "responses": {
+        "202": {
+            "description": "On disk; it will be delivered",
+            "content": {
+                "application/json": {
+                    "schema": {
+                        "type": "object",
+                        "required": ["accepted", "ids"],
+                        "properties": {
+                            "accepted": {"type": "integer"},
+                            "ids": {"type": "array", "items": {"type": "string"}},
+                        },
+                    }
+                }
+            },
+        }
+    },
+}
+
+#: request body of the internal calls
+MESSAGE: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {MSGPACK: {"schema": {"type": "string", "format": "binary"}}},
+    },
+    "security": [{"network": []}],
+}
+
+
+def install(app: FastAPI) -> None:
+    """Make `app.openapi()` whole."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way
+
+
+def _document(app: FastAPI) -> dict[str, Any]:
+    document = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=app.routes
+    )
+    document["paths"].setdefault("/v1/topics/{name}/events", {})["post"] = _PUBLISH
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    schemas["Problem"] = Problem.model_json_schema()
+    schemas.pop("HTTPValidationError", None)
+    schemas.pop("ValidationError", None)
+    document["components"]["securitySchemes"] = {"network": {"type": "http", "scheme": "bearer"}}
+    for path in document["paths"].values():
+        for operation in path.values():
+            for status, meaning in _REFUSALS.items():
+                operation["responses"][status] = {
+                    "description": meaning,
+                    "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+                }
+    return document

@@ -1,0 +1,111 @@
+"""What both services' processes share: the folder's lock, the secret, logs, the ready line, serving."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import structlog
+import uvicorn
+from fastapi import FastAPI
+
+from edn.errors import EdnError
+
+MIN_SECRET = 16
+
+
+class CannotStart(EdnError):
+    """Something outside the program keeps it from starting; the message says what would help."""
+
+
+def lock_folder(folder: Path) -> int:
+    """Make the data folder and take it for this process; the descriptor must be kept open."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise CannotStart(f"the data folder {folder} cannot be used: {error.strerror}") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise CannotStart(f"the data folder {folder} is in use by another process") from None
+    return handle
+
+
+def read_secret(file: Path) -> str:
+    try:
+        secret = file.read_text().strip()
+    except OSError as error:
+        raise CannotStart(f"the secret file {file} cannot be read: {error.strerror}") from error
+    if len(secret) < MIN_SECRET:
+        raise CannotStart(
+            f"the secret in {file} has {len(secret)} characters; at least {MIN_SECRET} are needed"
+        )
+    return secret
+
+
+def configure_logs() -> None:
+    """Structured lines on stderr; stdout belongs to the ready line."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+    )
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """The listening socket, so that port 0 is known before anything is said of it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise CannotStart(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    listener.listen(1024)
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class _Server(uvicorn.Server):
+    """Says one JSON line on stdout when requests are taken."""
+
+    ready: dict[str, Any]
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            print(json.dumps({"ready": True, **self.ready}), flush=True)  # noqa: T201  programs read it
+
+
+def serve(app: FastAPI, listener: socket.socket, ready: dict[str, Any]) -> None:
+    """Run until SIGTERM or SIGINT."""
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="on",
+        timeout_graceful_shutdown=5,
+        server_header=False,
+    )
+    server = _Server(config)
+    server.ready = ready
+    server.run(sockets=[listener])
