@@ -32,8 +32,8 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         default=env("EDN_ALLOW_LOOPBACK_SINKS") == "1",
         help="development only: notify loopback addresses, and over plain http",
     )
-    parser.add_argument("--placement", default=env("EDN_PLACEMENT", Settings.placement))
-    parser.add_argument("--router", default=env("EDN_ROUTER", Settings.router), choices=["bitmap", "rtree"])
+    parser.add_argument("--placement", default=env("EDN_PLACEMENT", "least-loaded"))
+    parser.add_argument("--router", default=env("EDN_ROUTER", "bitmap"), choices=["bitmap", "rtree"])
     return parser.parse_args(argv)
 
 

@@ -136,7 +136,7 @@ class Log:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "dispatcher.db"
         self._on_commit = on_commit
-        self.clock = clock
+        self.clock: Callable[[], float] = clock
         self._queue: queue.SimpleQueue[_Waiting[Any] | None] = queue.SimpleQueue()
         #: bytes submitted and not yet committed; what back-pressure looks at
         self.pending = 0
@@ -175,7 +175,8 @@ class Log:
         connection.execute("COMMIT")
         last = connection.execute("SELECT last, time FROM records ORDER BY last DESC LIMIT 1").fetchone()
         #: the last committed offset, and the log's time then
-        self.head, self.time = last if last else (0, 0)
+        self.head: int = last[0] if last else 0
+        self.time: int = last[1] if last else 0
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -83,7 +83,7 @@ class Subscriptions:
     # -- changing ---------------------------------------------------------------------------------------
 
     async def create(self, wanted: Sequence[Wanted]) -> list[tuple[Subscription, bool]]:
-        """All or none of them, and for each whether it is new: the same request again gets what it made before."""
+        """All or none, and for each whether it is new: a repeated request gets what it made before."""
         named = [want.id for want in wanted if want.id is not None]
         repeated = (
             {name for name in named if named.count(name) > 1} if len(set(named)) < len(named) else set()

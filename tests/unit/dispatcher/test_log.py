@@ -1,0 +1,201 @@
+"""The log: what is committed, in which order, and what a failure takes with it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dispatcher.log import FORMAT, Log, Transaction, WrongFormat
+from dispatcher.records import ControlRecord, EventsRecord, Record
+from edn.errors import Conflict, Unavailable
+
+
+class Clock:
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def run(
+    folder: Path,
+    work: Callable[[Log], Awaitable[None]],
+    seen: list[Record] | None = None,
+    clock: Clock | None = None,
+) -> None:
+    async def main() -> None:
+        records = seen if seen is not None else []
+        log = Log(folder, on_commit=records.extend, clock=clock or Clock())
+        log.start()
+        try:
+            await work(log)
+        finally:
+            await log.stop()
+
+    asyncio.run(main())
+
+
+def events(
+    *bodies: bytes, ids: list[str | None] | None = None, topic: int = 1
+) -> Callable[[Transaction], list[str]]:
+    def operation(transaction: Transaction) -> list[str]:
+        count = len(bodies)
+        points = np.arange(2.0 * count).reshape(count, 2)
+        return transaction.append_events(topic, ids or [None] * count, [None] * count, list(bodies), points)
+
+    return operation
+
+
+def test_offsets_count_events_and_changes_without_gaps(tmp_path: Path) -> None:
+    seen: list[Record] = []
+
+    async def work(log: Log) -> None:
+        await log.submit(events(b"{}", b"{}", b"{}"))
+        offset = await log.submit(lambda t: t.append_control("s1", "deactivate", ids=["a"]))
+        assert offset == 4
+        await log.submit(events(b"{}"))
+        assert log.head == 5
+
+    run(tmp_path, work, seen)
+    assert [(record.first, record.last) for record in seen] == [(1, 3), (4, 4), (5, 5)]
+
+
+def test_an_id_that_nobody_chose_is_unique_to_log_and_offset(tmp_path: Path) -> None:
+    async def work(log: Log) -> None:
+        ids = await log.submit(events(b"{}", b"{}", ids=[None, "mine"]))
+        assert ids == [f"{log.id[:8]}-1", "mine"]
+
+    run(tmp_path, work)
+
+
+def test_records_are_visible_before_the_caller_is_answered(tmp_path: Path) -> None:
+    seen: list[Record] = []
+
+    async def work(log: Log) -> None:
+        await log.submit(events(b"{}"))
+        assert len(seen) == 1
+
+    run(tmp_path, work, seen)
+
+
+def test_an_operation_that_fails_takes_nothing_of_its_neighbours(tmp_path: Path) -> None:
+    seen: list[Record] = []
+
+    async def work(log: Log) -> None:
+        def fails(transaction: Transaction) -> None:
+            transaction.append_control("s1", "join", incarnation=1)
+            raise Conflict("no")
+
+        results = await asyncio.gather(
+            log.submit(events(b'{"a":1}')),
+            log.submit(fails),
+            log.submit(events(b'{"a":2}')),
+            return_exceptions=True,
+        )
+        assert isinstance(results[1], Conflict)
+        assert [record.last for record in log.read(0, 1 << 20)] == [1, 2]
+
+    run(tmp_path, work, seen)
+    assert [record.bodies for record in seen if isinstance(record, EventsRecord)] == [
+        [b'{"a":1}'],
+        [b'{"a":2}'],
+    ]
+    assert not any(isinstance(record, ControlRecord) for record in seen)
+
+
+def test_a_failed_commit_fails_everybody_in_it_and_gives_the_offsets_back(tmp_path: Path) -> None:
+    seen: list[Record] = []
+
+    async def work(log: Log) -> None:
+        def disk_full(transaction: Transaction) -> None:
+            raise sqlite3.OperationalError("database or disk is full")
+
+        results = await asyncio.gather(
+            log.submit(events(b"{}")), log.submit(disk_full), return_exceptions=True
+        )
+        # They may have been committed apart: then the first one stands, and only then.
+        assert isinstance(results[1], Unavailable)
+        kept = 0 if isinstance(results[0], Unavailable) else 1
+        assert log.head == kept == len(list(log.read(0, 1 << 20))) == len(seen)
+        await log.submit(events(b"{}"))
+        assert log.head == kept + 1
+
+    run(tmp_path, work, seen)
+
+
+def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+    ids: list[str] = []
+
+    async def first(log: Log) -> None:
+        ids.append(log.id)
+        assert log.incarnation == 1
+        await log.submit(events(b'{"a":1}', b'{"a":2}'))
+        await log.submit(lambda t: t.append_control("s1", "activate", versions=[("x", 7)]))
+
+    async def second(log: Log) -> None:
+        assert (log.id, log.incarnation, log.head) == (ids[0], 2, 3)
+        stored, control = log.read(0, 1 << 20)
+        assert isinstance(stored, EventsRecord)
+        assert isinstance(control, ControlRecord)
+        assert stored.bodies == [b'{"a":1}', b'{"a":2}']
+        assert stored.points.tolist() == [[0.0, 1.0], [2.0, 3.0]]
+        assert (control.server, control.control.versions) == ("s1", [("x", 7)])
+
+    run(tmp_path, first)
+    run(tmp_path, second)
+
+
+def test_reading_begins_after_the_cursor_and_stops_near_the_limit(tmp_path: Path) -> None:
+    async def work(log: Log) -> None:
+        for _ in range(10):
+            await log.submit(events(b"x" * 1000))
+        assert [record.last for record in log.read(4, 1 << 20)] == [5, 6, 7, 8, 9, 10]
+        assert [record.last for record in log.read(4, 1500)] == [5, 6]
+        assert list(log.read(10, 1 << 20)) == []
+
+    run(tmp_path, work)
+
+
+def test_the_logs_time_never_runs_backwards(tmp_path: Path) -> None:
+    seen: list[Record] = []
+    clock = Clock(500.0)
+
+    async def work(log: Log) -> None:
+        await log.submit(events(b"{}"))
+        clock.now = 100.0
+        await log.submit(events(b"{}"))
+        clock.now = 600.0
+        await log.submit(events(b"{}"))
+
+    run(tmp_path, work, seen, clock)
+    assert [record.time for record in seen if isinstance(record, EventsRecord)] == [500_000_000] * 2 + [
+        600_000_000
+    ]
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    async def work(log: Log) -> None:
+        def newer(transaction: Transaction) -> None:
+            transaction.connection.execute("UPDATE meta SET value = ? WHERE key = 'format'", (FORMAT + 1,))
+
+        await log.submit(newer)
+
+    run(tmp_path, work)
+    with pytest.raises(WrongFormat, match="newer program"):
+        Log(tmp_path, on_commit=lambda records: None)
+
+
+def test_what_waits_for_its_commit_is_counted(tmp_path: Path) -> None:
+    async def work(log: Log) -> None:
+        future = log.submit(events(b"{}"), size=100)
+        assert log.pending == 100
+        await future
+        assert log.pending == 0
+
+    run(tmp_path, work)
