@@ -90,6 +90,7 @@ class _Topics(msgspec.Struct):
 
 class _Servers(msgspec.Struct):
     servers: list[Server]
+    published: int | None = None
 
 
 # Topics
@@ -239,7 +240,7 @@ def publish(topic: str, event: Mapping[str, Any], *, idempotency_key: str | None
         method="POST",
         path=f"{_topic_path(topic)}/events",
         body=_event(event, 0),
-        headers={"Idempotency-Key": idempotency_key or uuid.uuid4().hex},
+        headers=_key(idempotency_key or uuid.uuid4().hex),
         read=lambda response: read(response).ids[0],
     )
 
@@ -269,7 +270,7 @@ def publish_many(
                 method="POST",
                 path=f"{_topic_path(topic)}/events",
                 body=_array(chunk),
-                headers={"Idempotency-Key": chunk_key},
+                headers=_key(chunk_key),
                 read=read,
             )
         except ProblemError as problem:
@@ -286,7 +287,19 @@ def publish_many(
 def servers() -> Call[list[Server]]:
     """The servers and how they are."""
     read = reading(_Servers)
-    return Call(method="GET", path="/v1/servers", read=lambda response: read(response).servers)
+
+    def with_ratio(response: httpx.Response) -> list[Server]:
+        answer = read(response)
+        if not answer.published:
+            return answer.servers
+        return [
+            msgspec.structs.replace(server, hit_ratio=server.forwarded / answer.published)
+            if server.forwarded is not None and server.hit_ratio is None
+            else server
+            for server in answer.servers
+        ]
+
+    return Call(method="GET", path="/v1/servers", read=with_ratio)
 
 
 def tuning() -> Call[Tuning]:
@@ -374,6 +387,11 @@ def _event(event: Mapping[str, Any], index: int) -> bytes:
         return encode(event)
     except InvalidInput as error:
         raise InvalidEvent(error.detail, index=index) from error
+
+
+def _key(key: str) -> dict[str, str]:
+    # Headers carry ASCII only; the network takes percent-encoding off again.
+    return {"Idempotency-Key": quote(key, safe="/:~")}
 
 
 def _array(elements: list[bytes]) -> bytes:

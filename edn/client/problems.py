@@ -8,6 +8,8 @@ ClientError
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 
@@ -69,13 +71,19 @@ class ProblemError(ClientError):
         return f"{self.status} {self.title}: {self.detail}{where}"
 
     def moved(self, by: int, accepted: tuple[str, ...]) -> ProblemError:
-        """The same problem of a chunk, its index counted in the whole of what the caller passed."""
+        """The same problem of a chunk, its place counted in the whole of what the caller passed."""
+        pointer, index = self.pointer, self.index
+        place = re.match(r"/(\d+)(?=/|$)", pointer or "")
+        if pointer is not None and place is not None:
+            if index is None:
+                index = int(place[1])
+            pointer = f"/{int(place[1]) + by}{pointer[place.end() :]}"
         return ProblemError(
             status=self.status,
             title=self.title,
             detail=self.detail,
-            pointer=self.pointer,
-            index=None if self.index is None else self.index + by,
+            pointer=pointer,
+            index=None if index is None else index + by,
             column=self.column,
             retry_after=self.retry_after,
             accepted=accepted,

@@ -62,10 +62,16 @@ class Server(msgspec.Struct, frozen=True):
     lag: int | None = None
     #: rectangles in use ÷ maximal rectangles; 0 is "route everything"
     precision: float | None = None
+    #: events that were sent to it, since the dispatcher started
+    forwarded: int | None = None
+    #: those of them that matched at least one of its subscriptions
+    useful: int | None = None
     #: share of the published events that were forwarded to it
     hit_ratio: float | None = None
     #: notifications waiting to be delivered
     backlog: int | None = None
+    #: why it cannot be reached, if so
+    failure: str | None = None
 
 
 class Tuning(msgspec.Struct, frozen=True):

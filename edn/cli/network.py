@@ -1,0 +1,270 @@
+"""The network that `edn up` runs: its folder, its start in order, its life and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edn.cli.console import say, show_json
+from edn.cli.supervisor import Child, ChildFailedError, write_secret
+from edn.client import AsyncClient, ClientError, Retries, Server
+
+DEFAULT_SERVERS = 3
+#: processes of a network whose supervisor was killed end within this time
+LEFTOVER_SECONDS = 20.0
+JOIN_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    data: Path
+    host: str
+    port: int
+    servers: int | None
+    demo: bool
+    allow_loopback_sinks: bool
+    json_ready: bool
+
+
+class StartError(Exception):
+    """The network cannot be started; the message says what to do about it."""
+
+    def __init__(self, message: str, *, usage: bool = False) -> None:
+        super().__init__(message)
+        self.usage = usage
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    path: Path
+    lock: int
+    secret: Path
+    servers: tuple[str, ...]
+
+
+@contextmanager
+def prepare(settings: Settings) -> Iterator[Folder]:
+    """Make the folder ready and hold its lock; raises `StartError` when another network has it."""
+    path = settings.data
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for part in ("logs", "servers", "dispatcher"):
+            (path / part).mkdir(exist_ok=True)
+        lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise StartError(f"cannot use {path} as data folder: {error.strerror}", usage=True) from error
+    try:
+        _lock(lock, path)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, json.dumps({"pid": os.getpid()}).encode(), 0)
+        secret = path / "secret"
+        if not secret.exists():
+            write_secret(secret, secrets.token_urlsafe(32))
+        _check_port(settings.host, settings.port)
+        yield Folder(path=path, lock=lock, secret=secret, servers=_server_names(settings))
+    finally:
+        os.close(lock)
+
+
+def _lock(lock: int, path: Path) -> None:
+    """Take the lock. Children share it, so after a kill of the supervisor it is free when they have ended."""
+    give_up = time.monotonic() + LEFTOVER_SECONDS
+    waiting = False
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            owner = _owner(lock)
+            if _alive(owner) or time.monotonic() > give_up:
+                held = f" (process {owner})" if owner else ""
+                raise StartError(
+                    f"a network is already running on {path}{held}: stop it first, or choose another --data",
+                    usage=True,
+                ) from None
+        if not waiting:
+            say("waiting for the processes of an earlier network to end …")
+            waiting = True
+        time.sleep(0.1)
+
+
+def _owner(lock: int) -> int | None:
+    try:
+        found = json.loads(os.pread(lock, 1000, 0))["pid"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, int) else None
+
+
+def _alive(pid: int | None) -> bool:
+    if pid is None:
+        return True  # it is just starting and has not written its number yet
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _check_port(host: str, port: int) -> None:
+    try:
+        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            pass
+    except OSError as error:
+        raise StartError(
+            f"port {port} on {host} cannot be used ({error.strerror}): "
+            "choose another --port, or 0 for a free one",
+            usage=True,
+        ) from error
+
+
+def _server_names(settings: Settings) -> tuple[str, ...]:
+    """s1, s2, …: as many as asked for, but never fewer than the folder holds: subscriptions live there."""
+    held = {entry.name for entry in (settings.data / "servers").iterdir() if entry.is_dir()}
+    wanted = settings.servers or len(held) or DEFAULT_SERVERS
+    names = sorted(held, key=lambda name: (len(name), name))
+    if wanted < len(names):
+        say(f"the folder holds {len(names)} servers with their subscriptions: starting all of them")
+    number = 0
+    while len(names) < wanted:
+        number += 1
+        if f"s{number}" not in held:
+            names.append(f"s{number}")
+    return tuple(names)
+
+
+class Network:
+    """One life of the network, from the first process to the last."""
+
+    def __init__(self, settings: Settings, folder: Folder) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._children: list[Child] = []
+        self._url = ""
+        self._stop_asked = 0
+
+    async def run(self) -> None:
+        """Start, serve until a signal, stop; raises `StartError` when it cannot start."""
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._asked_to_stop, stop)
+        async with asyncio.TaskGroup() as group:
+            life = group.create_task(self._live(group, stop))
+            # A signal during the start must not wait for it.
+            stopping = group.create_task(stop.wait())
+            await asyncio.wait([life, stopping], return_when=asyncio.FIRST_COMPLETED)
+            life.cancel()
+            stopping.cancel()
+            await asyncio.wait([life])
+            if self._stop_asked and not self._settings.json_ready:
+                say("stopping …")
+            # Publishers first: the dispatcher takes nothing new while the servers finish what they hold.
+            for child in self._children[:1]:
+                await child.stop()
+            await asyncio.gather(*(child.stop() for child in self._children[1:]))
+        if not life.cancelled() and (error := life.result()) is not None:
+            raise error
+
+    def _asked_to_stop(self, stop: asyncio.Event) -> None:
+        self._stop_asked += 1
+        stop.set()
+        if self._stop_asked == 2:
+            say("stopping at once")
+            for child in self._children:
+                child.kill()
+
+    async def _live(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> StartError | None:
+        try:
+            await self._start(group)
+            servers = await self._joined()
+        except ChildFailedError as error:
+            return StartError(str(error))
+        self._announce(servers)
+        if self._settings.demo:
+            from edn.demo import run_demo
+
+            await run_demo(self._url, plain=self._settings.json_ready)
+        await stop.wait()
+        return None
+
+    async def _start(self, group: asyncio.TaskGroup) -> None:
+        folder, settings = self._folder, self._settings
+        shared = ["--secret-file", str(folder.secret)]
+        if settings.allow_loopback_sinks:
+            shared.append("--allow-loopback-sinks")
+        dispatcher = [
+            "dispatcher",
+            "--data",
+            str(folder.path / "dispatcher"),
+            "--host",
+            settings.host,
+            *shared,
+        ]
+        front = self._spawn(group, "dispatcher", [*dispatcher, "--port", str(settings.port)])
+        self._url = (await front.first_ready())["url"]
+        # A restarted dispatcher must be where its clients and servers know it, also after a free choice.
+        front.command = [*dispatcher, "--port", str(self._url.rsplit(":", 1)[1])]
+        servers = []
+        for name in folder.servers:
+            data = folder.path / "servers" / name
+            command = ["edn_server", "--id", name, "--data", str(data), "--dispatcher", self._url]
+            command += ["--host", "127.0.0.1", "--port", "0", *shared]
+            servers.append(self._spawn(group, name, command))
+        await asyncio.gather(*(server.first_ready() for server in servers))
+
+    def _spawn(self, group: asyncio.TaskGroup, name: str, command: list[str]) -> Child:
+        child = Child(
+            name, command, self._folder.path / "logs" / f"{name}.log", say, inherited=[self._folder.lock]
+        )
+        self._children.append(child)
+        group.create_task(child.keep(), name=f"keep {name}")
+        return child
+
+    async def _joined(self) -> list[Server]:
+        """The servers, once the dispatcher counts all of them as ready."""
+        deadline = time.monotonic() + JOIN_SECONDS
+        said: Any = "nothing yet"
+        async with AsyncClient(self._url, retries=Retries(count=0)) as client:
+            while time.monotonic() < deadline:
+                try:
+                    health = await client.health()
+                    servers = await client.servers()
+                    ready = {server.id for server in servers if server.state == "ready"}
+                    if health.ready and ready >= set(self._folder.servers):
+                        return servers
+                    said = health.detail
+                except ClientError as error:
+                    said = error
+                await asyncio.sleep(0.05)
+        raise ChildFailedError(
+            f"the servers did not join within {JOIN_SECONDS:g} s; the dispatcher says: {said}"
+        )
+
+    def _announce(self, servers: list[Server]) -> None:
+        if self._settings.json_ready:
+            show_json({"ready": True, "url": self._url, "servers": servers})
+            return
+        option = "" if self._url == "http://127.0.0.1:8080" else f"export EDN_URL={self._url}\n  "
+        say(
+            f"The network is up: {self._url} (interface described at {self._url}/docs), "
+            f"{len(servers)} servers, data in {self._folder.path}\n"
+            "Try, in another terminal:\n"
+            f"  {option}edn topic create trades symbol:string price:number\n"
+            "  edn listen --topic trades --filter 'price > 30'\n"
+            "  edn publish trades symbol=GE price=32.5\n"
+            "Ctrl-C stops it."
+        )

@@ -1,0 +1,118 @@
+"""`edn subscribe`, `edn unsubscribe`, `edn subscriptions`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from edn.cli.console import (
+    DEFAULT_URL,
+    USAGE,
+    JsonOption,
+    UrlOption,
+    compact,
+    connected,
+    fail,
+    show_json,
+    show_table,
+)
+
+FILTER_HELP = (
+    """Which events: text such as 'symbol == "GE" and price > 30', or JSON such as """
+    """'{"symbol": "GE", "price": {"gt": 30}}'; without one, all."""
+)
+
+
+def read_filter(given: str | None) -> dict[str, Any] | str | None:
+    """A filter from the command line: an object if it looks like one, else text for the network to parse."""
+    if given is None or not given.lstrip().startswith("{"):
+        return given
+    import json
+
+    try:
+        parsed: dict[str, Any] = json.loads(given)
+    except ValueError as error:
+        fail(f"the filter begins like JSON but is none: {error}", USAGE)
+    return parsed
+
+
+def subscribe(
+    topic: Annotated[str, typer.Argument(help="Name of the topic.")],
+    filter: Annotated[str | None, typer.Argument(help=FILTER_HELP)] = None,
+    *,
+    to: Annotated[str, typer.Option("--to", help="Address that notifications are posted to.")],
+    recipient: Annotated[str | None, typer.Option(help="Who is meant behind that address.")] = None,
+    expires: Annotated[
+        str | None, typer.Option(help="When it ends: a duration such as PT1H, or an instant (RFC 3339).")
+    ] = None,
+    id: Annotated[
+        str | None, typer.Option("--id", help="Your own id; subscribing with it again changes nothing.")
+    ] = None,
+    owner: Annotated[str | None, typer.Option(help="A name to find your subscriptions by.")] = None,
+    url: UrlOption = DEFAULT_URL,
+    json: JsonOption = False,
+) -> None:
+    """Subscribe an address to the events that a filter matches; prints the subscription's id.
+
+    Every event that is accepted after this returns is notified, if it matches.
+    """
+    with connected(url) as client:
+        made = client.subscribe(
+            topic,
+            read_filter(filter),
+            url=to,
+            recipient=recipient,
+            expires=expires,
+            id=id,
+            owner=owner,
+        )
+    if json:
+        show_json(made)
+    else:
+        typer.echo(made.id)
+
+
+def unsubscribe(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Subscriptions to cancel.")],
+    url: UrlOption = DEFAULT_URL,
+    json: JsonOption = False,
+) -> None:
+    """Cancel subscriptions. Events accepted after this returns are not notified any more."""
+    with connected(url) as client:
+        for id in ids:
+            client.unsubscribe(id)
+            if json:
+                show_json({"unsubscribed": id})
+            else:
+                typer.echo(f"unsubscribed {id}")
+
+
+def subscriptions(
+    topic: Annotated[str | None, typer.Option(help="Only those of this topic.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Only those of this owner.")] = None,
+    url: UrlOption = DEFAULT_URL,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line, for programs.")] = False,
+) -> None:
+    """List subscriptions."""
+    with connected(url) as client:
+        found = client.subscriptions(topic=topic, owner=owner)
+        if json:
+            for one in found:
+                show_json(one)
+            return
+        from rich.table import Table
+
+        table = Table("id", "topic", "filter", "to", "recipient", "server", "state", "expires", box=None)
+        for one in found:
+            table.add_row(
+                one.id,
+                one.topic,
+                "(everything)" if one.filter is None else compact(one.filter),
+                one.sink.url if one.sink else "(stream)",
+                (one.sink.recipient if one.sink else None) or "",
+                one.server or "",
+                one.state or "",
+                one.expires or "never",
+            )
+    show_table(table)

@@ -1,0 +1,339 @@
+"""What the commands send, print and exit with, against a network that is a stub on a real socket."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from edn.cli.app import app
+from edn.cli.listening import readable_notification
+from edn.receiver import Match, Notification, NotifiedEvent
+
+TOPIC = {
+    "name": "stocks",
+    "attributes": {"symbol": "string", "price": "number", "volume": "integer", "halted": "boolean"},
+    "engine": "bitmap",
+    "availability": 0,
+}
+SUBSCRIPTION = {
+    "id": "sub1",
+    "topic": "stocks",
+    "filter": {"price": {"gt": 30}},
+    "sink": {"url": "http://127.0.0.1:9/in", "recipient": "ann"},
+    "state": "active",
+    "expires": None,
+    "owner": "me",
+    "server": "s1",
+    "created": "2026-01-01T00:00:00Z",
+}
+SERVERS = {
+    "servers": [
+        {"id": "s1", "url": "http://x", "state": "ready", "subscriptions": 1200, "lag": 3, "forwarded": 40},
+        {"id": "s2", "url": "http://y", "state": "away", "subscriptions": 7, "lag": None, "forwarded": 10},
+    ],
+    "published": 100,
+}
+
+
+class Stub:
+    """Answers by (method, path); records what came."""
+
+    def __init__(self) -> None:
+        self.answers: dict[tuple[str, str], tuple[int, Any]] = {}
+        self.requests: list[tuple[str, str, Any]] = []
+        stub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def handle_any(self) -> None:
+                raw = self.rfile.read(int(self.headers.get("content-length", 0)))
+                sent = json.loads(raw) if raw else None
+                stub.requests.append((self.command, self.path, sent))
+                status, body = stub.answers.get(
+                    (self.command, self.path.partition("?")[0]),
+                    (404, {"title": "Not found", "detail": f"no {self.path}"}),
+                )
+                if callable(body):
+                    status, body = body(sent)
+                data = b"" if body is None else json.dumps(body).encode()
+                self.send_response(status)
+                self.send_header("content-length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_GET = do_PUT = do_POST = do_DELETE = handle_any  # noqa: N815 - the names are http.server's
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def accept_events(self) -> None:
+        def accept(sent: Any) -> tuple[int, Any]:
+            count = len(sent) if isinstance(sent, list) else 1
+            return 202, {"accepted": count, "ids": [f"e{number}" for number in range(count)]}
+
+        self.answers["POST", "/v1/topics/stocks/events"] = (202, accept)
+
+
+@pytest.fixture
+def stub() -> Iterator[Stub]:
+    made = Stub()
+    made.answers["GET", "/v1/topics/stocks"] = (200, TOPIC)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def edn(stub: Stub | None, *arguments: str, stdin: str | bytes | None = None) -> Result:
+    env = {"EDN_URL": stub.url if stub else "http://127.0.0.1:1", "COLUMNS": "200"}
+    return CliRunner().invoke(app, arguments, input=stdin, env=env)
+
+
+def test_every_command_explains_itself() -> None:
+    commands = [
+        "up",
+        "topic",
+        "subscribe",
+        "unsubscribe",
+        "subscriptions",
+        "publish",
+        "listen",
+        "status",
+        "version",
+    ]
+    listing = edn(None, "--help").stdout
+    for command in commands:
+        assert command in listing
+        shown = edn(None, command, "--help")
+        assert shown.exit_code == 0
+        assert "Usage" in shown.stdout
+
+
+def test_topic_create_sends_names_and_types(stub: Stub) -> None:
+    stub.answers["PUT", "/v1/topics/stocks"] = (201, TOPIC)
+    result = edn(stub, "topic", "create", "stocks", "symbol:string", "price:number", "--availability", "60")
+    assert result.exit_code == 0, result.stderr
+    assert "symbol:string price:number" in result.stdout
+    sent = {"attributes": {"symbol": "string", "price": "number"}, "availability": 60}
+    assert stub.requests == [("PUT", "/v1/topics/stocks", sent)]
+
+
+@pytest.mark.parametrize("attributes", [["price"], [":number"], ["price:"], ["a:number", "a:string"]])
+def test_topic_create_refuses_what_is_no_attribute(stub: Stub, attributes: list[str]) -> None:
+    result = edn(stub, "topic", "create", "stocks", *attributes)
+    assert result.exit_code == 2
+    assert "attribute" in result.stderr
+    assert stub.requests == []
+
+
+def test_topics_are_listed_shown_and_deleted(stub: Stub) -> None:
+    stub.answers["GET", "/v1/topics"] = (200, {"topics": [TOPIC]})
+    stub.answers["DELETE", "/v1/topics/stocks"] = (204, None)
+    assert "price:number" in edn(stub, "topic", "list").stdout
+    assert json.loads(edn(stub, "topic", "list", "--json").stdout)[0]["name"] == "stocks"
+    assert "  volume: integer" in edn(stub, "topic", "show", "stocks").stdout
+    assert edn(stub, "topic", "delete", "stocks", "--cascade").exit_code == 0
+    assert stub.requests[-1] == ("DELETE", "/v1/topics/stocks?cascade=true", None)
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [("price > 30", "price > 30"), (' {"price": {"gt": 30}}', {"price": {"gt": 30}})],
+)
+def test_subscribe_takes_a_filter_as_text_or_json_and_prints_the_id(
+    stub: Stub, given: str, sent: Any
+) -> None:
+    stub.answers["POST", "/v1/subscriptions"] = (201, SUBSCRIPTION)
+    result = edn(stub, "subscribe", "stocks", given, "--to", "http://s/", "--id", "sub1", "--expires", "PT1H")
+    assert (result.exit_code, result.stdout) == (0, "sub1\n")
+    body = stub.requests[0][2]
+    assert body["filter"] == sent
+    assert (body["sink"], body["id"], body["expires"]) == ({"url": "http://s/"}, "sub1", "PT1H")
+
+
+def test_a_filter_that_begins_like_json_must_be_json(stub: Stub) -> None:
+    result = edn(stub, "subscribe", "stocks", "{price: 3}", "--to", "http://s/")
+    assert result.exit_code == 2
+    assert "begins like JSON" in result.stderr
+
+
+def test_subscriptions_are_a_table_or_json_lines(stub: Stub) -> None:
+    stub.answers["GET", "/v1/subscriptions"] = (200, {"subscriptions": [SUBSCRIPTION], "next": None})
+    shown = edn(stub, "subscriptions", "--owner", "me").stdout
+    assert "sub1" in shown
+    assert '{"price": {"gt": 30}}' in shown
+    assert stub.requests[0][1] == "/v1/subscriptions?owner=me"
+    (line,) = edn(stub, "subscriptions", "--json").stdout.splitlines()
+    assert json.loads(line) == SUBSCRIPTION
+
+
+def test_unsubscribe_takes_many(stub: Stub) -> None:
+    for id in ("a", "b"):
+        stub.answers["DELETE", f"/v1/subscriptions/{id}"] = (204, None)
+    assert edn(stub, "unsubscribe", "a", "b").exit_code == 0
+    assert [path for _, path, _ in stub.requests] == ["/v1/subscriptions/a", "/v1/subscriptions/b"]
+
+
+def test_publish_reads_values_by_the_topics_types(stub: Stub) -> None:
+    stub.accept_events()
+    result = edn(
+        stub, "publish", "stocks", "symbol=007", "price=32.5", "volume=10", "halted=false", "$id=x=y"
+    )
+    assert (result.exit_code, result.stdout) == (0, "e0\n"), result.stderr
+    assert stub.requests[-1][2] == [
+        {"symbol": "007", "price": 32.5, "volume": 10, "halted": False, "$id": "x=y"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pair", "said"),
+    [
+        ("price=dear", 'not a number, which the attribute "price" is'),
+        ("volume=1.5", 'not an integer, which the attribute "volume" is'),
+        ("halted=yes", 'not true or false, which the attribute "halted" is'),
+        ("price", "NAME=VALUE"),
+    ],
+)
+def test_publish_refuses_a_value_of_another_type(stub: Stub, pair: str, said: str) -> None:
+    result = edn(stub, "publish", "stocks", pair)
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+@pytest.mark.parametrize("text", ['{"symbol": "GE"}', '[{"symbol": "GE"}, {"symbol": "KO"}]'])
+def test_publish_takes_json(stub: Stub, text: str) -> None:
+    stub.accept_events()
+    result = edn(stub, "publish", "stocks", text, "--json")
+    parsed = json.loads(text)
+    events = parsed if isinstance(parsed, list) else [parsed]
+    assert json.loads(result.stdout)["accepted"] == len(events)
+    assert stub.requests[-1][2] == events
+
+
+@pytest.mark.parametrize("text", ['{"price": NaN}', '{"a": 1, "a": 2}', "{", "[1,"])
+def test_publish_refuses_json_that_readers_disagree_about(stub: Stub, text: str) -> None:
+    result = edn(stub, "publish", "stocks", text)
+    assert result.exit_code == 2
+    assert "no JSON" in result.stderr
+    assert stub.requests == []
+
+
+def test_publish_from_stdin_in_batches_skips_blank_lines(stub: Stub) -> None:
+    stub.accept_events()
+    lines = "".join(f'{{"volume": {number}}}\n\n' for number in range(7))
+    result = edn(stub, "publish", "stocks", "-", "--batch", "3", stdin=lines)
+    assert result.exit_code == 0, result.stderr
+    assert "7 events published" in result.stderr
+    assert [[event["volume"] for event in sent] for _, _, sent in stub.requests] == [
+        [0, 1, 2],
+        [3, 4, 5],
+        [6],
+    ]
+
+
+def test_publish_from_a_file_names_the_line_that_is_no_event(stub: Stub, tmp_path: Path) -> None:
+    stub.accept_events()
+    file = tmp_path / "events.jsonl"
+    file.write_text('{"volume": 1}\n\n{"volume": 2}\nnonsense\n')
+    result = edn(stub, "publish", "stocks", "--file", str(file), "--batch", "2")
+    assert result.exit_code == 2
+    assert "line 4: no JSON" in result.stderr
+    assert "2 events from before it are published" in result.stderr
+
+
+def test_publish_from_a_file_names_the_line_that_the_network_refuses(stub: Stub, tmp_path: Path) -> None:
+    def refuse(sent: Any) -> tuple[int, Any]:
+        bad = [place for place, event in enumerate(sent) if event["volume"] == 4]
+        if bad:
+            return 422, {"title": "Invalid event", "detail": "no such volume", "index": bad[0]}
+        return 202, {"accepted": len(sent), "ids": ["e"] * len(sent)}
+
+    stub.answers["POST", "/v1/topics/stocks/events"] = (202, refuse)
+    file = tmp_path / "events.jsonl"
+    file.write_text("\n" + "".join(f'{{"volume": {number}}}\n' for number in range(6)))
+    result = edn(stub, "publish", "stocks", "--file", str(file), "--batch", "3")
+    assert result.exit_code == 1
+    assert "line 6: Invalid event: no such volume" in result.stderr  # a blank line, then 0, 1, 2, 3, and 4
+    assert "3 events from before it are published" in result.stderr
+
+
+def test_publish_refuses_input_that_is_not_utf8(stub: Stub) -> None:
+    stub.accept_events()
+    result = edn(stub, "publish", "stocks", "-", stdin=b'{"symbol": "\xff"}\n')
+    assert result.exit_code == 2
+    assert "not UTF-8" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["-", "--file", "x"], ["--file", "/does/not/exist"]])
+def test_publish_wants_exactly_one_readable_source(stub: Stub, arguments: list[str]) -> None:
+    assert edn(stub, "publish", "stocks", *arguments).exit_code == 2
+
+
+def test_status_shows_the_servers(stub: Stub) -> None:
+    stub.answers["GET", "/readyz"] = (200, {"status": "ready"})
+    stub.answers["GET", "/v1/servers"] = (200, SERVERS)
+    stub.answers["GET", "/v1/topics"] = (200, {"topics": [TOPIC]})
+    shown = edn(stub, "status").stdout
+    assert "ready, 1 topic\n" in shown
+    first, second = (line.split() for line in shown.splitlines()[-2:])
+    assert first == ["s1", "ready", "1,200", "3", "40.0%"]
+    assert second == ["s2", "away", "7", "10.0%"]
+    described = json.loads(edn(stub, "status", "--json").stdout)
+    assert [server["hit_ratio"] for server in described["servers"]] == [0.4, 0.1]
+
+
+def test_a_refusal_exits_with_1_and_says_where(stub: Stub) -> None:
+    problem = {
+        "title": "Invalid filter",
+        "detail": "price is a number",
+        "errors": [{"pointer": "/filter/price"}],
+        "column": 4,
+    }
+    stub.answers["POST", "/v1/subscriptions"] = (422, problem)
+    result = edn(stub, "subscribe", "stocks", "price > 'x'", "--to", "http://s/")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "Invalid filter: price is a number" in result.stderr
+    assert "at /filter/price" in result.stderr
+    assert "column 4" in result.stderr
+
+
+def test_a_network_that_is_not_there_exits_with_3() -> None:
+    result = edn(None, "topic", "list")
+    assert result.exit_code == 3
+    assert "cannot reach http://127.0.0.1:1" in result.stderr
+    assert "edn up" in result.stderr
+
+
+def test_an_address_that_is_none_exits_with_2() -> None:
+    assert edn(None, "topic", "list", "--url", "localhost:8080").exit_code == 2
+
+
+def test_version_is_printed() -> None:
+    from edn import __version__
+
+    assert edn(None, "version").stdout == f"edn {__version__}\n"
+    assert json.loads(edn(None, "version", "--json").stdout) == {"version": __version__}
+
+
+def test_a_notification_reads_on_one_line() -> None:
+    event = NotifiedEvent(id="e1", time="2026-01-01T00:00:00Z", attributes={"symbol": "GE", "price": 32.5})
+    matches = [Match(subscription="sub1", recipient="ann"), Match(subscription="sub2")]
+    line = readable_notification(Notification(topic="stocks", event=event, matches=matches))
+    assert line == "2026-01-01T00:00:00Z stocks: symbol=GE price=32.5  → ann, sub2"
