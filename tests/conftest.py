@@ -1,12 +1,34 @@
-"""Adds to a failed test's report what its processes wrote on their standard error."""
+"""Networks that the tests of a module share, and what their processes wrote when a test fails."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 
-from tests.network import Network, Process
+from tests.network import Network, Process, Receiver
+
+
+@pytest.fixture(scope="module")
+def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
+    running = Receiver(tmp_path_factory.mktemp("receiver"))
+    running.start()
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    """As many servers as the module's `SERVERS` says; starting one costs seconds."""
+    running = Network(tmp_path_factory.mktemp("network"), request.module.SERVERS)
+    try:
+        running.start()
+        yield running
+    except AssertionError:
+        print(running.report())
+        raise
+    finally:
+        running.close()
 
 
 @pytest.hookimpl(wrapper=True)

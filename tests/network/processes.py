@@ -191,7 +191,7 @@ class Network:
         self.dispatcher.await_ready()
         for server in self.servers.values():
             server.await_ready()
-        self.await_servers("up", *self.servers)
+        self.await_servers("ready", *self.servers)
 
     def states(self) -> dict[str, str]:
         """What the dispatcher says of each server."""

@@ -1,0 +1,442 @@
+"""A table of requests that must be refused, with the status and the place that the refusal must name.
+
+They are sent to a dispatcher that has the topic `stocks` (attributes below) and on it the subscription
+`kept`, whose filter uses `price`. Long because it is a table: a row a request.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+ATTRIBUTES = {
+    "symbol": "string",
+    "price": "number",
+    "volume": "integer",
+    "open": "boolean",
+    "at": "time",
+    "order.side": "string",
+}
+SINK = {"url": "http://127.0.0.1:9/hook"}
+JSON = {"content-type": "application/json"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bad:
+    """One request and the refusal that it must get."""
+
+    name: str
+    method: str
+    path: str
+    status: int
+    #: words that the problem's detail holds
+    says: str
+    #: the JSON pointer that the problem names, None where the request has no such place
+    pointer: str | None = None
+    body: Any = None
+    #: the body's bytes, where they cannot be written as JSON
+    raw: bytes | None = None
+    headers: dict[str, str] = field(default_factory=lambda: dict(JSON))
+
+    def content(self) -> bytes | None:
+        if self.raw is not None:
+            return self.raw
+        return None if self.body is None else json.dumps(self.body).encode()
+
+
+def asked(
+    name: str, method: str, path: str, status: int, says: str, pointer: str | None = None, **more: Any
+) -> Bad:
+    return Bad(name=name, method=method, path=path, status=status, says=says, pointer=pointer, **more)
+
+
+def topic(name: str, status: int, says: str, pointer: str | None = None, **more: Any) -> Bad:
+    more = {"path": "/v1/topics/fresh", **more}
+    return Bad(name=f"topic: {name}", method="PUT", status=status, says=says, pointer=pointer, **more)
+
+
+def event(name: str, status: int, says: str, pointer: str | None = None, **more: Any) -> Bad:
+    more = {"path": "/v1/topics/stocks/events", **more}
+    return Bad(name=f"event: {name}", method="POST", status=status, says=says, pointer=pointer, **more)
+
+
+def subscription(name: str, status: int, says: str, pointer: str | None = None, **more: Any) -> Bad:
+    given = more.pop("given", None)
+    if given is not None:
+        more["body"] = {"topic": "stocks", "sink": SINK, **given}
+    more = {"method": "POST", "path": "/v1/subscriptions", **more}
+    return Bad(name=f"subscription: {name}", status=status, says=says, pointer=pointer, **more)
+
+
+def filtered(name: str, written: Any, says: str, pointer: str = "", status: int = 422) -> Bad:
+    return subscription(f"filter: {name}", status, says, "/filter" + pointer, given={"filter": written})
+
+
+def sunk(name: str, url: str, says: str) -> Bad:
+    return subscription(f"sink: {name}", 422, says, "/sink/url", given={"sink": {"url": url}})
+
+
+def nested(depth: int) -> Any:
+    written: Any = {"price": 1}
+    for _ in range(depth):
+        written = {"$not": written}
+    return written
+
+
+TOPICS = [
+    topic("no body", 422, "body", raw=b""),
+    topic("not JSON", 400, "JSON", raw=b"{"),
+    topic("an array", 422, "object", body=[]),
+    topic("no attributes", 422, "attributes", "/attributes", body={}),
+    topic("empty attributes", 422, "at least one", "/attributes", body={"attributes": {}}),
+    topic("attributes as a list", 422, "attributes", "/attributes", body={"attributes": ["price"]}),
+    topic("unknown type", 422, "float", "/attributes/price", body={"attributes": {"price": "float"}}),
+    topic("a type that is no string", 422, "price", "/attributes/price", body={"attributes": {"price": 1}}),
+    topic("a name with $", 422, "$", "/attributes/$id", body={"attributes": {"$id": "string"}}),
+    topic("an empty name", 422, "name", "/attributes/", body={"attributes": {"": "string"}}),
+    topic("a name with a slash", 422, "a/b", "/attributes/a~1b", body={"attributes": {"a/b": "string"}}),
+    topic("a doubled dot", 422, "a..b", "/attributes/a..b", body={"attributes": {"a..b": "string"}}),
+    topic(
+        "leaf and parent",
+        422,
+        "parent",
+        "/attributes/a.b",
+        body={"attributes": {"a": "string", "a.b": "number"}},
+    ),
+    topic("a long name", 422, "128", "/attributes/" + "x" * 129, body={"attributes": {"x" * 129: "string"}}),
+    topic(
+        "257 attributes",
+        422,
+        "256",
+        "/attributes",
+        body={"attributes": {f"a{n}": "string" for n in range(257)}},
+    ),
+    topic("unknown engine", 422, "warp", "/engine", body={"attributes": {"a": "string"}, "engine": "warp"}),
+    topic(
+        "unknown key", 422, "atributes", "/atributes", body={"attributes": {"a": "string"}, "atributes": 1}
+    ),
+    topic(
+        "availability that is not offered",
+        422,
+        "availability",
+        "/availability",
+        body={"attributes": {"a": "string"}, "availability": "forever"},
+    ),
+    topic("a repeated key", 400, "price", raw=b'{"attributes": {"price": "number", "price": "string"}}'),
+    topic(
+        "a bad name", 422, "topic name", "/name", path="/v1/topics/a..b", body={"attributes": {"a": "string"}}
+    ),
+    topic(
+        "a name of 300 characters",
+        422,
+        "256",
+        "/name",
+        path="/v1/topics/" + "n" * 300,
+        body={"attributes": {"a": "string"}},
+    ),
+    topic(
+        "a name with a space",
+        422,
+        "topic name",
+        "/name",
+        path="/v1/topics/a%20b",
+        body={"attributes": {"a": "string"}},
+    ),
+    topic(
+        "a change that breaks a stored filter: removed",
+        409,
+        "price",
+        "/attributes/price",
+        path="/v1/topics/stocks",
+        body={"attributes": {"symbol": "string"}},
+    ),
+    topic(
+        "a change that breaks a stored filter: another type",
+        409,
+        "price",
+        "/attributes/price",
+        path="/v1/topics/stocks",
+        body={"attributes": {**ATTRIBUTES, "price": "string"}},
+    ),
+    asked("topic: read an unknown one", "GET", "/v1/topics/nope", 404, "nope"),
+    asked("topic: delete an unknown one", "DELETE", "/v1/topics/nope", 404, "nope"),
+    asked("topic: delete one in use", "DELETE", "/v1/topics/stocks", 409, "cascade"),
+    asked(
+        "topic: cascade that is neither true nor false",
+        "DELETE",
+        "/v1/topics/stocks?cascade=perhaps",
+        422,
+        "cascade",
+        pointer="/cascade",
+    ),
+]
+
+EVENTS = [
+    event("unknown topic", 404, "nope", path="/v1/topics/nope/events", body={"price": 1}),
+    event("no body", 400, "empty", raw=b""),
+    event("not JSON", 400, "JSON", raw=b"price=1"),
+    event("truncated", 400, "JSON", raw=b'[{"price": 1}, {"pri'),
+    event("a number", 422, "object", body=5),
+    event("null", 422, "object", raw=b"null"),
+    event("an array of numbers", 422, "object", "/1", body=[{"price": 1}, 2]),
+    event("unknown attribute", 422, "prize", "/prize", body={"prize": 1}),
+    event("unknown attribute in a batch", 422, "prize", "/2/prize", body=[{}, {"price": 1}, {"prize": 1}]),
+    event("string for number", 422, "price", "/price", body={"price": "1"}),
+    event("number for string", 422, "symbol", "/symbol", body={"symbol": 1}),
+    event("number for boolean", 422, "open", "/open", body={"open": 1}),
+    event("boolean for number", 422, "price", "/price", body={"price": True}),
+    event("fraction for integer", 422, "volume", "/volume", body={"volume": 1.5}),
+    event("integer beyond 64 bits", 422, "volume", "/volume", body={"volume": 2**63}),
+    event("number beyond a double", 400, "range", raw=b'{"price": 1e999}'),
+    event("an array", 422, "array", "/symbol", body={"symbol": ["GE"]}),
+    event("an object where a value is", 422, "price", "/price", body={"price": {"amount": 1}}),
+    event("a value where an object is", 422, "order", "/order", body={"order": "buy"}),
+    event(
+        "dotted and nested at once", 422, "order.side", body={"order.side": "buy", "order": {"side": "buy"}}
+    ),
+    event("a time without offset", 422, "at", "/at", body={"at": "2024-01-01T00:00:00"}),
+    event("a day that does not exist", 422, "at", "/at", body={"at": "2024-02-30T00:00:00Z"}),
+    event("NaN", 400, "JSON", raw=b'{"price": NaN}'),
+    event("Infinity", 400, "JSON", raw=b'{"price": -Infinity}'),
+    event("a repeated key", 400, "price", raw=b'{"price": 1, "price": 2}'),
+    event("a repeated key, one of them escaped", 400, "price", raw=b'{"price": 1, "p\\u0072ice": 2}'),
+    event(
+        "a repeated key in a later event", 400, "open", raw=b'[{"price": 1}, {"open": true, "open": false}]'
+    ),
+    event("invalid UTF-8", 400, "UTF-8", raw=b'{"symbol": "\xff"}'),
+    event("a lone surrogate", 400, "surrogate", raw=b'{"symbol": "\\ud800"}'),
+    event("nested 40 deep", 413, "deeper", raw=b'{"a":' * 40 + b"1" + b"}" * 40),
+    event("nested 100,000 deep", 413, "deeper", raw=b"[" * 100_000 + b"]" * 100_000),
+    event("2 MB", 413, "larger", raw=b'{"symbol": "' + b"x" * 2_000_000 + b'"}'),
+    event("10,001 events", 413, "10000", body=[{}] * 10_001),
+    event("empty id", 422, "$id", "/$id", body={"$id": ""}),
+    event("an id that is no string", 422, "$id", "/$id", body={"$id": 7}),
+    event("an id of 300 characters", 422, "$id", "/0/$id", body=[{"$id": "x" * 300}]),
+    event("bad $time", 422, "$time", "/$time", body={"$time": "yesterday"}),
+    event("negative $availability", 422, "$availability", "/$availability", body={"$availability": -1}),
+    event("$availability that is not offered", 422, "$availability", body={"$availability": "forever"}),
+    event("unknown $ key", 422, "$ttl", "/$ttl", body={"$ttl": 1}),
+    event("the id of another event", 409, "taken", body={"$id": "taken", "price": 99}),
+    event(
+        "one id twice in a batch",
+        409,
+        "both",
+        body=[{"$id": "both", "price": 1}, {"$id": "both", "price": 2}],
+    ),
+    event("text/plain", 415, "text/plain", body={"price": 1}, headers={"content-type": "text/plain"}),
+    event("a form", 415, "form", body={}, headers={"content-type": "application/x-www-form-urlencoded"}),
+    event(
+        "empty Idempotency-Key", 422, "Idempotency-Key", body={}, headers={**JSON, "idempotency-key": '""'}
+    ),
+    event(
+        "long Idempotency-Key",
+        422,
+        "Idempotency-Key",
+        body={},
+        headers={**JSON, "idempotency-key": "k" * 300},
+    ),
+]
+
+SUBSCRIPTIONS = [
+    subscription("no body", 422, "body", raw=b""),
+    subscription("not JSON", 400, "JSON", raw=b"topic: stocks"),
+    subscription("NaN", 400, "JSON", raw=b'{"topic": "stocks", "filter": {"price": NaN}}'),
+    subscription("a repeated key", 400, "topic", raw=b'{"topic": "stocks", "topic": "other"}'),
+    subscription("invalid UTF-8", 400, "UTF-8", raw=b'{"topic": "\xc3\x28"}'),
+    subscription("2 MB", 413, "larger", raw=b'{"topic": "' + b"x" * 2_000_000 + b'"}'),
+    subscription("no topic", 422, "topic", "/topic", body={"sink": SINK}),
+    subscription("unknown topic", 404, "nope", "/topic", given={"topic": "nope"}),
+    subscription("topic that is no string", 422, "topic", "/topic", given={"topic": 1}),
+    subscription("unknown key", 422, "fliter", "/fliter", given={"fliter": {}}),
+    subscription("a bad id", 422, "id", "/id", given={"id": "a/b c"}),
+    subscription("an id of 200 characters", 422, "id", "/id", given={"id": "x" * 200}),
+    subscription(
+        "an id in use for another", 409, "kept", "/id", given={"id": "kept", "filter": {"price": 1}}
+    ),
+    subscription(
+        "one id twice in an array", 409, "dup", body=[{"topic": "stocks", "sink": SINK, "id": "dup"}] * 2
+    ),
+    subscription("1,001 in an array", 413, "1000", body=[{"topic": "stocks", "sink": SINK}] * 1001),
+    subscription(
+        "the second of an array",
+        422,
+        "prize",
+        "/1/filter/prize",
+        body=[{"topic": "stocks", "sink": SINK}, {"topic": "stocks", "sink": SINK, "filter": {"prize": 1}}],
+    ),
+    subscription("expired already", 422, "future", "/expires", given={"expires": "2001-01-01T00:00:00Z"}),
+    subscription("expires that is nothing", 422, "expires", "/expires", given={"expires": "soon"}),
+    subscription("expires as a number", 422, "expires", "/expires", given={"expires": 60}),
+    subscription("expires after nothing", 422, "expires", "/expires", given={"expires": "PT"}),
+    subscription("expires in zero seconds", 422, "future", "/expires", given={"expires": "PT0S"}),
+    subscription("expires beyond all years", 422, "9999", "/expires", given={"expires": "P999999999W"}),
+    subscription("sink that is a string", 422, "sink", "/sink", given={"sink": "http://127.0.0.1/"}),
+    subscription("sink without url", 422, "url", "/sink/url", given={"sink": {}}),
+    subscription("sink with an unknown key", 422, "uri", "/sink/uri", given={"sink": {**SINK, "uri": "x"}}),
+    subscription(
+        "empty recipient", 422, "recipient", "/sink/recipient", given={"sink": {**SINK, "recipient": ""}}
+    ),
+    sunk("no URL", "not a url", "URL"),
+    sunk("another scheme", "ftp://example.org/", "https"),
+    sunk("a file", "file:///etc/passwd", "https"),
+    sunk("with a password", "https://me:secret@example.org/", "password"),
+    sunk("with a fragment", "https://example.org/#top", "fragment"),
+    sunk("without a host", "https:///path", "host"),
+    sunk("a port beyond all ports", "https://example.org:70000/", "cannot be read"),
+    sunk("a link-local address", "http://169.254.169.254/latest/meta-data", "not public"),
+    sunk("a private address", "https://10.0.0.1/", "not public"),
+    sunk("a private address in hexadecimal", "https://0x0a000001/", "not public"),
+    sunk("mapped into IPv6", "https://[::ffff:10.0.0.1]/", "not public"),
+    sunk("multicast", "https://224.0.0.1/", "not public"),
+    sunk("a line break", "https://example.org/\r\nx: y", "character"),
+    sunk("3,000 characters", "https://example.org/" + "x" * 3000, "2048"),
+    filtered("an empty object", {}, "empty"),
+    filtered("an empty attribute", {"price": {}}, "price", "/price"),
+    filtered("an empty $any", {"$any": []}, "$any", "/$any"),
+    filtered("an empty $all", {"$all": []}, "$all", "/$all"),
+    filtered("an empty $not", {"$not": {}}, "empty", "/$not"),
+    filtered("an empty list", {"symbol": []}, "symbol", "/symbol"),
+    filtered("$any that is no list", {"$any": {"price": 1}}, "$any", "/$any"),
+    filtered("an unknown combinator", {"$none": [{"price": 1}]}, "$any", "/$none"),
+    filtered("an unknown operator", {"price": {"above": 1}}, "above", "/price/above"),
+    filtered("an unknown attribute", {"prize": 1}, "price", "/prize"),
+    filtered("an unknown attribute inside", {"$any": [{"price": 1}, {"prize": 1}]}, "prize", "/$any/1/prize"),
+    filtered("null", {"price": None}, "null", "/price"),
+    filtered("null in a list", {"price": [1, None]}, "null", "/price/1"),
+    filtered("string for number", {"price": {"gt": "30"}}, "price", "/price/gt"),
+    filtered("boolean for number", {"price": True}, "price", "/price"),
+    filtered("number for string", {"symbol": 5}, "symbol", "/symbol"),
+    filtered("fraction for integer", {"volume": {"gte": 1.5}}, "volume", "/volume/gte"),
+    filtered("beyond 64 bits", {"volume": {"lt": 2**64}}, "volume", "/volume/lt"),
+    filtered("no time", {"at": {"gt": "today"}}, "at", "/at/gt"),
+    filtered("prefix of a number", {"price": {"prefix": "1"}}, "prefix", "/price/prefix"),
+    filtered("order of booleans", {"open": {"lt": True}}, "lt", "/open/lt"),
+    filtered("exists that is no boolean", {"price": {"exists": 1}}, "exists", "/price/exists"),
+    filtered("between with one bound", {"price": {"between": [1]}}, "between", "/price/between"),
+    filtered("between turned round", {"price": {"between": [2, 1]}}, "between", "/price/between"),
+    filtered("bounds turned round", {"price": {"gt": 5, "lt": 1}}, "price", "/price"),
+    filtered("in with a nested list", {"price": {"in": [[1]]}}, "in", "/price/in/0"),
+    filtered("in that is no list", {"price": {"in": 1}}, "in", "/price/in"),
+    filtered("40 deep", nested(40), "deep", status=413),
+    filtered("10,000 predicates", {"price": list(range(10_000))}, "1000", "/price", status=413),
+    filtered("10,000 branches", {"$any": [{"price": n} for n in range(10_000)]}, "1000", status=413),
+    filtered("a list", [{"price": 1}], "filter"),
+    filtered("a number", 5, "filter"),
+    filtered("empty text", "", "text"),
+    filtered("text that ends too early", "price >", "expected"),
+    filtered("text with an unknown word", "price above 3", "above"),
+    filtered("text with an open string", 'symbol == "GE', "string"),
+    filtered("text with an unknown attribute", "prize > 3", "price"),
+    filtered("text of the wrong type", 'price > "3"', "price"),
+    filtered("text with 200 parentheses", "(" * 200 + "price > 3" + ")" * 200, "deep", status=413),
+    filtered("text of 100,000 characters", "price > 3 or " * 8000 + "price > 3", "", status=413),
+    asked("subscription: read an unknown one", "GET", "/v1/subscriptions/nope", 404, "nope"),
+    asked("subscription: end an unknown one", "DELETE", "/v1/subscriptions/nope", 404, "nope"),
+    subscription(
+        "change an unknown one", 404, "nope", method="PUT", path="/v1/subscriptions/nope", body={"sink": SINK}
+    ),
+    subscription(
+        "change to a bad filter",
+        422,
+        "prize",
+        "/filter/prize",
+        method="PUT",
+        path="/v1/subscriptions/kept",
+        body={"sink": SINK, "filter": {"prize": 1}},
+    ),
+    subscription(
+        "change without a sink", 422, "sink", "/sink", method="PUT", path="/v1/subscriptions/kept", body={}
+    ),
+    subscription(
+        "change the topic",
+        422,
+        "topic",
+        "/topic",
+        method="PUT",
+        path="/v1/subscriptions/kept",
+        body={"topic": "other", "sink": SINK},
+    ),
+    subscription(
+        "renew an unknown one", 404, "nope", path="/v1/subscriptions/nope/renew", body={"expires": "PT1H"}
+    ),
+    subscription(
+        "renew into the past",
+        422,
+        "future",
+        "/expires",
+        path="/v1/subscriptions/kept/renew",
+        body={"expires": "2001-01-01T00:00:00Z"},
+    ),
+    subscription(
+        "renew without saying until when",
+        422,
+        "expires",
+        "/expires",
+        path="/v1/subscriptions/kept/renew",
+        body={},
+    ),
+]
+
+
+def listing(name: str, query: str, says: str, pointer: str | None, status: int = 422) -> Bad:
+    path = f"/v1/subscriptions?{query}"
+    return Bad(name=f"listing: {name}", method="GET", path=path, status=status, says=says, pointer=pointer)
+
+
+def internal(name: str, status: int, says: str, *, path: str = "/internal/servers", raw: bytes = b"") -> Bad:
+    headers = {"content-type": "application/msgpack"}
+    if status != 401:
+        headers["authorization"] = "SECRET"  # the test puts the network's own in
+    return Bad(
+        name=f"internal: {name}", method="POST", path=path, status=status, says=says, raw=raw, headers=headers
+    )
+
+
+OTHERS = [
+    listing("a cursor of nobody", "cursor=abc", "cursor", "/cursor"),
+    listing("a cursor that is no base 64", "cursor=%ff%00", "cursor", "/cursor"),
+    listing("a huge cursor", "cursor=" + "A" * 200, "cursor", "/cursor"),
+    listing("limit 0", "limit=0", "limit", "/limit"),
+    listing("limit 10,000", "limit=10000", "limit", "/limit"),
+    listing("limit that is a word", "limit=all", "limit", "/limit"),
+    listing("an unknown topic", "topic=nope", "nope", None, 404),
+    asked(
+        "tuning: beyond 1", "PUT", "/v1/tuning", 422, "precision", pointer="/precision", body={"precision": 2}
+    ),
+    asked("tuning: NaN", "PUT", "/v1/tuning", 400, "JSON", raw=b'{"precision": NaN}'),
+    asked(
+        "tuning: a word",
+        "PUT",
+        "/v1/tuning",
+        422,
+        "precision",
+        pointer="/precision",
+        body={"precision": "high"},
+    ),
+    asked(
+        "tuning: unknown mode",
+        "PUT",
+        "/v1/tuning",
+        422,
+        "magic",
+        pointer="/mode",
+        body={"mode": "magic", "precision": 0.5},
+    ),
+    asked("server: unknown", "GET", "/v1/servers/nope/summary", 404, "nope"),
+    asked("path: unknown", "GET", "/v2/topics", 404, "Not Found"),
+    asked("path: traversal", "GET", "/v1/topics/../../etc/passwd", 404, ""),
+    asked("path: NUL", "GET", "/v1/subscriptions/%00", 404, ""),
+    asked("path: invalid UTF-8", "GET", "/v1/subscriptions/%ff", 404, ""),
+    asked("method: POST to topics", "POST", "/v1/topics", 405, "Method", body={}),
+    asked("method: DELETE of all subscriptions", "DELETE", "/v1/subscriptions", 405, "Method"),
+    asked("method: GET of events", "GET", "/v1/topics/stocks/events", 405, "Method"),
+    asked("method: PATCH of a subscription", "PATCH", "/v1/subscriptions/kept", 405, "Method"),
+    asked("method: nonsense", "BREW", "/v1/topics", 405, "Method"),
+    internal("register without the secret", 401, "Bearer"),
+    internal("heartbeat without the secret", 401, "Bearer", path="/internal/servers/s1/heartbeat"),
+    internal("register with garbage", 400, "", raw=b"\xc1\xff\x00"),
+    internal("heartbeat with garbage", 400, "", raw=b"", path="/internal/servers/s1/heartbeat"),
+]
+
+TABLE = [*TOPICS, *EVENTS, *SUBSCRIPTIONS, *OTHERS]
