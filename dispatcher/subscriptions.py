@@ -208,12 +208,12 @@ class Subscriptions:
         """Tell the servers to forget what was stored for nothing; it costs only width until they do."""
 
         def forget(transaction: Transaction) -> None:
-            by_server: dict[str, list[str]] = {}
+            by_server: dict[str, list[tuple[str, int]]] = {}
             for item in prepared:
-                if directory.find(transaction.connection, item.subscription.id) is None:
-                    by_server.setdefault(item.subscription.server, []).append(item.subscription.id)
-            for server, ids in by_server.items():
-                transaction.append_control(server, "deactivate", ids=ids)
+                one = item.subscription
+                by_server.setdefault(one.server, []).append((one.id, one.version))
+            for server, versions in by_server.items():
+                transaction.append_control(server, "deactivate", versions=versions)
 
         with contextlib.suppress(EdnError):
             await self._log.submit(forget)
@@ -236,7 +236,6 @@ class Subscriptions:
                 expires=want.expires,
             )
             item = _Prepared(changed, want.topic, want.filter.bind(want.topic.schema))
-            await self._store([item])
 
             def switch(transaction: Transaction) -> None:
                 _live(transaction, subscription)
@@ -244,7 +243,12 @@ class Subscriptions:
                 directory.replace(transaction.connection, changed, item.bound.attributes)
                 transaction.append_control(changed.server, "change", versions=[(changed.id, changed.version)])
 
-            await self._log.submit(switch)
+            try:
+                await self._store([item])
+                await self._log.submit(switch)
+            except EdnError:
+                await self._discard([item])
+                raise
             return changed
 
     async def renew(self, subscription: str, expires: int | None) -> Subscription:
