@@ -1,0 +1,310 @@
+"""Which servers an event concerns: every server's summary, cut to its precision, ready to be asked in
+batches.
+
+Theory of operation
+-------------------
+The table may be too wide, never too narrow: too wide costs traffic, too narrow loses events. Hence:
+
+- A server without an accepted snapshot gets everything.
+- A *widening* (the rectangles of a subscription that the server has just stored) counts at once. It is
+  remembered, even where the summary covers it already, until a snapshot is accepted whose (epoch, seq) is not
+  below its own: such a snapshot was begun after the store, so it contains the subscription or its end.
+- A snapshot that is older than an accepted one is refused. One that is accepted replaces the summaries, and
+  the widenings that it need not contain are laid on top of it.
+- Precision changes only how a summary is cut. A cut contains the summary, and widenings are never cut.
+
+Readers take no lock. What `route` reads of a topic is one immutable object, replaced by one assignment, and
+so are the columns. All other methods are for one thread, the event loop's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from dispatcher.routing_holding import Floats, Holding, Instant, TopicRouting, Widening
+from edn.summary import Bundle, Router, Summary, new_router
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
+
+#: how a summary is cut; `weighted` is `waste` with the topic's recent events as its sample
+CUTS = ("waste", "weighted", "level")
+
+#: recent events kept a topic for weighted cuts, how many of them one batch may replace, and the least
+#: useful number
+RECENT = 2048
+RECENT_OF_BATCH = 128
+RECENT_LEAST = 512
+
+
+class ServerRouting(msgspec.Struct, frozen=True):
+    """What the table holds of one server."""
+
+    server: str
+    #: 0 is "route everything"
+    precision: float
+    #: of the accepted snapshot; None before the first
+    epoch: int | None
+    seq: int | None
+    #: no summary is asked: there is none yet, or the precision is 0
+    everything: bool
+    topics: dict[int, TopicRouting]
+    #: events that were routed to it, and events that were asked about while it was there
+    routed: int
+    asked: int
+
+
+@dataclass(slots=True)
+class _Server:
+    precision: float
+    #: row in the table of counters
+    row: int
+    accepted: Instant | None = None
+    topics: dict[int, Holding] = field(default_factory=dict)
+
+    @property
+    def everything(self) -> bool:
+        return self.accepted is None or self.precision == 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Bundles:
+    """All servers' rectangles of one topic, apart by how often they change."""
+
+    cuts: Bundle
+    packed: Bundle
+    tails: Bundle
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The servers in the order of the columns, and the topics' bundles for exactly that order."""
+
+    servers: tuple[str, ...]
+    everything: Bools
+    rows: Ints
+    topics: dict[int, _Bundles]
+
+
+@dataclass(slots=True)
+class _Recent:
+    """A ring of recent events of one topic; written by `route`, read by cuts."""
+
+    points: Floats
+    seen: int = 0
+
+    def add(self, points: Floats) -> None:
+        step = max(1, len(points) // RECENT_OF_BATCH)
+        chosen = points[::step]
+        self.points[(self.seen + np.arange(len(chosen))) % RECENT] = chosen
+        self.seen += len(chosen)
+
+
+class RoutingTable:
+    def __init__(self, *, router: str = "bitmap", precision: float = 1.0, cut: str = "waste") -> None:
+        if cut not in CUTS:
+            raise ValueError(f"no cut is called {cut!r}; there are {', '.join(CUTS)}")
+        self._router: Router = new_router(router)
+        self._precision = _checked(precision)
+        self._cut = cut
+        self._servers: dict[str, _Server] = {}
+        self._recent: dict[int, _Recent] = {}
+        #: a row for each name ever added: events routed, events asked about
+        self._counts: Ints = np.zeros((8, 2), dtype=np.int64)
+        self._rows: dict[str, int] = {}
+        self._columns = _Columns((), np.empty(0, dtype=np.bool_), np.empty(0, dtype=np.int64), {})
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The columns of `route`."""
+        return self._columns.servers
+
+    # -- the set of servers -----------------------------------------------------------------------------
+
+    def add(self, server: str) -> None:
+        """A server of which nothing is known gets everything. One that is there already stays as it is."""
+        if server in self._servers:
+            return
+        row = self._rows.setdefault(server, len(self._rows))
+        if row == len(self._counts):
+            self._counts = np.vstack([self._counts, np.zeros_like(self._counts)])
+        self._servers[server] = _Server(self._precision, row)
+        self._renew_columns()
+
+    def remove(self, server: str) -> None:
+        """Forget all that is known of a server, but what was counted."""
+        del self._servers[server]
+        self._renew_columns()
+
+    # -- what they want ---------------------------------------------------------------------------------
+
+    def widen(
+        self, server: str, topic: int, lo: npt.ArrayLike, hi: npt.ArrayLike, *, epoch: int, seq: int
+    ) -> None:
+        """Route these rectangles (n, d) to the server from now on, until a snapshot contains them."""
+        low, high = np.array(lo, dtype=np.float64), np.array(hi, dtype=np.float64)
+        if low.ndim != 2 or low.shape != high.shape:
+            raise ValueError(f"bounds of shapes {low.shape} and {high.shape}")
+        if not (low <= high).all():
+            raise ValueError("a lower bound is above its upper one, or NaN")
+        held = self._servers[server]
+        if len(low):
+            holding = held.topics.setdefault(topic, Holding())
+            packed = holding.widen(self._router, Widening((epoch, seq), low, high))
+            self._renew_widenings(topic, packed)
+
+    def accept(self, server: str, epoch: int, seq: int, summaries: Mapping[int, Summary]) -> bool:
+        """Take a snapshot: topic → summary; a topic that it lacks has no subscriptions there.
+
+        False, and nothing changes, when it is older than one that was accepted before.
+        """
+        held = self._servers[server]
+        at = (epoch, seq)
+        if held.accepted is not None and at < held.accepted:
+            return False
+        touched = held.topics.keys() | summaries.keys()
+        for topic in touched:
+            holding = held.topics.setdefault(topic, Holding())
+            holding.rebase(self._router, summaries.get(topic), self._outlives(holding.remembered, at))
+            holding.cut_to(self._router, held.precision, self._cut, self._sample(topic))
+            if holding.empty:
+                del held.topics[topic]
+        first = held.accepted is None
+        held.accepted = at
+        for topic in touched:
+            self._renew_topic(topic)
+        # Last: until the topics are in place, everything goes there.
+        if first:
+            self._renew_flags()
+        return True
+
+    def set_precision(self, precision: float, server: str | None = None) -> None:
+        """0 routes everything; else a summary of n rectangles is cut to max(1, ceil(precision × n)) of them.
+
+        Without a server it holds for all, and for those that come.
+        """
+        _checked(precision)
+        if server is None:
+            self._precision = precision
+        chosen = list(self._servers.values()) if server is None else [self._servers[server]]
+        touched: set[int] = set()
+        for held in chosen:
+            held.precision = precision
+            for topic, holding in held.topics.items():
+                if precision > 0:
+                    holding.cut_to(self._router, precision, self._cut, self._sample(topic))
+                    touched.add(topic)
+        for topic in touched:
+            self._renew_topic(topic)
+        self._renew_flags()
+
+    # -- the question -----------------------------------------------------------------------------------
+
+    def route(self, topic: int, points: Floats) -> Bools:
+        """Which events (rows) concern which servers (columns). May run in another thread than the rest."""
+        columns = self._columns
+        out = np.empty((len(points), len(columns.servers)), dtype=np.bool_)
+        out[:] = columns.everything
+        bundles = columns.topics.get(topic)
+        if bundles is not None:
+            bundles.cuts.mark(points, out)
+            bundles.packed.mark(points, out)
+            bundles.tails.mark(points, out)
+        if self._cut == "weighted" and len(points):
+            recent = self._recent.get(topic)
+            if recent is None or recent.points.shape[1] != points.shape[1]:
+                self._recent[topic] = recent = _Recent(np.empty((RECENT, points.shape[1])))
+            recent.add(points)
+        counts = self._counts
+        counts[columns.rows, 0] += out.sum(axis=0)
+        counts[columns.rows, 1] += len(points)
+        return out
+
+    def describe(self, server: str) -> ServerRouting:
+        held = self._servers[server]
+        epoch, seq = held.accepted if held.accepted is not None else (None, None)
+        return ServerRouting(
+            server=server,
+            precision=held.precision,
+            epoch=epoch,
+            seq=seq,
+            everything=held.everything,
+            topics={topic: holding.describe() for topic, holding in held.topics.items()},
+            routed=int(self._counts[held.row, 0]),
+            asked=int(self._counts[held.row, 1]),
+        )
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    def _outlives(self, remembered: list[Widening], at: Instant) -> list[Widening]:
+        """The widenings that a snapshot begun at that instant need not contain."""
+        return [widening for widening in remembered if widening.at > at]
+
+    def _sample(self, topic: int) -> Floats | None:
+        recent = self._recent.get(topic)
+        if recent is None or recent.seen < RECENT_LEAST:
+            return None
+        return recent.points[: recent.seen].copy()
+
+    def _holdings(self, topic: int) -> Iterator[tuple[int, Holding]]:
+        for column, held in enumerate(self._servers.values()):
+            holding = held.topics.get(topic)
+            if holding is not None:
+                yield column, holding
+
+    def _cuts(self, topic: int) -> Bundle:
+        cuts = ((column, holding.cut) for column, holding in self._holdings(topic))
+        return self._router.bundle([(column, cut) for column, cut in cuts if cut is not None])
+
+    def _packed(self, topic: int) -> Bundle:
+        return self._router.bundle(
+            [(column, packed.cover) for column, holding in self._holdings(topic) for packed in holding.packed]
+        )
+
+    def _tails(self, topic: int) -> Bundle:
+        tails = ((column, holding.tail) for column, holding in self._holdings(topic))
+        return self._router.bundle([(column, tail.cover) for column, tail in tails if tail is not None])
+
+    def _renew_topic(self, topic: int) -> None:
+        if any(True for _ in self._holdings(topic)):
+            fresh = _Bundles(self._cuts(topic), self._packed(topic), self._tails(topic))
+            self._columns.topics[topic] = fresh
+        else:
+            self._columns.topics.pop(topic, None)
+
+    def _renew_widenings(self, topic: int, packed: bool) -> None:
+        """The same when only widenings changed, which must be cheap: every subscription comes this way."""
+        former = self._columns.topics.get(topic)
+        if former is None:
+            self._renew_topic(topic)
+            return
+        self._columns.topics[topic] = _Bundles(
+            former.cuts, self._packed(topic) if packed else former.packed, self._tails(topic)
+        )
+
+    def _renew_flags(self) -> None:
+        former = self._columns
+        self._columns = _Columns(former.servers, self._everything(), former.rows, former.topics)
+
+    def _renew_columns(self) -> None:
+        """After a change of the servers: other columns, so other bundles, and all of them at once."""
+        topics = {topic for held in self._servers.values() for topic in held.topics}
+        fresh = {
+            topic: _Bundles(self._cuts(topic), self._packed(topic), self._tails(topic)) for topic in topics
+        }
+        rows = np.array([held.row for held in self._servers.values()], dtype=np.int64)
+        self._columns = _Columns(tuple(self._servers), self._everything(), rows, fresh)
+
+    def _everything(self) -> Bools:
+        return np.array([held.everything for held in self._servers.values()], dtype=np.bool_)
+
+
+def _checked(precision: float) -> float:
+    if not 0.0 <= precision <= 1.0:
+        raise ValueError(f"a precision of {precision}; it must be from 0 (route everything) to 1 (precise)")
+    return precision

@@ -1,0 +1,220 @@
+"""A summary of any precision in one structure: a packed hierarchy whose prefixes are the cuts.
+
+The hierarchy is a binary tree over the maximal rectangles. Opening a node replaces its bounding rectangle
+by those of its two children, so a cut of k rectangles is the root after k - 1 openings. The inner nodes are
+stored *in the order in which they should be opened*: number 0 is the root, and the cut of k rectangles is
+whatever hangs below the first k - 1 nodes. `edn.summary.tree` decides the order; `edn.summary.measure` what
+"wasteful" means.
+
+The memory is the wire format. All numbers are little-endian, sections follow each other without gaps:
+
+    offset  bytes
+    0       4           magic "EDNS"
+    4       1           version
+    5       1           reserved, 0
+    6       2           dimensions d
+    8       4           count n of maximal rectangles
+    12      4           CRC-32 of everything else: bytes 0 … 11, then 16 … end
+    16      8 (n-1)     children of the inner nodes, two uint32 each; inner nodes are 0 … n - 2, then leaves
+            8 d (2n-1)  lower bounds of all nodes, row by row
+            8 d (2n-1)  upper bounds
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from edn.errors import CorruptMessage
+from edn.summary import tree
+from edn.summary.cover import widened
+from edn.summary.kernels import Floats, Ints
+from edn.summary.measure import unit_rects
+
+By = Literal["waste", "level"]
+
+MAGIC = b"EDNS"
+VERSION = 1
+_HEADER = struct.Struct("<4sBBHI")
+_CRC = struct.Struct("<I")
+_BODY = _HEADER.size + _CRC.size
+#: points that decide between cuts; the error of a hit ratio estimated from them is below one percent
+_SAMPLE = 16_384
+
+
+class Summary:
+    """Immutable. `build` on the server, `from_bytes` on the dispatcher; both may `cut` from any thread."""
+
+    __slots__ = ("_children", "_count", "_dimensions", "_hi", "_level", "_lo", "_weighted")
+
+    def __init__(self, children: Ints, lo: Floats, hi: Floats, count: int) -> None:
+        self._children = children
+        self._lo = lo
+        self._hi = hi
+        self._count = count
+        self._dimensions: int = lo.shape[1]
+        self._level: Ints | None = None
+        self._weighted: tuple[Floats, Ints] | None = None
+
+    @classmethod
+    def build(cls, lo: npt.ArrayLike, hi: npt.ArrayLike) -> Summary:
+        """From maximal rectangles, or any: what another covers is a waste of bytes, not a fault."""
+        low = np.ascontiguousarray(lo, dtype=np.float64)
+        high = np.ascontiguousarray(hi, dtype=np.float64)
+        if low.ndim != 2 or low.shape != high.shape:
+            raise ValueError(f"bounds of shapes {low.shape} and {high.shape}")
+        if not (low <= high).all():
+            raise ValueError("a lower bound is above its upper one, or NaN")
+        n = len(low)
+        if n < 2:
+            return cls(np.empty((0, 2), dtype=np.int64), low.copy(), high.copy(), n)
+        a, b = unit_rects(low, high)
+        children = tree.split_tree(a, b)
+        a, b = tree.bound_nodes(children, a, b)
+        points = np.random.default_rng(0).random((_SAMPLE, low.shape[1]))
+        _, starts, nodes = tree.uncovered(children, a, b, points, True)
+        opening = tree.closing_order(children, tree.node_waste(children, a, b), starts, nodes)[::-1]
+        low, high = tree.bound_nodes(children, low, high)
+        # From "leaves first" to "inner nodes first, in opening order".
+        number = np.empty(2 * n - 1, dtype=np.int64)
+        number[n + opening] = np.arange(n - 1)
+        number[:n] = np.arange(n - 1, 2 * n - 1)
+        back = np.argsort(number)
+        return cls(number[children[opening]], low[back], high[back], n)
+
+    @property
+    def count(self) -> int:
+        """How many maximal rectangles there are."""
+        return self._count
+
+    @property
+    def dimensions(self) -> int:
+        return self._dimensions
+
+    @property
+    def nbytes(self) -> int:
+        return int(_BODY + 8 * len(self._children) + self._lo.nbytes + self._hi.nbytes)
+
+    def rects(self) -> tuple[Floats, Floats]:
+        """The maximal rectangles."""
+        inner = len(self._children)
+        return self._lo[inner:], self._hi[inner:]
+
+    def cut(self, k: int, by: By = "waste", weights: Floats | None = None) -> tuple[Floats, Floats]:
+        """At most k rectangles that contain all; k may be anything from 1 on.
+
+        `level` opens the tree level by level, as a depth-limited tree would; it is the baseline. `waste`
+        opens the node that lets most useless events through; `weights` are recent events, (m, d), that say
+        which do.
+        """
+        if k < 1:
+            raise ValueError(f"a cut of {k} rectangles; at least 1 is needed")
+        if k >= self._count:
+            lo, hi = self.rects()
+            return lo.copy(), hi.copy()
+        opened = k - 1
+        if by == "level":
+            order = self._level_order()
+        elif weights is not None:
+            order = self._weighted_order(weights)
+        else:
+            chosen = self._children[:opened].ravel()
+            chosen = chosen[chosen >= opened] if opened else np.zeros(1, dtype=np.int64)
+            return self._lo[chosen], self._hi[chosen]
+        is_open = np.zeros(2 * self._count - 1, dtype=np.bool_)
+        is_open[order[:opened]] = True
+        chosen = self._children[order[:opened]].ravel()
+        chosen = chosen[~is_open[chosen]] if opened else np.zeros(1, dtype=np.int64)
+        return self._lo[chosen], self._hi[chosen]
+
+    def _level_order(self) -> Ints:
+        if self._level is None:
+            self._level = np.argsort(tree.depths(self._children), kind="stable")
+        return self._level
+
+    def _weighted_order(self, points: Floats) -> Ints:
+        """Computed once for one array of points: a caller that keeps it pays for the first cut only."""
+        known = self._weighted
+        if known is not None and known[0] is points:
+            return known[1]
+        fitted = widened(points, self._dimensions)
+        order = tree.weighted_order(self._children, self._lo, self._hi, fitted)
+        self._weighted = (points, order)
+        return order
+
+    def to_bytes(self) -> bytes:
+        head = _HEADER.pack(MAGIC, VERSION, 0, self._dimensions, self._count)
+        body = b"".join(
+            (
+                self._children.astype("<u4").tobytes(),
+                self._lo.astype("<f8", copy=False).tobytes(),
+                self._hi.astype("<f8", copy=False).tobytes(),
+            )
+        )
+        return b"".join((head, _CRC.pack(zlib.crc32(body, zlib.crc32(head))), body))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Summary:
+        """The summary that `to_bytes` wrote; CorruptMessage says what is wrong with anything else."""
+        if len(data) < _BODY:
+            raise CorruptMessage(f"a summary of {len(data)} bytes; its header alone has {_BODY}")
+        magic, version, reserved, d, n = _HEADER.unpack_from(data)
+        if magic != MAGIC:
+            raise CorruptMessage(f"a summary begins with {MAGIC!r}, not with {magic!r}")
+        if version != VERSION:
+            raise CorruptMessage(f"a summary of version {version}; this program reads version {VERSION}")
+        inner = max(0, n - 1)
+        nodes = inner + n
+        size = _BODY + 8 * inner + 16 * d * nodes
+        if len(data) != size:
+            raise CorruptMessage(
+                f"a summary of {n} rectangles in {d} dimensions has {size} bytes, not {len(data)}"
+            )
+        (crc,) = _CRC.unpack_from(data, _HEADER.size)
+        view = memoryview(data)
+        if crc != zlib.crc32(view[_BODY:], zlib.crc32(view[: _HEADER.size])):
+            raise CorruptMessage("a summary fails its CRC-32: bytes were changed on the way")
+        if reserved:
+            raise CorruptMessage(f"byte 5 of a summary is reserved and 0, not {reserved}")
+        children = np.frombuffer(data, "<u4", 2 * inner, _BODY).astype(np.int64).reshape(inner, 2)
+        at = _BODY + 8 * inner
+        # Copies: aligned, and free of the message that they came in.
+        lo = np.frombuffer(data, "<f8", d * nodes, at).astype(np.float64).reshape(nodes, d)
+        hi = np.frombuffer(data, "<f8", d * nodes, at + 8 * d * nodes).astype(np.float64).reshape(nodes, d)
+        _verify(children, lo, hi)
+        return cls(children, lo, hi, n)
+
+    def check(self) -> None:
+        """Walk the invariants; CorruptMessage names the first that does not hold."""
+        _verify(self._children, self._lo, self._hi)
+
+
+def _verify(children: Ints, lo: Floats, hi: Floats) -> None:
+    inner = len(children)
+    if not (lo <= hi).all():
+        at = int(np.argmin((lo <= hi).all(axis=1)))
+        raise CorruptMessage(f"node {at} of a summary has a lower bound above its upper one, or NaN")
+    if not inner:
+        return
+    number = np.arange(inner)
+    late = (children <= number[:, None]) | (children >= len(lo))
+    if late.any():
+        at = int(np.argmax(late.any(axis=1)))
+        raise CorruptMessage(
+            f"node {at} of a summary has children {children[at].tolist()}; "
+            f"they are out of range {at + 1} … {len(lo) - 1}"
+        )
+    parents = np.bincount(children.ravel(), minlength=len(lo))
+    if (parents[1:] != 1).any():
+        at = int(np.argmax(parents[1:] != 1)) + 1
+        raise CorruptMessage(f"node {at} of a summary has {parents[at]} parents; all but the root have one")
+    for side in range(2):
+        below = children[:, side]
+        outside = (lo[below] < lo[:inner]).any(axis=1) | (hi[below] > hi[:inner]).any(axis=1)
+        if outside.any():
+            at = int(np.argmax(outside))
+            raise CorruptMessage(f"node {at} of a summary does not contain its child {int(below[at])}")

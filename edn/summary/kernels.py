@@ -1,0 +1,85 @@
+"""What all compiled loops of this package share: how they are compiled, binary search, words and bits.
+
+Kernels release the interpreter's lock, are cached on disk, and take plain arrays; none of them checks its
+arguments. Their callers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+
+F = TypeVar("F", bound=Callable[..., object])
+
+#: words that a scan takes at a time: 512 rectangles, small enough to stop early, long enough to vectorise
+CHUNK = 8
+WORD = 64
+
+
+def kernel(function: F) -> F:
+    """Compile on first use, keep the result beside the module, run without the interpreter's lock."""
+    return cast(F, numba.njit(cache=True, nogil=True)(function))
+
+
+def inline(function: F) -> F:
+    """The same for a function that is called inside a kernel's innermost loop."""
+    return cast(F, numba.njit(cache=True, nogil=True, inline="always")(function))
+
+
+@kernel
+def edges_at_or_below(edges: Floats, value: float) -> int:
+    """The bin of a value: how many of the sorted edges are not above it."""
+    low = 0
+    high = edges.shape[0]
+    while low < high:
+        middle = (low + high) >> 1
+        if edges[middle] <= value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def trailing_zeros(word: int) -> int:
+    """The place of the lowest bit that is set; the word is not zero."""
+    # De Bruijn: 64 distinct six-bit windows, so one multiplication finds the place of a lone bit.
+    lone = np.uint64(word) & (~np.uint64(word) + np.uint64(1))
+    return int(_PLACES[(lone * _DE_BRUIJN) >> np.uint64(58)])
+
+
+_DE_BRUIJN = np.uint64(0x03F79D71B4CB0A89)
+_PLACES = np.zeros(64, dtype=np.int64)
+for _place in range(64):
+    _PLACES[((1 << _place) * int(_DE_BRUIJN) & (1 << 64) - 1) >> 58] = _place
+
+
+def words_for(count: int) -> int:
+    """Words of a bitset over `count` rectangles, whole chunks only."""
+    return max(1, -(-count // (WORD * CHUNK))) * CHUNK
+
+
+def quantile_edges(values: Floats, bins: int) -> Floats:
+    """Up to `bins` - 1 sorted edges that share the values evenly; short ones are padded with +inf.
+
+    An edge is one of the values, so that values which many rectangles share get bins of their own.
+    """
+    edges = np.full(bins - 1, np.inf)
+    distinct, counts = np.unique(values, return_counts=True)
+    # The lowest value needs no edge below it.
+    if len(distinct) > bins:
+        wanted = np.arange(1, bins) * (len(values) / bins)
+        chosen = np.unique(np.searchsorted(np.cumsum(counts), wanted, side="right"))
+        distinct = distinct[np.minimum(chosen, len(distinct) - 1)]
+    else:
+        distinct = distinct[1:]
+    edges[: len(distinct)] = distinct
+    return edges
