@@ -1,0 +1,42 @@
+"""`python -m edn_server`: the server as a process.
+
+Exit codes: 0 stopped by SIGTERM or SIGINT; 1 it could not start (data folder, secret, port); 2 wrong flags;
+3 the dispatcher refused it; 4 memory and disk no longer agreed, and a restart mends that.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from edn.errors import EdnError
+from edn.process import bind, configure_logs, serve, url_of
+from edn_server.app import create_app
+from edn_server.node import Node
+from edn_server.settings import parse
+
+
+def main(argv: list[str] | None = None) -> int:
+    configure_logs()
+    try:
+        settings = parse(sys.argv[1:] if argv is None else argv, os.environ)
+        node = Node(settings)
+        try:
+            listener = bind(settings.host, settings.port)
+        except EdnError:
+            node.close()
+            raise
+    except EdnError as error:
+        print(f"edn_server: {error.detail}", file=sys.stderr)  # noqa: T201  it never started
+        return 1
+    url = settings.advertise or url_of(listener)
+    # uvicorn raises the signal that stopped it once more when all is closed; that shall not kill us then.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    serve(create_app(node, url), listener, {"role": "server", "id": settings.id, "url": url})
+    return node.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,213 @@
+"""The HTTP door of a server: msgpack routes for the dispatcher, JSON for health and figures.
+
+What the dispatcher calls often is plain ASGI with msgspec. Every route stands in the OpenAPI document at
+/docs, those too. Whatever fails is answered as problem+json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import structlog
+from fastapi import Depends, FastAPI, Header
+from pydantic import BaseModel
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from edn import __version__, wire
+from edn.asgi import BodyLimit, check_bearer, install, problem_response, read_body
+from edn.errors import CorruptMessage, EdnError, Unavailable
+from edn_server.node import Node
+
+logger = structlog.get_logger()
+
+Message = TypeVar("Message", bound=msgspec.Struct)
+
+
+class Health(BaseModel):
+    status: str
+
+
+class TopicFigures(BaseModel):
+    uid: int
+    name: str
+    #: versions of subscriptions hosted
+    versions: int
+    rectangles: int
+    maximal: int
+
+
+class Figures(BaseModel):
+    id: str
+    epoch: int
+    seq: int
+    subscriptions: int
+    cursors: dict[str, int]
+    topics: list[TopicFigures]
+    backlog: int
+    delivered: int
+    failed: int
+    dropped: int
+
+
+class MessageRoute:
+    """A plain ASGI endpoint: a msgpack message in (or none), a msgpack message out."""
+
+    def __init__(
+        self,
+        secret: str,
+        request: type[Message] | None,
+        answer: Callable[[Any], Awaitable[tuple[int, msgspec.Struct]]],
+    ) -> None:
+        self._secret = secret
+        self._decoder = msgspec.msgpack.Decoder(request) if request is not None else None
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response: Response
+        try:
+            authorization = next((v for k, v in scope["headers"] if k == b"authorization"), b"")
+            check_bearer(authorization.decode("latin-1"), self._secret)
+            message = self._decode(await read_body(receive))
+            status, answer = await self._answer(message)
+            response = Response(wire.encode(answer), status_code=status, media_type=wire.MSGPACK)
+        except EdnError as error:
+            response = problem_response(error)
+        except Exception as error:
+            logger.error("unhandled", path=scope["path"], exc_info=error)
+            response = problem_response(EdnError("the server failed at this request; its log says why"))
+        await response(scope, receive, send)
+
+    def _decode(self, body: bytes) -> msgspec.Struct | None:
+        if self._decoder is None:
+            return None
+        try:
+            return self._decoder.decode(body)
+        except msgspec.DecodeError as error:
+            raise CorruptMessage(f"the body is not the message that this route takes: {error}") from None
+
+
+def create_app(node: Node, url: str) -> FastAPI:
+    """The app of a node that will be reached at this URL; its lifespan starts and stops the node."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await node.start(url)
+        try:
+            yield
+        finally:
+            await node.stop()
+
+    app = FastAPI(
+        title="edn server",
+        version=__version__,
+        description="Hosts subscriptions, matches the dispatcher's stream exactly and notifies.",
+        lifespan=lifespan,
+        redoc_url=None,
+    )
+    install(app)
+    secret = node.settings.secret
+
+    def network_only(authorization: Annotated[str | None, Header()] = None) -> None:
+        check_bearer(authorization, secret)
+
+    @app.get("/livez", tags=["health"], summary="The process runs")
+    async def livez() -> Health:
+        return Health(status="alive")
+
+    @app.get(
+        "/readyz",
+        tags=["health"],
+        summary="Registered, and every log's join record is read",
+        responses={503: {"description": "not ready; the detail says why"}},
+    )
+    async def readyz() -> Health:
+        reason = node.not_ready()
+        if reason is not None:
+            raise Unavailable(f"not ready: {reason}", retry_after=1)
+        return Health(status="ready")
+
+    @app.get("/internal/stats", tags=["internal"], summary="Figures", dependencies=[Depends(network_only)])
+    async def stats() -> Figures:
+        return Figures(**await node.stats())
+
+    async def store(message: wire.Store) -> tuple[int, msgspec.Struct]:
+        return 200, await node.store(message)
+
+    async def stream(message: wire.Frame) -> tuple[int, msgspec.Struct]:
+        applied = await node.apply(message)
+        return (409 if applied.gap else 200), applied.ack
+
+    async def summary(_: None) -> tuple[int, msgspec.Struct]:
+        return 200, await node.summary()
+
+    app.router.routes.extend(
+        [
+            Route("/internal/subscriptions", MessageRoute(secret, wire.Store, store), methods=["POST"]),
+            Route("/internal/stream", MessageRoute(secret, wire.Frame, stream), methods=["POST"]),
+            Route("/internal/summary", MessageRoute(secret, None, summary), methods=["GET"]),
+        ]
+    )
+    app.add_middleware(BodyLimit, limit=node.settings.body_limit)
+    _describe_plain_routes(app)
+    return app
+
+
+_MSGPACK_BODY = {"content": {wire.MSGPACK: {"schema": {"type": "string", "format": "binary"}}}}
+_PROBLEM_BODY = {"content": {"application/problem+json": {"schema": {"type": "object"}}}}
+
+
+def _describe_plain_routes(app: FastAPI) -> None:
+    """Name the plain ASGI routes in the OpenAPI document."""
+
+    def operation(summary: str, takes: str | None, gives: str, refusals: dict[str, str]) -> dict[str, Any]:
+        described: dict[str, Any] = {
+            "tags": ["internal"],
+            "summary": summary,
+            "responses": {
+                "200": {"description": f"`edn.wire.{gives}`", **_MSGPACK_BODY},
+                "401": {"description": "the network secret is missing or wrong", **_PROBLEM_BODY},
+                **{status: {"description": text} for status, text in refusals.items()},
+            },
+        }
+        if takes is not None:
+            described["requestBody"] = {
+                "description": f"`edn.wire.{takes}`",
+                "required": True,
+                **_MSGPACK_BODY,
+            }
+        return described
+
+    paths = {
+        "/internal/subscriptions": {
+            "post": operation(
+                "Store versions of subscriptions, inactive",
+                "Store",
+                "Stored",
+                {"409": "an earlier incarnation, or other content", "422": "a filter that does not bind"},
+            )
+        },
+        "/internal/stream": {
+            "post": operation(
+                "Apply a frame of a log",
+                "Frame",
+                "FrameAck",
+                {"400": "no such message", "409": "`edn.wire.FrameAck`: the frame begins beyond the cursor"},
+            )
+        },
+        "/internal/summary": {"get": operation("The summary of what is hosted", None, "SummarySnapshot", {})},
+    }
+    generate = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = generate()
+        for path, operations in paths.items():
+            document["paths"].setdefault(path, operations)
+        return document
+
+    # FastAPI's documented way to extend the document is to replace this method.
+    app.openapi = openapi  # type: ignore[method-assign]

@@ -1,0 +1,185 @@
+"""What a control record does: where versions begin and end to match, and until when they live.
+
+    activate     a version begins: since := offset
+    change       the named one begins, the older ones of its subscription end there
+    deactivate   the versions that it names end; of a subscription that it names the active one ends, or,
+                 when none is, those that were stored for nothing. So a subscription that is made anew under
+                 the id of one whose end this server has yet to read loses nothing
+    renew        a new expiry for the version that is active there
+    join         what another log has active begins here too. What no log activated is dropped if its
+                 dispatcher cannot mean it any more: an earlier incarnation stored it, or its log is retired
+
+A record changes the columns at once, because the events of the same frame are matched with them, and
+remembers what was there, so that a failed transaction can take it back. Inside a frame the order of controls
+and events needs no care: an event is compared with (since, until], and *renew* is only accepted before the
+expiry that it replaces, so that the latest expiry holds for every event of the frame.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+import numpy as np
+import structlog
+
+from edn import wire
+from edn_server import outbox
+from edn_server.hosting import NEVER, Hosting, Int64s, LogState
+from edn_server.writer import Job
+
+logger = structlog.get_logger()
+
+
+class Controls:
+    """The control records of one frame."""
+
+    def __init__(self, hosting: Hosting, log: LogState) -> None:
+        self._hosting = hosting
+        self._log = log
+        self._before: list[tuple[Int64s, Int64s, Int64s]] = []
+        self._moved: set[int] = set()
+        self._renewed: set[int] = set()
+        #: numbers that this frame ends in this log
+        self.ended: set[int] = set()
+        self.joined = log.joined
+
+    def apply(self, control: wire.Control) -> None:
+        offset = control.offset
+        match control.kind:
+            case "activate":
+                for id, version in control.versions:
+                    self._begin(id, version, offset)
+            case "change":
+                for id, version in control.versions:
+                    older = [n for n in self._numbers(id) if self._hosting.versions[n].version < version]
+                    self._end(older, offset)
+                    self._begin(id, version, offset)
+            case "deactivate":
+                for id in control.ids:
+                    numbers = self._numbers(id)
+                    active = [n for n in numbers if self._active(n)]
+                    self._end(active or numbers, offset)
+                for id, version in control.versions:
+                    named = self._number(id, version)
+                    self._end([] if named is None else [named], offset)
+            case "renew":
+                for id, expires in control.expiries:
+                    self._renew(id, NEVER if expires is None else expires)
+            case "join":
+                self._join(control)
+
+    def undo(self) -> None:
+        for column, numbers, values in reversed(self._before):
+            column[numbers] = values
+        self._before.clear()
+
+    def write(self, db: sqlite3.Connection) -> None:
+        log = self._log
+        rows = [
+            (n, log.name, _stored(int(log.since[n])), _stored(int(log.until[n]))) for n in sorted(self._moved)
+        ]
+        db.executemany("INSERT OR REPLACE INTO intervals VALUES (?, ?, ?, ?)", rows)
+        expiries = [(_stored(int(self._hosting.expires[n])), n) for n in sorted(self._renewed)]
+        db.executemany("UPDATE versions SET expires = ? WHERE number = ?", expiries)
+
+    # -- one kind each ----------------------------------------------------------------------------------
+
+    def _begin(self, id: str, version: int, offset: int) -> None:
+        number = self._number(id, version)
+        if number is None:
+            logger.error("a version that is not stored was activated", subscription=id, version=version)
+            return
+        if self._log.since[number] == NEVER:
+            # A deactivate before it, of an earlier life of the same subscription, may have ended it.
+            self._set(self._log.until, [number], NEVER)
+            self._set(self._log.since, [number], offset)
+            self._moved.add(number)
+            self.ended.discard(number)
+
+    def _end(self, numbers: list[int], offset: int) -> None:
+        open_ended = [number for number in numbers if self._log.until[number] == NEVER]
+        self._set(self._log.until, open_ended, offset)
+        self._moved.update(open_ended)
+        self.ended.update(open_ended)
+
+    def _renew(self, id: str, expires: int) -> None:
+        active = [n for n in self._numbers(id) if self._active(n)]
+        self._set(self._hosting.expires, active, expires)
+        self._renewed.update(active)
+
+    def _join(self, control: wire.Control) -> None:
+        hosting, log = self._hosting, self._log
+        living = np.flatnonzero(hosting.living)
+        living = living[(log.since[living] == NEVER) & (log.until[living] == NEVER)]
+        own = hosting.stored_by[living] == hosting.log_number(log.name)
+        drop = own & (hosting.incarnation[living] < control.incarnation)
+        active = np.zeros(len(living), dtype=np.bool_)
+        ended = np.zeros(len(living), dtype=np.bool_)
+        for other in hosting.logs.values():
+            if other is log:
+                continue
+            if other.retired:
+                drop |= hosting.stored_by[living] == hosting.log_number(other.name)
+            active |= (other.since[living] != NEVER) & (other.until[living] == NEVER)
+            ended |= other.until[living] != NEVER
+        begins = living[active & ~ended & ~own]
+        self._set(log.since, begins.tolist(), control.offset)
+        self._moved.update(begins.tolist())
+        self._end(living[ended | (drop & ~active)].tolist(), control.offset)
+        self.joined = control.offset
+
+    # -- columns ----------------------------------------------------------------------------------------
+
+    def _numbers(self, id: str) -> list[int]:
+        return self._hosting.numbers.get(id, [])
+
+    def _number(self, id: str, version: int) -> int | None:
+        found = (n for n in self._numbers(id) if self._hosting.versions[n].version == version)
+        return next(found, None)
+
+    def _active(self, number: int) -> bool:
+        return bool(self._log.since[number] != NEVER and self._log.until[number] == NEVER)
+
+    def _set(self, column: Int64s, numbers: list[int], value: int) -> None:
+        if numbers:
+            index = np.array(numbers, dtype=np.int64)
+            self._before.append((column, index, column[index]))
+            column[index] = value
+
+
+def _stored(value: int) -> int | None:
+    return None if value == NEVER else value
+
+
+class Follow(Job[None]):
+    """The dispatcher named its log; any other log is one that it has left, and ends nothing any more."""
+
+    fresh = True
+
+    def __init__(self, hosting: Hosting, log: str, incarnation: int) -> None:
+        self._hosting = hosting
+        self._name = log
+        self._incarnation = incarnation
+        self._over: list[int] = []
+
+    def work(self, db: sqlite3.Connection) -> None:
+        db.execute("UPDATE logs SET retired = log != ?", (self._name,))
+        db.execute(
+            "INSERT INTO logs (log, incarnation) VALUES (?1, ?2) ON CONFLICT (log)"
+            " DO UPDATE SET incarnation = max(incarnation, ?2)",
+            (self._name, self._incarnation),
+        )
+        log = self._hosting.logs.get(self._name)
+        if log is None or log.cursor is None:
+            return
+        ended = log.until != NEVER
+        self._over = np.flatnonzero(ended & self._hosting.living).tolist()
+        mark = outbox.last_row(db)
+        db.executemany("UPDATE versions SET over = ? WHERE number = ?", [(mark, n) for n in self._over])
+
+    def done(self, result: None) -> None:
+        log = self._hosting.log(self._name)
+        log.incarnation = max(log.incarnation, self._incarnation)
+        for other in self._hosting.logs.values():
+            other.retired = other is not log
+        self._hosting.remove(self._over)

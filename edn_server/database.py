@@ -1,0 +1,113 @@
+"""The data folder: a lock that keeps it to one process, a format version, and the tables.
+
+meta        format, identity key, epoch (the durable count of starts), seq (the count of stores)
+topics      what filters were bound with; columns are append-only
+versions    each version of each hosted subscription, with the rectangles that it was bound to. `over` is
+            empty while any log may still match it; then it is the last outbox row that can name it, and
+            the version goes when no row up to that one waits at its address (see `outbox.collect`)
+intervals   where each log activated and ended a version: it matches the offsets (since, until]
+logs        the cursor of each log, its newest incarnation, and where this server joined it
+events      the payload of each matched event, once; its key is batch × 2^24 + its place in the batch
+outbox      one row is one POST: its address, and a blob that says which events and versions it tells of.
+            Its id is never used twice, because the webhook-id is made of it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+
+from edn.process import CannotStart, lock_folder
+
+FORMAT = 1
+#: events of one batch have keys batch << BATCH_BITS and up
+BATCH_BITS = 24
+
+_TABLES = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE topics (
+    uid INTEGER PRIMARY KEY, name TEXT NOT NULL, columns TEXT NOT NULL, engine TEXT NOT NULL
+);
+CREATE TABLE versions (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL, version INTEGER NOT NULL, owner TEXT NOT NULL,
+    topic INTEGER NOT NULL, filter TEXT NOT NULL, url TEXT NOT NULL, recipient TEXT, expires INTEGER,
+    log TEXT NOT NULL, incarnation INTEGER NOT NULL,
+    width INTEGER NOT NULL, rects BLOB NOT NULL, over INTEGER
+);
+CREATE UNIQUE INDEX versions_living ON versions (id, version) WHERE over IS NULL;
+CREATE INDEX versions_over ON versions (over) WHERE over IS NOT NULL;
+CREATE TABLE intervals (
+    number INTEGER NOT NULL, log TEXT NOT NULL, since INTEGER, until INTEGER, PRIMARY KEY (number, log)
+) WITHOUT ROWID;
+CREATE TABLE logs (
+    log TEXT PRIMARY KEY, incarnation INTEGER NOT NULL, cursor INTEGER, joined INTEGER,
+    retired INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE TABLE events (key INTEGER PRIMARY KEY, topic INTEGER NOT NULL, id TEXT NOT NULL,
+    stamp INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, address TEXT NOT NULL, batch INTEGER NOT NULL,
+    events INTEGER NOT NULL, composition BLOB NOT NULL);
+CREATE INDEX outbox_address ON outbox (address, id);
+CREATE INDEX outbox_batch ON outbox (batch);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    #: secret that tells this folder's server from any other of the same id
+    key: str
+    #: how often this folder was opened
+    epoch: int
+
+
+class Folder:
+    """An open data folder. `connect` gives further connections; closing it gives the lock back."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = lock_folder(path)
+        try:
+            self.identity = self._open()
+        except sqlite3.Error as error:
+            os.close(self._lock)
+            raise CannotStart(f"the database in {path} cannot be opened: {error}") from None
+        except CannotStart:
+            os.close(self._lock)
+            raise
+
+    def connect(self, *, read_only: bool = False) -> sqlite3.Connection:
+        """A connection in autocommit mode; whoever opens it closes it. One thread at a time."""
+        db = sqlite3.connect(self.path / "server.db", isolation_level=None, check_same_thread=False)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA busy_timeout = 10000")
+        db.execute("PRAGMA cache_size = -32768")
+        if read_only:
+            db.execute("PRAGMA query_only = ON")
+        return db
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+    def _open(self) -> Identity:
+        with contextlib.closing(self.connect()) as db:
+            db.execute("BEGIN IMMEDIATE")
+            if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone():
+                for statement in _TABLES.split(";"):
+                    db.execute(statement)
+                values = [("format", FORMAT), ("key", secrets.token_hex(16)), ("epoch", 0), ("seq", 0)]
+                db.executemany("INSERT INTO meta VALUES (?, ?)", values)
+            meta = dict(db.execute("SELECT name, value FROM meta").fetchall())
+            if meta["format"] != FORMAT:
+                db.execute("ROLLBACK")
+                raise CannotStart(
+                    f"the data folder {self.path} has format {meta['format']}, this program reads format "
+                    f"{FORMAT}; run the version of the program that wrote it, or a newer one"
+                )
+            db.execute("UPDATE meta SET value = value + 1 WHERE name = 'epoch'")
+            db.execute("COMMIT")
+            return Identity(str(meta["key"]), int(meta["epoch"]) + 1)

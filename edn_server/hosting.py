@@ -1,0 +1,334 @@
+"""What is hosted, in memory: arrays by version number, a matcher and the maximal rectangles a topic.
+
+A version of a subscription has a small **number**; numbers are used again once nothing names the version.
+What the hot path needs of a version lies in numpy columns under its number: where each log activated and
+ended it (`LogState.since`, `.until`; NEVER is "not yet"), until when it lives, which address hears of it.
+
+A version has one **entry** in its topic's matcher for each of its rectangles; entries map to numbers.
+
+Only the writer's thread changes any of this. `fragments` may be read elsewhere: a number's fragment stays
+while an outbox row names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from edn.filter import BoundFilter, Filter
+from edn.index import Matcher, new_matcher
+from edn.rect import MISSING
+from edn.schema import Schema
+from edn.summary import Maximal
+
+#: an offset or a time that is never reached
+NEVER = np.iinfo(np.int64).max
+
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Matrix = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewVersion:
+    """A version as it is stored: what memory needs to know of it."""
+
+    number: int
+    id: str
+    version: int
+    topic: int
+    #: the filter as JSON text; bound again only if an event needs its exact predicate
+    filter: str
+    url: str
+    recipient: str | None
+    #: microseconds; NEVER when it does not end by itself
+    expires: int
+    log: str
+    incarnation: int
+    #: columns of the topic when it was bound
+    width: int
+    lo: Matrix
+    hi: Matrix
+    exact: Flags
+
+
+class LogState:
+    """One log as this server has read it."""
+
+    def __init__(self, name: str, incarnation: int, capacity: int) -> None:
+        self.name = name
+        self.incarnation = incarnation
+        #: None until its stream begins
+        self.cursor: int | None = None
+        #: offset of the join record, once applied
+        self.joined: int | None = None
+        #: its dispatcher has gone over to another log
+        self.retired = False
+        self.since: Int64s = np.full(capacity, NEVER, dtype=np.int64)
+        self.until: Int64s = np.full(capacity, NEVER, dtype=np.int64)
+
+    @property
+    def live(self) -> bool:
+        return self.cursor is not None and not self.retired
+
+
+class Topic:
+    """One topic: its matcher, its maximal rectangles, and whose each entry is."""
+
+    def __init__(self, uid: int, name: str, columns: Sequence[tuple[str, str]], engine: str) -> None:
+        self.uid = uid
+        self.name = name
+        self.columns = list(columns)
+        # A space without columns still has its one point; one column that is always missing stands for it.
+        self.width = max(1, len(columns))
+        self.matcher: Matcher = new_matcher(engine, self.width)
+        self.maximal = Maximal(self.width)
+        #: columns by entry
+        self.number: Int32s = np.empty(0, dtype=np.int32)
+        self.exact: Flags = np.empty(0, dtype=np.bool_)
+        #: whether the version has more than one rectangle, so that a point may lie in several
+        self.several: Flags = np.empty(0, dtype=np.bool_)
+        self._free: list[int] = []
+        self._schemas: dict[int, Schema] = {}
+
+    def evolve(self, columns: Sequence[tuple[str, str]]) -> None:
+        """Columns are only ever added; a shorter list is an older one."""
+        if len(columns) <= len(self.columns):
+            return
+        self.columns = list(columns)
+        if len(columns) > self.width:
+            self.width = len(columns)
+            self.matcher.grow(self.width)
+            self.maximal.grow(self.width)
+
+    def schema(self, width: int) -> Schema:
+        """The schema as it was with its first `width` columns."""
+        if width not in self._schemas:
+            self._schemas[width] = Schema.from_wire(self.columns[:width])
+        return self._schemas[width]
+
+    def fit(self, points: Matrix, rows: int) -> Matrix:
+        """Points as wide as the matcher: what older ones lack is missing, newer columns bind nobody."""
+        if points.shape == (rows, self.width):
+            return points
+        fitted = np.full((rows, self.width), MISSING)
+        shared = min(self.width, points.shape[1])
+        fitted[:, :shared] = points[:, :shared]
+        return fitted
+
+    def take_entries(self, count: int) -> list[int]:
+        taken = [self._free.pop() for _ in range(min(count, len(self._free)))]
+        more = count - len(taken)
+        if more:
+            size = len(self.number)
+            self._extend(max(1024, size, more))
+            taken.extend(range(size, size + more))
+            self._free.extend(range(len(self.number) - 1, size + more - 1, -1))
+        return taken
+
+    def free_entries(self, entries: Iterable[int]) -> None:
+        self._free.extend(entries)
+
+    def _extend(self, more: int) -> None:
+        self.number = np.concatenate([self.number, np.zeros(more, dtype=np.int32)])
+        self.exact = np.concatenate([self.exact, np.zeros(more, dtype=np.bool_)])
+        self.several = np.concatenate([self.several, np.zeros(more, dtype=np.bool_)])
+
+
+@dataclass(slots=True)
+class Version:
+    """What is rarely looked at; the rest lies in the columns of `Hosting`."""
+
+    id: str
+    version: int
+    topic: int
+    filter: str
+    width: int
+    entries: list[int]
+    bound: BoundFilter | None = field(default=None)
+
+
+class Hosting:
+    def __init__(self) -> None:
+        self.topics: dict[int, Topic] = {}
+        self.logs: dict[str, LogState] = {}
+        #: store requests committed
+        self.seq = 0
+        #: living versions by number, and their numbers by subscription
+        self.versions: dict[int, Version] = {}
+        self.numbers: dict[str, list[int]] = {}
+        #: the JSON of a match, by number; None where the number is free
+        self.fragments: list[bytes | None] = []
+        #: urls by address number, and how many living versions each has
+        self.addresses: list[str] = []
+        self._address_number: dict[str, int] = {}
+        self._address_uses: list[int] = []
+        self._address_free: list[int] = []
+        self._free: list[int] = []
+        self._top = 0
+        capacity = 1024
+        self.address: Int32s = np.zeros(capacity, dtype=np.int32)
+        self.expires: Int64s = np.full(capacity, NEVER, dtype=np.int64)
+        self.incarnation: Int64s = np.zeros(capacity, dtype=np.int64)
+        self.living: Flags = np.zeros(capacity, dtype=np.bool_)
+        #: index into `log_names`: whose dispatcher stored it
+        self.stored_by: Int32s = np.zeros(capacity, dtype=np.int32)
+        self.log_names: list[str] = []
+        #: entries removed since the last snapshot of the summaries
+        self.shrinkable = 0
+
+    # -- numbers ----------------------------------------------------------------------------------------
+
+    def take_number(self) -> int:
+        if self._free:
+            return self._free.pop()
+        self._top += 1
+        return self._top - 1
+
+    def free_number(self, number: int) -> None:
+        """Nothing names the version any more."""
+        if number < len(self.fragments):
+            self.fragments[number] = None
+        self._free.append(number)
+
+    def reserve(self, used: set[int]) -> None:
+        """After a restart: the numbers in use."""
+        self._top = max(used, default=-1) + 1
+        self._free = [number for number in range(self._top) if number not in used]
+
+    def log(self, name: str, incarnation: int = 0) -> LogState:
+        if name not in self.logs:
+            self.logs[name] = LogState(name, incarnation, len(self.address))
+        return self.logs[name]
+
+    def log_number(self, name: str) -> int:
+        if name not in self.log_names:
+            self.log_names.append(name)
+        return self.log_names.index(name)
+
+    # -- versions ---------------------------------------------------------------------------------------
+
+    def name(self, number: int, id: str, recipient: str | None) -> None:
+        """Remember how a match of this version is written."""
+        while len(self.fragments) <= number:
+            self.fragments.append(None)
+        match = {"subscription": id} if recipient is None else {"subscription": id, "recipient": recipient}
+        self.fragments[number] = msgspec.json.encode(match)
+
+    def insert(self, new: Sequence[NewVersion]) -> None:
+        """Host versions that are durable; they match nothing before a log activates them."""
+        if not new:
+            return
+        self._ensure(max(version.number for version in new) + 1)
+        by_topic: dict[int, list[NewVersion]] = {}
+        for version in new:
+            number = version.number
+            self.name(number, version.id, version.recipient)
+            self.address[number] = self._use_address(version.url)
+            self.expires[number] = version.expires
+            self.incarnation[number] = version.incarnation
+            self.stored_by[number] = self.log_number(version.log)
+            self.living[number] = True
+            for log in self.logs.values():
+                log.since[number] = log.until[number] = NEVER
+            self.numbers.setdefault(version.id, []).append(number)
+            by_topic.setdefault(version.topic, []).append(version)
+        for uid, versions in by_topic.items():
+            self._insert_entries(self.topics[uid], versions)
+
+    def _insert_entries(self, topic: Topic, new: list[NewVersion]) -> None:
+        rows = sum(len(version.exact) for version in new)
+        entries = topic.take_entries(rows)
+        lo = np.full((rows, topic.width), -np.inf)
+        hi = np.full((rows, topic.width), np.inf)
+        at = 0
+        for version in new:
+            own = entries[at : at + len(version.exact)]
+            lo[at : at + len(own), : version.width] = version.lo
+            hi[at : at + len(own), : version.width] = version.hi
+            topic.number[own] = version.number
+            topic.exact[own] = version.exact
+            topic.several[own] = len(own) > 1
+            at += len(own)
+            self.versions[version.number] = Version(
+                version.id, version.version, topic.uid, version.filter, version.width, own
+            )
+        ids = np.array(entries, dtype=np.int64)
+        if rows:
+            topic.matcher.insert(ids, lo, hi)
+            topic.maximal.insert(ids, lo, hi)
+
+    def remove(self, numbers: Iterable[int]) -> None:
+        """Versions that every live log has ended: no event matches them, no summary needs them."""
+        by_topic: dict[int, list[int]] = {}
+        for number in numbers:
+            version = self.versions.pop(number)
+            self.living[number] = False
+            self._leave_address(int(self.address[number]))
+            others = self.numbers[version.id]
+            others.remove(number)
+            if not others:
+                del self.numbers[version.id]
+            by_topic.setdefault(version.topic, []).extend(version.entries)
+        for uid, entries in by_topic.items():
+            ids = np.array(entries, dtype=np.int64)
+            if len(ids):
+                self.topics[uid].matcher.delete(ids)
+                self.topics[uid].maximal.delete(ids)
+                self.topics[uid].free_entries(entries)
+            self.shrinkable += len(entries)
+
+    def bound(self, number: int) -> BoundFilter:
+        """The exact predicate of a version, bound as it was when it was stored."""
+        version = self.versions[number]
+        if version.bound is None:
+            schema = self.topics[version.topic].schema(version.width)
+            version.bound = Filter.parse(msgspec.json.decode(version.filter)).bind(schema)
+        return version.bound
+
+    def over(self, numbers: Int64s, reading: LogState) -> Int64s:
+        """Which of these living versions every live log has ended, the one that is being read among them."""
+        ended = np.ones(len(numbers), dtype=np.bool_)
+        live = [reading, *(log for log in self.logs.values() if log.live and log is not reading)]
+        for log in live:
+            ended &= log.until[numbers] != NEVER
+        return numbers[ended & self.living[numbers]]
+
+    def _use_address(self, url: str) -> int:
+        number = self._address_number.get(url)
+        if number is None:
+            if self._address_free:
+                number = self._address_free.pop()
+                self.addresses[number] = url
+            else:
+                number = len(self.addresses)
+                self.addresses.append(url)
+                self._address_uses.append(0)
+            self._address_number[url] = number
+        self._address_uses[number] += 1
+        return number
+
+    def _leave_address(self, number: int) -> None:
+        self._address_uses[number] -= 1
+        if self._address_uses[number] == 0:
+            del self._address_number[self.addresses[number]]
+            self._address_free.append(number)
+
+    def _ensure(self, capacity: int) -> None:
+        size = len(self.address)
+        if capacity <= size:
+            return
+        more = max(size, capacity - size)
+        self.address = np.concatenate([self.address, np.zeros(more, dtype=np.int32)])
+        self.expires = np.concatenate([self.expires, np.full(more, NEVER, dtype=np.int64)])
+        self.incarnation = np.concatenate([self.incarnation, np.zeros(more, dtype=np.int64)])
+        self.stored_by = np.concatenate([self.stored_by, np.zeros(more, dtype=np.int32)])
+        self.living = np.concatenate([self.living, np.zeros(more, dtype=np.bool_)])
+        for log in self.logs.values():
+            log.since = np.concatenate([log.since, np.full(more, NEVER, dtype=np.int64)])
+            log.until = np.concatenate([log.until, np.full(more, NEVER, dtype=np.int64)])

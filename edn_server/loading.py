@@ -1,0 +1,75 @@
+"""Rebuild what is hosted from the database: in bulk, from the rectangles as they were bound."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import msgspec
+
+from edn_server.hosting import NEVER, Hosting, NewVersion, Topic
+from edn_server.storing import unpack_rects
+
+
+def load(db: sqlite3.Connection) -> Hosting:
+    hosting = Hosting()
+    (hosting.seq,) = db.execute("SELECT value FROM meta WHERE name = 'seq'").fetchone()
+    for uid, name, columns, engine in db.execute("SELECT uid, name, columns, engine FROM topics"):
+        pairs = msgspec.json.decode(columns, type=list[tuple[str, str]])
+        hosting.topics[uid] = Topic(uid, name, pairs, engine)
+    for name, incarnation, cursor, joined, retired in db.execute("SELECT * FROM logs"):
+        log = hosting.log(name, incarnation)
+        log.cursor, log.joined, log.retired = cursor, joined, bool(retired)
+    hosting.reserve({number for (number,) in db.execute("SELECT number FROM versions")})
+    hosting.insert(_living(db))
+    # Versions that are over are hosted no more, but rows that wait may name them.
+    for number, id, recipient in db.execute(
+        "SELECT number, id, recipient FROM versions WHERE over IS NOT NULL"
+    ):
+        hosting.name(number, id, recipient)
+    for number, name, since, until in db.execute("SELECT * FROM intervals"):
+        if hosting.living.size > number and hosting.living[number]:
+            log = hosting.logs[name]
+            log.since[number] = NEVER if since is None else since
+            log.until[number] = NEVER if until is None else until
+    return hosting
+
+
+def _living(db: sqlite3.Connection) -> list[NewVersion]:
+    found: list[NewVersion] = []
+    for (
+        number,
+        id,
+        version,
+        topic,
+        filter,
+        url,
+        recipient,
+        expires,
+        log,
+        incarnation,
+        width,
+        data,
+    ) in db.execute(
+        "SELECT number, id, version, topic, filter, url, recipient, expires, log, incarnation, width, rects"
+        " FROM versions WHERE over IS NULL"
+    ):
+        rects = unpack_rects(data, width)
+        found.append(
+            NewVersion(
+                number=number,
+                id=id,
+                version=version,
+                topic=topic,
+                filter=filter,
+                url=url,
+                recipient=recipient,
+                expires=NEVER if expires is None else expires,
+                log=log,
+                incarnation=incarnation,
+                width=width,
+                lo=rects.lo,
+                hi=rects.hi,
+                exact=rects.exact,
+            )
+        )
+    return found

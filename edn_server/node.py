@@ -1,0 +1,249 @@
+"""All parts of a server together: opened from a data folder, started on an event loop, asked by the door."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+from typing import Any
+
+import httpx
+import structlog
+
+from edn import wire
+from edn.errors import Unavailable
+from edn.summary import Summary
+from edn_server import outbox
+from edn_server.controls import Follow
+from edn_server.database import BATCH_BITS, Folder
+from edn_server.delivery import Delivery
+from edn_server.loading import load
+from edn_server.notifier import Notifier
+from edn_server.outbox import Event
+from edn_server.registration import Refused, Registration
+from edn_server.settings import Settings
+from edn_server.storing import StoreVersions, prepare
+from edn_server.stream import Applied, ApplyFrame
+from edn_server.writer import Call, Writer
+
+logger = structlog.get_logger()
+
+#: exit codes of the process, besides 0 and 1 (it could not start)
+EXIT_REFUSED = 3
+EXIT_BROKEN = 4
+
+#: batches that are so far behind the newest are trimmed to what waiting rows name
+OLD_BATCHES = 256
+
+
+class Node:
+    def __init__(self, settings: Settings) -> None:
+        """Open the folder and rebuild what is hosted; raises `CannotStart`."""
+        self.settings = settings
+        self.exit_code = 0
+        self._folder = Folder(settings.data)
+        self.key, self.epoch = self._folder.identity.key, self._folder.identity.epoch
+        db = self._folder.connect()
+        self.hosting = load(db)
+        (newest,) = db.execute("SELECT coalesce(max(key), 0) FROM events").fetchone()
+        self._batch = (newest >> BATCH_BITS) + 1
+        self._trimmed = self._batch - 1
+        (backlog,) = db.execute("SELECT coalesce(sum(events), 0) FROM outbox").fetchone()
+        self._backlog_found = int(backlog)
+        self._writer = Writer(db, self._on_fatal)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self.registration: Registration | None = None
+        self.notifier: Notifier | None = None
+        self._delivery: Delivery | None = None
+        self._client: httpx.AsyncClient | None = None
+        logger.info("opened", subscriptions=len(self.hosting.numbers), epoch=self.epoch, backlog=backlog)
+
+    # -- life -------------------------------------------------------------------------------------------
+
+    async def start(self, url: str) -> None:
+        """Deliver what waits, and register under this URL."""
+        settings = self.settings
+        self._loop = asyncio.get_running_loop()
+        self._delivery = Delivery(
+            allow_loopback=settings.allow_loopback_sinks, connections=settings.concurrent_posts
+        )
+        self.notifier = Notifier(
+            hosting=self.hosting,
+            writer=self._writer,
+            reader=self._folder.connect(read_only=True),
+            delivery=self._delivery,
+            key=self.key,
+            concurrent_posts=settings.concurrent_posts,
+        )
+        self.notifier.counters.backlog = self._backlog_found
+        await self.notifier.start()
+        self._client = httpx.AsyncClient(
+            base_url=settings.dispatcher,
+            headers={"authorization": f"Bearer {settings.secret}"},
+            timeout=10.0,
+            trust_env=False,
+        )
+        self.registration = Registration(
+            client=self._client,
+            id=settings.id,
+            describe=lambda: self._describe(url),
+            backlog=lambda: self.backlog,
+            on_registered=self._follow,
+        )
+        self._tasks = [
+            asyncio.create_task(self._register(self.registration), name="registration"),
+            asyncio.create_task(self._collect(), name="collection"),
+        ]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.notifier is not None:
+            await self.notifier.stop()
+        if self._delivery is not None:
+            await self._delivery.__aexit__(None, None, None)
+        if self._client is not None:
+            await self._client.aclose()
+        await asyncio.to_thread(self.close)
+
+    def close(self) -> None:
+        """What is queued is committed; the folder is free again."""
+        self._writer.close()
+        self._folder.close()
+
+    # -- what the door asks -----------------------------------------------------------------------------
+
+    async def store(self, request: wire.Store) -> wire.Stored:
+        prepared = await asyncio.to_thread(prepare, request)
+        return await self._submit(StoreVersions(self.hosting, self.epoch, prepared))
+
+    async def apply(self, frame: wire.Frame) -> Applied:
+        self._batch += 1
+        return await self._submit(ApplyFrame(self.hosting, self.epoch, self._batch, frame, self._on_applied))
+
+    async def summary(self) -> wire.SummarySnapshot:
+        """One moment's maximal rectangles, read where nothing can change them; built elsewhere."""
+
+        def read(_: sqlite3.Connection) -> tuple[int, dict[int, Any]]:
+            topics = {uid: topic.maximal.rects() for uid, topic in self.hosting.topics.items()}
+            self.hosting.shrinkable = 0
+            return self.hosting.seq, topics
+
+        seq, rects = await self._submit(Call(read))
+
+        def build() -> dict[int, bytes]:
+            return {uid: Summary.build(lo, hi).to_bytes() for uid, (lo, hi) in rects.items()}
+
+        return wire.SummarySnapshot(epoch=self.epoch, seq=seq, topics=await asyncio.to_thread(build))
+
+    async def stats(self) -> dict[str, Any]:
+        def read(_: sqlite3.Connection) -> dict[str, Any]:
+            hosting = self.hosting
+            versions: dict[int, int] = dict.fromkeys(hosting.topics, 0)
+            for version in hosting.versions.values():
+                versions[version.topic] += 1
+            return {
+                "subscriptions": len(hosting.numbers),
+                "seq": hosting.seq,
+                "cursors": self._cursors(),
+                "topics": [
+                    {
+                        "uid": uid,
+                        "name": topic.name,
+                        "versions": versions[uid],
+                        "rectangles": topic.maximal.total,
+                        "maximal": len(topic.maximal),
+                    }
+                    for uid, topic in hosting.topics.items()
+                ],
+            }
+
+        found = await self._submit(Call(read))
+        counters = self.notifier.counters if self.notifier is not None else None
+        return {
+            "id": self.settings.id,
+            "epoch": self.epoch,
+            **found,
+            "backlog": self.backlog,
+            "delivered": counters.delivered if counters else 0,
+            "failed": counters.failed if counters else 0,
+            "dropped": counters.dropped if counters else 0,
+        }
+
+    @property
+    def backlog(self) -> int:
+        return self.notifier.counters.backlog if self.notifier is not None else self._backlog_found
+
+    def not_ready(self) -> str | None:
+        """Why this server is not ready, or None: it is registered and has passed every log's join."""
+        if self.registration is None or not self.registration.registered:
+            return "not registered with the dispatcher"
+        waiting = [
+            log.name for log in list(self.hosting.logs.values()) if log.joined is None and not log.retired
+        ]
+        return f"the join record of log {waiting[0]} has not been read yet" if waiting else None
+
+    # -- inside -----------------------------------------------------------------------------------------
+
+    async def _submit(self, job: Any) -> Any:
+        # Shielded: a client that goes away takes back nothing that is queued.
+        return await asyncio.shield(asyncio.wrap_future(self._writer.submit(job)))
+
+    def _describe(self, url: str) -> wire.Register:
+        return wire.Register(
+            id=self.settings.id,
+            url=url,
+            key=self.key,
+            epoch=self.epoch,
+            cursors=self._cursors(),
+            subscriptions=len(self.hosting.numbers),
+        )
+
+    def _cursors(self) -> dict[str, int]:
+        logs = list(self.hosting.logs.values())
+        return {log.name: log.cursor for log in logs if log.cursor is not None}
+
+    async def _follow(self, answer: wire.Registered) -> None:
+        await self._submit(Follow(self.hosting, answer.log, answer.incarnation))
+
+    async def _register(self, registration: Registration) -> None:
+        try:
+            await registration.run()
+        except Refused as refusal:
+            logger.critical("the dispatcher refuses this server", reason=str(refusal))
+            self._end(EXIT_REFUSED)
+
+    async def _collect(self) -> None:
+        """Now and then: forget what nothing needs."""
+        while True:
+            await asyncio.sleep(self.settings.collect_seconds)
+            try:
+                while await self._submit(outbox.Collect(self.hosting)) == outbox.Collect.LIMIT:
+                    pass
+                while self._trimmed < self._batch - OLD_BATCHES:
+                    self._trimmed += 1
+                    await self._submit(outbox.Trim(self._trimmed))
+            except (sqlite3.Error, Unavailable) as error:
+                logger.error("collection failed", exc_info=error)
+
+    def _on_applied(self, applied: Applied, events: dict[int, Event]) -> None:
+        """In the writer's thread: tell the notifier."""
+        if self._loop is None or self.notifier is None or not applied.addresses:
+            return
+        self.notifier.recent.put(applied.batch, events)
+        self._loop.call_soon_threadsafe(self._announce, applied)
+
+    def _announce(self, applied: Applied) -> None:
+        assert self.notifier is not None
+        self.notifier.counters.backlog += applied.entries
+        self.notifier.wake(applied.addresses)
+
+    def _on_fatal(self, error: BaseException) -> None:
+        self._end(EXIT_BROKEN)
+
+    def _end(self, code: int) -> None:
+        self.exit_code = code
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,270 @@
+"""The notifications that wait: how matches become rows, rows become bodies, and what nothing needs goes.
+
+A row is one POST: its address, the events it tells of and, for each, whom. It is written before the first
+attempt and never changes, so every attempt carries the same body under the same webhook-id. Payloads are kept
+once a server, in `events`; a frame's events are one **batch**, and an event's **place** is its rank in it.
+
+What goes, and when: an outbox row once it is settled; a batch's payloads with its last row, and those that no
+waiting row names once the batch is old (`Trim`), so that one dead address does not keep what others were
+told; a version that is over with the last row at its address that can name it (`Collect`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from edn_server.database import BATCH_BITS
+from edn_server.hosting import Hosting, Int32s, Int64s
+from edn_server.writer import Job
+
+#: a row holds no more events, and no more estimated bytes, than this
+ROW_EVENTS = 500
+ROW_BYTES = 1 << 20
+#: what one match and one event add to a body, about, besides the payload
+MATCH_BYTES = 64
+EVENT_BYTES = 128
+
+_HEADER = struct.Struct("<II")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Event(NamedTuple):
+    topic: int
+    id: str
+    #: microseconds: the event's own time
+    stamp: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An outbox row as the notifier reads it."""
+
+    id: int
+    address: str
+    batch: int
+    composition: bytes
+
+    @property
+    def places(self) -> list[int]:
+        events, _ = _HEADER.unpack_from(self.composition)
+        return np.frombuffer(self.composition, "<i4", events, _HEADER.size).tolist()
+
+    def recipients(self) -> list[list[int]]:
+        """For each event, the version numbers that matched it."""
+        events, pairs = _HEADER.unpack_from(self.composition)
+        counts = np.frombuffer(self.composition, "<i4", events, _HEADER.size + 4 * events)
+        numbers = np.frombuffer(self.composition, "<i4", pairs, _HEADER.size + 8 * events)
+        ends = np.cumsum(counts).tolist()
+        plain = numbers.tolist()
+        return [plain[end - count : end] for end, count in zip(ends, counts.tolist(), strict=True)]
+
+
+class NewRow(NamedTuple):
+    address: int
+    events: int
+    composition: bytes
+
+
+def group(places: Int64s, numbers: Int32s, addresses: Int32s, sizes: Int64s) -> Iterator[NewRow]:
+    """Rows for matches given in the order of places: (place, number, number's address); `sizes` by place."""
+    if not len(places):
+        return
+    order = np.argsort(_compact(addresses), kind="stable")
+    places, numbers, addresses = places[order], numbers[order], addresses[order]
+    new_address = np.flatnonzero(np.diff(addresses, prepend=-1))
+    new_event = np.flatnonzero((np.diff(places, prepend=-1) != 0) | (np.diff(addresses, prepend=-1) != 0))
+    counts = np.diff(new_event, append=len(places))
+    event_places = places[new_event]
+    weights = sizes[event_places] + EVENT_BYTES + counts * MATCH_BYTES
+    # The first event of each address, as an index into the events of all of them.
+    firsts = np.searchsorted(new_event, new_address)
+    lasts = np.append(firsts[1:], len(new_event))
+    places32 = event_places.astype("<i4")
+    counts32 = counts.astype("<i4")
+    numbers32 = numbers.astype("<i4", copy=False)
+    ends = np.append(new_event, len(places))
+    for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
+        address = int(addresses[new_event[first]])
+        for begin, end in _pieces(weights, first, last):
+            low, high = int(ends[begin]), int(ends[end])
+            composition = b"".join(
+                (
+                    _HEADER.pack(end - begin, high - low),
+                    places32[begin:end].tobytes(),
+                    counts32[begin:end].tobytes(),
+                    numbers32[low:high].tobytes(),
+                )
+            )
+            yield NewRow(address, end - begin, composition)
+
+
+def _compact(addresses: Int32s) -> npt.NDArray[np.integer]:
+    """Ranks of the addresses; sixteen bits wide if they fit, because those are sorted by radix."""
+    present = np.zeros(int(addresses.max()) + 1, dtype=np.bool_)
+    present[addresses] = True
+    ranks = np.cumsum(present) - 1
+    narrow = ranks.astype(np.uint16) if ranks[-1] < 1 << 16 else ranks
+    compact: npt.NDArray[np.integer] = narrow[addresses]
+    return compact
+
+
+def _pieces(weights: Int64s, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Cut one address's events where a row would grow beyond its limits; a row has at least one event."""
+    while first < last:
+        end = min(last, first + ROW_EVENTS)
+        total = np.cumsum(weights[first:end])
+        if total[-1] > ROW_BYTES:
+            end = first + max(1, int(np.searchsorted(total, ROW_BYTES, "right")))
+        yield first, end
+        first = end
+
+
+def key(batch: int, place: int) -> int:
+    return (batch << BATCH_BITS) | place
+
+
+def rfc3339(stamp: int) -> str:
+    return (_EPOCH + timedelta(microseconds=stamp)).isoformat().replace("+00:00", "Z")
+
+
+def event_fragment(event: Event, topic: str) -> bytes:
+    """An entry of a notification up to its matches; the payload goes in as the bytes that it came in."""
+    return b'{"topic":%b,"event":{"id":%b,"time":"%b","attributes":%b},"matches":[' % (
+        msgspec.json.encode(topic),
+        msgspec.json.encode(event.id),
+        rfc3339(event.stamp).encode(),
+        event.body,
+    )
+
+
+def body_of(row: Row, events: Sequence[bytes], fragments: Sequence[bytes | None]) -> bytes:
+    """The body of a POST: the row's event fragments, in the row's order, each with its matches."""
+    entries = []
+    for event, numbers in zip(events, row.recipients(), strict=True):
+        matches = [fragments[number] for number in numbers]
+        entries.append(event + b",".join([match for match in matches if match is not None]) + b"]}")
+    return b'{"notifications":[' + b",".join(entries) + b"]}"
+
+
+# -- rows on disk ---------------------------------------------------------------------------------------
+
+
+def write(
+    db: sqlite3.Connection,
+    batch: int,
+    events: Sequence[tuple[int, Event]],
+    rows: Sequence[tuple[str, NewRow]],
+) -> None:
+    """Inside the frame's transaction: payloads by place, rows by address."""
+    first = batch << BATCH_BITS
+    db.executemany(
+        "INSERT INTO events VALUES (?, ?, ?, ?, ?)", ((first | place, *event) for place, event in events)
+    )
+    db.executemany(
+        "INSERT INTO outbox (address, batch, events, composition) VALUES (?, ?, ?, ?)",
+        ((address, batch, row.events, row.composition) for address, row in rows),
+    )
+
+
+def last_row(db: sqlite3.Connection) -> int:
+    """The id of the newest row that ever was."""
+    found = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'").fetchone()
+    return int(found[0]) if found else 0
+
+
+def waiting_addresses(db: sqlite3.Connection) -> list[str]:
+    return [address for (address,) in db.execute("SELECT DISTINCT address FROM outbox")]
+
+
+def page(db: sqlite3.Connection, address: str, after: int, rows: int) -> list[Row]:
+    """The next rows of an address, oldest first."""
+    found = db.execute(
+        "SELECT id, address, batch, composition FROM outbox WHERE address = ? AND id > ? ORDER BY id LIMIT ?",
+        (address, after, rows),
+    )
+    return [Row(*values) for values in found]
+
+
+def read_events(db: sqlite3.Connection, batch: int, places: Sequence[int]) -> dict[int, Event]:
+    first = batch << BATCH_BITS
+    found = db.execute(
+        "SELECT key, topic, id, stamp, body FROM events"
+        " WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key",
+        (msgspec.json.encode([first | place for place in places]).decode(),),
+    )
+    return {key - first: Event(*values) for key, *values in found}
+
+
+class Settle(Job[int]):
+    """Rows that need no further attempt go, and with a batch's last row its payloads."""
+
+    def __init__(self, rows: Sequence[tuple[int, int]]) -> None:
+        """`rows` are (id, batch)."""
+        self._rows = rows
+
+    def work(self, db: sqlite3.Connection) -> int:
+        events = 0
+        for id, batch in self._rows:
+            gone = db.execute("DELETE FROM outbox WHERE id = ? RETURNING events", (id,)).fetchall()
+            events += sum(count for (count,) in gone)
+            if not db.execute("SELECT 1 FROM outbox WHERE batch = ? LIMIT 1", (batch,)).fetchone():
+                db.execute(
+                    "DELETE FROM events WHERE key >= ? AND key < ?", (key(batch, 0), key(batch + 1, 0))
+                )
+        return events
+
+
+class Collect(Job[int]):
+    """Versions that are over and that no waiting row can name go; their numbers are free again."""
+
+    fresh = True
+    LIMIT = 1000
+
+    def __init__(self, hosting: Hosting) -> None:
+        self._hosting = hosting
+        self._numbers: list[int] = []
+
+    def work(self, db: sqlite3.Connection) -> int:
+        found = db.execute(
+            "SELECT number FROM versions v WHERE over IS NOT NULL AND NOT EXISTS"
+            " (SELECT 1 FROM outbox o WHERE o.address = v.url AND o.id <= v.over) LIMIT ?",
+            (self.LIMIT,),
+        )
+        self._numbers = [number for (number,) in found]
+        keys = [(number,) for number in self._numbers]
+        db.executemany("DELETE FROM versions WHERE number = ?", keys)
+        db.executemany("DELETE FROM intervals WHERE number = ?", keys)
+        return len(keys)
+
+    def done(self, result: int) -> None:
+        for number in self._numbers:
+            self._hosting.free_number(number)
+
+
+class Trim(Job[int]):
+    """Payloads of one old batch that no waiting row names."""
+
+    def __init__(self, batch: int) -> None:
+        self._batch = batch
+
+    def work(self, db: sqlite3.Connection) -> int:
+        needed: set[int] = set()
+        for values in db.execute(
+            "SELECT id, address, batch, composition FROM outbox WHERE batch = ?", (self._batch,)
+        ):
+            needed.update(Row(*values).places)
+        bounds = (key(self._batch, 0), key(self._batch + 1, 0))
+        stored = db.execute("SELECT key FROM events WHERE key >= ? AND key < ?", bounds).fetchall()
+        idle = [(found,) for (found,) in stored if found - bounds[0] not in needed]
+        db.executemany("DELETE FROM events WHERE key = ?", idle)
+        return len(idle)

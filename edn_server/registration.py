@@ -1,0 +1,115 @@
+"""How the dispatcher learns of this server, and that it lives.
+
+Register; then a heartbeat as often as the dispatcher asks. A heartbeat whose server it does not know (404)
+means that it restarted: register again. A dispatcher that cannot be reached may come up later, so that is
+only logged and tried again. One that refuses (409: another server has this id) ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import httpx
+import msgspec
+import psutil
+import structlog
+
+from edn import wire
+
+logger = structlog.get_logger()
+
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 5.0
+
+
+class Refused(Exception):
+    """The dispatcher does not take this server; trying again would not help."""
+
+
+class Registration:
+    """`run` for as long as the server lives."""
+
+    def __init__(
+        self,
+        *,
+        client: httpx.AsyncClient,
+        id: str,
+        describe: Callable[[], wire.Register],
+        backlog: Callable[[], int],
+        on_registered: Callable[[wire.Registered], Awaitable[None]],
+    ) -> None:
+        """`client` knows the dispatcher's address and the secret; `on_registered` is awaited."""
+        self._client = client
+        self._id = id
+        self._describe = describe
+        self._backlog = backlog
+        self._on_registered = on_registered
+        self._process = psutil.Process()
+        self.registered = False
+
+    async def run(self) -> None:
+        while True:
+            answer = await self._register()
+            await self._on_registered(answer)
+            self.registered = True
+            logger.info("registered", log=answer.log, incarnation=answer.incarnation)
+            try:
+                await self._beat(answer.heartbeat_seconds)
+            finally:
+                self.registered = False
+
+    async def _register(self) -> wire.Registered:
+        pause = FIRST_PAUSE
+        while True:
+            reason = ""
+            try:
+                response = await self._post("/internal/servers", self._describe())
+                if response.status_code in (200, 201):
+                    return msgspec.msgpack.decode(response.content, type=wire.Registered)
+                reason = f"{response.status_code} {_detail(response)}"
+                if response.status_code == 409:
+                    raise Refused(_detail(response))
+            except (httpx.HTTPError, msgspec.DecodeError) as error:
+                reason = f"{type(error).__name__}: {error}"
+            logger.warning("the dispatcher does not answer", reason=reason, again_in=pause)
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_PAUSE, pause * 2)
+
+    async def _beat(self, seconds: float) -> None:
+        """Until the dispatcher has forgotten this server."""
+        self._process.cpu_percent()
+        while True:
+            await asyncio.sleep(seconds)
+            own = self._describe()
+            beat = wire.Heartbeat(
+                key=own.key,
+                epoch=own.epoch,
+                subscriptions=own.subscriptions,
+                backlog=self._backlog(),
+                cpu=min(1.0, self._process.cpu_percent() / 100),
+            )
+            try:
+                response = await self._post(f"/internal/servers/{self._id}/heartbeat", beat)
+            except httpx.HTTPError as error:
+                logger.warning("a heartbeat was not heard", reason=f"{type(error).__name__}: {error}")
+                continue
+            if response.status_code == 404:
+                return
+            if response.status_code == 409:
+                raise Refused(_detail(response))
+            if response.status_code >= 300:
+                logger.warning("a heartbeat was not taken", status=response.status_code)
+
+    async def _post(self, path: str, message: msgspec.Struct) -> httpx.Response:
+        return await self._client.post(
+            path, content=wire.encode(message), headers={"content-type": wire.MSGPACK}
+        )
+
+
+def _detail(response: httpx.Response) -> str:
+    """What a problem+json says, or the beginning of anything else."""
+    try:
+        return str(response.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return response.text[:200]

@@ -1,0 +1,214 @@
+"""A store request becomes durable, inactive versions of subscriptions.
+
+Storing is idempotent per (id, version): the same again is answered again. A version that no log has
+activated may be stored anew by a later incarnation of its dispatcher, which then answers for it: *join* drops
+only what an earlier one left behind. The same (id, version) with other content is refused, unless it replaces
+such a leftover.
+
+Filters are bound before the transaction, outside the writer's thread; one that does not bind stores nothing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from edn import wire
+from edn.errors import Conflict, InvalidFilter, InvalidInput
+from edn.filter import Filter
+from edn.index import new_matcher
+from edn.rect import Rects
+from edn.schema import Schema
+from edn_server.hosting import NEVER, Hosting, NewVersion, Topic
+from edn_server.writer import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A store request whose filters bind."""
+
+    request: wire.Store
+    rects: list[Rects]
+
+
+def prepare(request: wire.Store) -> Prepared:
+    """Bind every filter; an error names the item. Any thread may call it."""
+    schema = Schema.from_wire(request.topic.columns)
+    try:
+        new_matcher(request.topic.engine, 1)
+    except (ValueError, KeyError, InvalidInput) as error:
+        raise InvalidInput(f'the matcher "{request.topic.engine}" is not known here: {error}') from None
+    rects: list[Rects] = []
+    for index, item in enumerate(request.items):
+        try:
+            rects.append(Filter.parse(item.filter).bind(schema).rects())
+        except InvalidFilter as error:
+            place = f"/items/{index}/filter{error.pointer or ''}"
+            raise InvalidFilter(error.detail, pointer=place, column=error.column) from None
+    return Prepared(request, rects)
+
+
+def pack_rects(rects: Rects) -> bytes:
+    """lo, hi and exact as they lie in memory; `unpack_rects` needs the width."""
+    lo = np.ascontiguousarray(rects.lo, dtype="<f8").tobytes()
+    hi = np.ascontiguousarray(rects.hi, dtype="<f8").tobytes()
+    return lo + hi + np.ascontiguousarray(rects.exact, dtype=np.uint8).tobytes()
+
+
+def unpack_rects(data: bytes, width: int) -> Rects:
+    rows = len(data) // (16 * width + 1)
+    side = rows * width
+    bounds = np.frombuffer(data, dtype="<f8", count=2 * side)
+    exact = np.frombuffer(data, dtype=np.uint8, offset=16 * side).astype(np.bool_)
+    return Rects(bounds[:side].reshape(rows, width), bounds[side:].reshape(rows, width), exact)
+
+
+class StoreVersions(Job[wire.Stored]):
+    """Store the versions of one request, all or none."""
+
+    def __init__(self, hosting: Hosting, epoch: int, prepared: Prepared) -> None:
+        self._hosting = hosting
+        self._epoch = epoch
+        self._request = prepared.request
+        self._rects = prepared.rects
+        self._taken: list[int] = []
+        self._new: list[NewVersion] = []
+        #: numbers that this request takes over from an earlier incarnation, or replaces
+        self._adopted: list[tuple[int, int]] = []
+        self._replaced: list[int] = []
+
+    def work(self, db: sqlite3.Connection) -> wire.Stored:
+        request = self._request
+        self._check_incarnation(db)
+        self._store_topic(db)
+        for item, rects in zip(request.items, self._rects, strict=True):
+            text = msgspec.json.encode(item.filter).decode()
+            if not self._known(db, item, text):
+                self._store(db, item, text, rects)
+        if self._new or self._adopted:
+            db.execute("UPDATE meta SET value = value + 1 WHERE name = 'seq'")
+        (seq,) = db.execute("SELECT value FROM meta WHERE name = 'seq'").fetchone()
+        return wire.Stored(epoch=self._epoch, seq=seq)
+
+    def done(self, result: wire.Stored) -> None:
+        hosting, request = self._hosting, self._request
+        hosting.seq = max(hosting.seq, result.seq)
+        log = hosting.log(request.log)
+        log.incarnation = max(log.incarnation, request.incarnation)
+        topic = request.topic
+        if topic.uid in hosting.topics:
+            hosting.topics[topic.uid].evolve(topic.columns)
+        else:
+            hosting.topics[topic.uid] = Topic(topic.uid, topic.name, topic.columns, topic.engine)
+        hosting.remove(self._replaced)
+        for number, expires in self._adopted:
+            hosting.incarnation[number] = request.incarnation
+            hosting.stored_by[number] = hosting.log_number(request.log)
+            hosting.expires[number] = expires
+        hosting.insert(self._new)
+
+    def undo(self) -> None:
+        for number in self._taken:
+            self._hosting.free_number(number)
+        self._taken.clear()
+
+    # -- inside the transaction -------------------------------------------------------------------------
+
+    def _check_incarnation(self, db: sqlite3.Connection) -> None:
+        request = self._request
+        row = db.execute("SELECT incarnation FROM logs WHERE log = ?", (request.log,)).fetchone()
+        if row is not None and request.incarnation < row[0]:
+            raise Conflict(
+                f"the dispatcher of log {request.log} has started {row[0]} times by now; this store is of "
+                f"its start {request.incarnation}"
+            )
+        db.execute(
+            "INSERT INTO logs (log, incarnation) VALUES (?1, ?2)"
+            " ON CONFLICT (log) DO UPDATE SET incarnation = ?2 WHERE incarnation < ?2",
+            (request.log, request.incarnation),
+        )
+
+    def _store_topic(self, db: sqlite3.Connection) -> None:
+        topic = self._request.topic
+        row = db.execute("SELECT columns FROM topics WHERE uid = ?", (topic.uid,)).fetchone()
+        known = msgspec.json.decode(row[0], type=list[tuple[str, str]]) if row else []
+        shared = min(len(known), len(topic.columns))
+        if known[:shared] != topic.columns[:shared]:
+            raise Conflict(
+                f"topic {topic.name} has other columns here; columns are append-only and never change"
+            )
+        columns = msgspec.json.encode(topic.columns).decode()
+        if row is None:
+            db.execute(
+                "INSERT INTO topics VALUES (?, ?, ?, ?)", (topic.uid, topic.name, columns, topic.engine)
+            )
+        elif len(topic.columns) > len(known):
+            db.execute("UPDATE topics SET columns = ? WHERE uid = ?", (columns, topic.uid))
+
+    def _known(self, db: sqlite3.Connection, item: wire.StoreItem, text: str) -> bool:
+        """Whether the version is stored already; makes room when it replaces a leftover."""
+        request = self._request
+        row = db.execute(
+            "SELECT number, topic, filter, url, recipient, log, incarnation,"
+            " EXISTS (SELECT 1 FROM intervals i WHERE i.number = v.number AND i.since IS NOT NULL)"
+            " FROM versions v WHERE id = ? AND version = ? AND over IS NULL",
+            (item.id, item.version),
+        ).fetchone()
+        if row is None:
+            return False
+        number, topic, filter_text, url, recipient, log, incarnation, activated = row
+        same = (topic, filter_text, url, recipient) == (request.topic.uid, text, item.url, item.recipient)
+        leftover = not activated and (log, incarnation) != (request.log, request.incarnation)
+        if same and leftover:
+            db.execute(
+                "UPDATE versions SET log = ?, incarnation = ?, expires = ? WHERE number = ?",
+                (request.log, request.incarnation, item.expires, number),
+            )
+            self._adopted.append((number, _expiry(item)))
+            return True
+        if same:
+            return True
+        if leftover:
+            db.execute("UPDATE versions SET over = 0 WHERE number = ?", (number,))
+            self._replaced.append(number)
+            return False
+        raise Conflict(
+            f"version {item.version} of subscription {item.id} is stored with another filter or sink; "
+            "a changed subscription has a version of its own"
+        )
+
+    def _store(self, db: sqlite3.Connection, item: wire.StoreItem, text: str, rects: Rects) -> None:
+        request = self._request
+        number = self._hosting.take_number()
+        self._taken.append(number)
+        values: tuple[Any, ...] = (
+            number, item.id, item.version, item.owner, request.topic.uid, text, item.url, item.recipient,
+            item.expires, request.log, request.incarnation, rects.width, pack_rects(rects),
+        )  # fmt: skip
+        db.execute(f"INSERT INTO versions VALUES ({', '.join('?' * len(values))}, NULL)", values)
+        self._new.append(
+            NewVersion(
+                number=number,
+                id=item.id,
+                version=item.version,
+                topic=request.topic.uid,
+                filter=text,
+                url=item.url,
+                recipient=item.recipient,
+                expires=_expiry(item),
+                log=request.log,
+                incarnation=request.incarnation,
+                width=rects.width,
+                lo=rects.lo,
+                hi=rects.hi,
+                exact=rects.exact,
+            )
+        )
+
+
+def _expiry(item: wire.StoreItem) -> int:
+    return NEVER if item.expires is None else item.expires

@@ -1,0 +1,244 @@
+"""A frame of the dispatcher's log becomes notifications: one kernel call a topic, one transaction a frame.
+
+    repeats are dropped          offsets up to the cursor
+    controls apply               in the columns (see `controls`)
+    points → entries             one call of the topic's matcher
+    entries → matches            inside (since, until], before the expiry; the exact predicate where a
+                                 rectangle is only a cover; once an (event, subscription)
+    matches → rows               grouped by address (see `outbox`)
+    commit                       payloads, rows, cursor and intervals together; then memory; then the answer
+
+A log that was never seen begins at the join record: its first frame has it at `after + 1`. Any other first
+frame is read as one of a log whose cursor is 0.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from edn import wire
+from edn.errors import CorruptMessage
+from edn_server import outbox
+from edn_server.controls import Controls
+from edn_server.hosting import Flags, Hosting, Int32s, Int64s, LogState, Matrix, Topic
+from edn_server.outbox import Event
+from edn_server.writer import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    ack: wire.FrameAck
+    #: the frame begins beyond the cursor, and nothing was done
+    gap: bool = False
+    #: who has something to hear now
+    addresses: tuple[str, ...] = ()
+    batch: int = 0
+    #: entries added to the outbox, one an event and row
+    entries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """A segment's arrays, without its repeats; `first` is the place of its first row in segment.ids."""
+
+    offsets: Int64s
+    times: Int64s
+    points: Matrix
+    first: int
+
+
+class ApplyFrame(Job[Applied]):
+    fresh = True
+
+    def __init__(
+        self,
+        hosting: Hosting,
+        epoch: int,
+        batch: int,
+        frame: wire.Frame,
+        on_applied: Callable[[Applied, dict[int, Event]], None],
+    ) -> None:
+        """`batch` is this frame's alone; `on_applied` hears, in the writer's thread, what is committed."""
+        self._hosting = hosting
+        self._epoch = epoch
+        self._batch = batch
+        self._frame = frame
+        self._on_applied = on_applied
+        self._written = False
+        self._over: list[int] = []
+        self._events: dict[int, Event] = {}
+
+    def work(self, db: sqlite3.Connection) -> Applied:
+        frame, hosting = self._frame, self._hosting
+        self._log = hosting.logs.get(frame.log) or LogState(frame.log, 0, len(hosting.address))
+        self._controls = Controls(hosting, self._log)
+        if not 0 <= frame.after <= frame.upto:
+            raise CorruptMessage(f"a frame of the offsets ({frame.after}, {frame.upto}]")
+        cursor = self._cursor()
+        if frame.after > cursor:
+            return Applied(self._ack(cursor), gap=True)
+        if frame.upto <= cursor:
+            return Applied(self._ack(cursor))
+        for control in sorted(frame.controls, key=lambda control: control.offset):
+            if not frame.after < control.offset <= frame.upto:
+                raise CorruptMessage(f"a control at {control.offset} outside ({frame.after}, {frame.upto}]")
+            if control.offset > cursor:
+                self._controls.apply(control)
+        places, numbers, sizes = self._match(cursor)
+        rows = list(outbox.group(places, numbers, hosting.address[numbers], sizes))
+        named = [(hosting.addresses[row.address], row) for row in rows]
+        outbox.write(db, self._batch, list(self._events.items()), named)
+        self._controls.write(db)
+        db.execute(
+            "INSERT INTO logs (log, incarnation, cursor, joined) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (log)"
+            " DO UPDATE SET incarnation = max(incarnation, ?2), cursor = ?3, joined = ?4",
+            (frame.log, frame.incarnation, frame.upto, self._controls.joined),
+        )
+        self._end(db)
+        self._written = True
+        return Applied(
+            self._ack(frame.upto, matched=len(numbers), useful=len(self._events)),
+            addresses=tuple(dict.fromkeys(address for address, _ in named)),
+            batch=self._batch,
+            entries=sum(row.events for row in rows),
+        )
+
+    def done(self, result: Applied) -> None:
+        if not self._written:
+            return
+        log, hosting = self._log, self._hosting
+        log.cursor = result.ack.cursor
+        log.joined = self._controls.joined
+        log.incarnation = max(log.incarnation, self._frame.incarnation)
+        hosting.logs[log.name] = log
+        hosting.remove(self._over)
+        self._on_applied(result, self._events)
+
+    def undo(self) -> None:
+        self._controls.undo()
+
+    # -- steps ------------------------------------------------------------------------------------------
+
+    def _cursor(self) -> int:
+        if self._log.cursor is not None:
+            return self._log.cursor
+        start = self._frame.after
+        joins = any(c.kind == "join" and c.offset == start + 1 for c in self._frame.controls)
+        return start if joins else 0
+
+    def _ack(self, cursor: int, matched: int = 0, useful: int = 0) -> wire.FrameAck:
+        return wire.FrameAck(
+            epoch=self._epoch,
+            cursor=cursor,
+            shrinkable=self._hosting.shrinkable + self._entries_over(),
+            matched=matched,
+            useful=useful,
+        )
+
+    def _entries_over(self) -> int:
+        return sum(len(self._hosting.versions[number].entries) for number in self._over)
+
+    def _end(self, db: sqlite3.Connection) -> None:
+        """Versions that no live log matches any more are over; rows up to the newest may still name them."""
+        ended = np.array(sorted(self._controls.ended), dtype=np.int64)
+        self._over = self._hosting.over(ended, self._log).tolist()
+        if self._over:
+            mark = outbox.last_row(db)
+            db.executemany(
+                "UPDATE versions SET over = ? WHERE number = ?", ((mark, number) for number in self._over)
+            )
+
+    def _match(self, cursor: int) -> tuple[Int64s, Int32s, Int64s]:
+        """(place, number) of every match in the order of places, and the sizes of the bodies by place."""
+        segments = [(segment, self._columns(segment, cursor)) for segment in self._frame.segments]
+        offsets = np.concatenate([np.empty(0, dtype=np.int64), *(columns.offsets for _, columns in segments)])
+        # Segments are in the order of offsets each; an address hears of all topics in that order together.
+        rank = np.empty(len(offsets), dtype=np.int64)
+        rank[np.argsort(offsets, kind="stable")] = np.arange(len(offsets))
+        sizes = np.zeros(len(offsets), dtype=np.int64)
+        all_places, all_numbers = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int32)]
+        at = 0
+        for segment, columns in segments:
+            own = rank[at : at + len(columns.offsets)]
+            at += len(own)
+            topic = self._hosting.topics.get(segment.topic)
+            if topic is None or not len(own):
+                continue
+            events, numbers = self._matches(topic, segment, columns)
+            stamps = wire.int64_array(segment.stamps)
+            for row in np.flatnonzero(np.bincount(events, minlength=len(own))).tolist():
+                index, place = columns.first + row, int(own[row])
+                body = segment.bodies[index]
+                self._events[place] = Event(segment.topic, segment.ids[index], int(stamps[index]), body)
+                sizes[place] = len(body)
+            all_places.append(own[events])
+            all_numbers.append(numbers)
+        places, numbers = np.concatenate(all_places), np.concatenate(all_numbers)
+        if len(segments) > 1:
+            order = np.argsort(places, kind="stable")
+            places, numbers = places[order], numbers[order]
+        return places, numbers, sizes
+
+    def _columns(self, segment: wire.Segment, cursor: int) -> _Columns:
+        offsets, times = wire.int64_array(segment.offsets), wire.int64_array(segment.times)
+        count = len(offsets)
+        points = wire.points_array(segment.points, segment.width)
+        same = len(times) == len(segment.ids) == len(segment.bodies) == count == len(segment.stamps) // 8
+        if not same or (segment.width and len(points) != count):
+            raise CorruptMessage("the columns of a segment differ in length")
+        if count and (np.any(np.diff(offsets) <= 0) or offsets[0] <= self._frame.after):
+            raise CorruptMessage("the offsets of a segment do not rise inside their frame")
+        if count and offsets[-1] > self._frame.upto:
+            raise CorruptMessage("a segment's offsets go beyond their frame")
+        first = int(np.searchsorted(offsets, cursor, "right"))
+        return _Columns(offsets[first:], times[first:], points[first:], first)
+
+    def _matches(self, topic: Topic, segment: wire.Segment, columns: _Columns) -> tuple[Int64s, Int32s]:
+        """(row of the segment, number) for each exact match, in the order of rows."""
+        count = len(columns.offsets)
+        starts, entries = topic.matcher.match(topic.fit(columns.points, count))
+        events = np.repeat(np.arange(count), np.diff(starts))
+        numbers = topic.number[entries]
+        offsets = columns.offsets[events]
+        kept = (self._log.since[numbers] < offsets) & (offsets <= self._log.until[numbers])
+        kept &= columns.times[events] < self._hosting.expires[numbers]
+        covers = np.flatnonzero(kept & ~topic.exact[entries])
+        if len(covers):
+            self._decide(topic, segment, columns.first, events, numbers, covers, kept)
+        several = np.flatnonzero(kept & topic.several[entries])
+        if len(several):
+            pairs = events[several] * np.int64(len(self._hosting.address)) + numbers[several]
+            _, once = np.unique(pairs, return_index=True)
+            kept[several] = False
+            kept[several[once]] = True
+        return events[kept], numbers[kept]
+
+    def _decide(
+        self,
+        topic: Topic,
+        segment: wire.Segment,
+        first: int,
+        events: Int64s,
+        numbers: Int32s,
+        covers: Int64s,
+        kept: Flags,
+    ) -> None:
+        """Ask the exact predicate where a rectangle only covers; an event is decoded at most once."""
+        hosting = self._hosting
+        decoded: dict[tuple[int, int], dict[str, object]] = {}
+        decided: dict[tuple[int, int], bool] = {}
+        for index in covers.tolist():
+            event, number = int(events[index]), int(numbers[index])
+            answer = decided.get((event, number))
+            if answer is None:
+                width = hosting.versions[number].width
+                values = decoded.get((event, width))
+                if values is None:
+                    values = topic.schema(width).values(segment.bodies[first + event])
+                    decoded[event, width] = values
+                answer = decided[event, number] = hosting.bound(number).matches(values)
+            kept[index] = answer
