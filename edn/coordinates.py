@@ -69,7 +69,7 @@ class Domain:
     end: Mark
 
     def key(self, value: object) -> Key:
-        """A literal as the value that predicates compare; raises ValueError with what is wrong with it."""
+        """A literal as the value that predicates compare; raises ValueError, saying what it got instead."""
         raise NotImplementedError
 
     def mark(self, key: Any) -> Mark:
@@ -83,11 +83,8 @@ class Domain:
         raise NotImplementedError
 
     def closed(self, lo: Mark, hi: Mark) -> tuple[float, float, bool]:
-        """The closed interval of coordinates of a non-empty [lo, hi); whether it holds those of no other values."""
+        """The coordinates of a non-empty [lo, hi) as a closed interval; whether no other value lies in it."""
         raise NotImplementedError
-
-    def _wrong(self, value: object) -> ValueError:
-        return ValueError(f"{self.noun} is wanted; got {shown(value)}")
 
 
 class Number(Domain):
@@ -98,13 +95,13 @@ class Number(Domain):
 
     def key(self, value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise self._wrong(value)
+            raise ValueError(f"got {shown(value)}")
         try:
             number = float(value)
         except OverflowError:
             number = math.inf
         if not math.isfinite(number):
-            raise ValueError("the number is beyond the range of a 64-bit double")
+            raise ValueError("got one beyond the range of a 64-bit double")
         return number + 0.0  # makes -0.0 the one zero
 
     def after(self, mark: Mark) -> Mark:
@@ -146,12 +143,12 @@ class Integer(Whole):
 
     def key(self, value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise self._wrong(value)
+            raise ValueError(f"got {shown(value)}")
         if isinstance(value, float) and not value.is_integer():
-            raise ValueError(f"a whole number is wanted; got {shown(value)}")
+            raise ValueError(f"got {shown(value)}, which is not whole")
         whole = int(value)
         if not self.least <= whole < self.end:
-            raise ValueError("the integer does not fit in 64 bits")
+            raise ValueError("got one that does not fit in 64 bits")
         return whole
 
 
@@ -163,7 +160,7 @@ class Boolean(Whole):
 
     def key(self, value: object) -> bool:
         if not isinstance(value, bool):
-            raise self._wrong(value)
+            raise ValueError(f"got {shown(value)}")
         return value
 
     def mark(self, key: Any) -> Mark:
@@ -178,11 +175,11 @@ class Time(Whole):
 
     def key(self, value: object) -> int:
         if not isinstance(value, str):
-            raise self._wrong(value)
+            raise ValueError(f"got {shown(value)}")
         try:
             return instant(value)
         except ValueError as error:
-            raise ValueError(f"a time is wanted; got {shown(value)}: {error}") from None
+            raise ValueError(f"got {shown(value)}: {error}") from None
 
 
 class String(Domain):
@@ -197,11 +194,11 @@ class String(Domain):
 
     def key(self, value: object) -> str:
         if not isinstance(value, str):
-            raise self._wrong(value)
+            raise ValueError(f"got {shown(value)}")
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise ValueError("the string holds a lone surrogate, which is no character") from None
+            raise ValueError("got one with a lone surrogate, which is no character") from None
         return value
 
     def mark(self, key: Any) -> Mark:
@@ -257,11 +254,15 @@ def shown(value: object) -> str:
             text = repr(value) if abs(value) < 1e300 else "a huge one"
             return f"the number {text}"
         case str():
-            short = value if len(value) <= 40 else value[:39] + "…"
-            short = short.encode(errors="replace").decode()  # a message must survive lone surrogates
-            return f'the string "{short}"'
+            return f"the string {quoted(value)}"
         case list() | tuple():
             return "an array"
         case dict():
             return "an object"
     return f"a Python {type(value).__name__}"
+
+
+def quoted(text: str) -> str:
+    """A string for a message: short, and without the lone surrogates that no message could carry."""
+    short = text if len(text) <= 40 else text[:39] + "…"
+    return '"' + short.encode(errors="replace").decode() + '"'

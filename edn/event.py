@@ -2,10 +2,10 @@
 
 Theory of operation
 -------------------
-This is the hot path, so the work is done a batch at a time, in C. For each schema there is one `msgspec` struct with a
-field an attribute; the whole body is decoded into a list of them in one call, encoded back into the stored bodies in
-another, and read column by column into the matrix of points. Repeated keys, which `msgspec` lets pass, show as a
-surplus of colons in the body (see `edn.strictjson`).
+This is the hot path, so the work is done a batch at a time, in C. For each schema there is one `msgspec`
+struct with a field an attribute; the whole body is decoded into a list of them in one call, encoded back into
+the stored bodies in another, and read column by column into the matrix of points. Repeated keys, which
+`msgspec` lets pass, show as a surplus of colons in the body (see `edn.strictjson`).
 
 Whatever that way refuses goes to `edn.eventcheck`, which reads the same language slowly, event by event: it
 names the first offender, or takes what the struct is too strict for (a dotted key, a whole number written as
@@ -232,7 +232,7 @@ def _tree(types: Mapping[str, str]) -> _Tree:
 
 
 def _struct(tree: _Tree, *, strict: bool, own: bool = True) -> type[msgspec.Struct]:
-    """The struct of an event or of an object inside one. Its fields have numbers, for names may be anything."""
+    """The struct of an event, or of an object inside one. Fields are numbered: names may be anything."""
     fields = list(_OWN_FIELDS) if strict and own else []
     names = dict(_OWN_NAMES) if strict and own else {}
     for number, (part, below) in enumerate(tree.items()):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edn.coordinates import DOMAINS, Key, instant, shown
+from edn.coordinates import DOMAINS, Key, instant, quoted, shown
 from edn.errors import InvalidEvent, MalformedJson
 from edn.strictjson import decode, token
 
@@ -84,7 +84,7 @@ class _Reader:
         for key in event:
             if key.startswith("$") and key not in OWN_KEYS:
                 raise self._wrong(
-                    f"{shown(key)} is no key of an event; those that begin with $ are {', '.join(OWN_KEYS)}",
+                    f"{quoted(key)} is no key of an event; those that begin with $ are {', '.join(OWN_KEYS)}",
                     f"{self._pointer}/{token(key)}",
                 )
         id_ = self._id(event["$id"]) if "$id" in event else None
@@ -118,7 +118,7 @@ class _Reader:
             try:
                 key = domain.key(value)
             except ValueError as error:
-                raise self._wrong(_misfit(name, domain.noun, value, str(error)), place) from None
+                raise self._wrong(f'attribute "{name}" is {domain.noun}; {error}', place) from None
             self._keys[name] = key
             stored = value if domain.name == "time" else key
         node = self._attributes
@@ -136,7 +136,7 @@ class _Reader:
         close = difflib.get_close_matches(name, self._types, 1)
         hint = f'did you mean "{close[0]}"? ' if close else ""
         return self._wrong(
-            f"{shown(name).removeprefix('the string ')} is no attribute of this topic; "
+            f"{quoted(name)} is no attribute of this topic; "
             f"{hint}its attributes are {_listed(list(self._types))}",
             place,
         )
@@ -178,16 +178,6 @@ class _Reader:
 
     def _wrong(self, detail: str, pointer: str) -> InvalidEvent:
         return InvalidEvent(detail, index=self._index, pointer=pointer)
-
-
-def _misfit(name: str, noun: str, value: Any, problem: str) -> str:
-    if isinstance(value, (list, tuple)):
-        return f'attribute "{name}" is {noun}; got an array, and events hold no arrays'
-    if ": " in problem:  # a time that is a string but no time
-        return f'attribute "{name}" is {noun}; got {shown(value)}:{problem.rpartition(":")[2]}'
-    if "; got " in problem:
-        return f'attribute "{name}" is {noun}; got {shown(value)}'
-    return f'attribute "{name}" is {noun}: {problem}'
 
 
 def _listed(names: list[str]) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from edn.coordinates import DOMAINS, Domain, Key, shown
+from edn.coordinates import DOMAINS, Domain, Key, quoted, shown
 from edn.errors import InvalidSchema
 from edn.event import EventBatch, EventDecoder
 from edn.strictjson import token
@@ -55,7 +55,7 @@ class Schema:
 
     @classmethod
     def from_wire(cls, columns: Sequence[Sequence[str]]) -> Schema:
-        """The schema that `to_wire` gave; what was removed without a successor is live in it, and no event has it."""
+        """The schema that `to_wire` gave, except that what was removed without a successor is live in it."""
         live: list[Column] = []
         for index, (name, type_) in enumerate(columns):
             if type_ not in DOMAINS:
@@ -163,11 +163,11 @@ def _check_name(name: object) -> None:
         )
     if name.startswith("$"):
         raise InvalidSchema(
-            f"{shown(name)} begins with $, which is kept for the network's own keys", pointer=pointer
+            f"{quoted(name)} begins with $, which is kept for the network's own keys", pointer=pointer
         )
     if not _NAME.fullmatch(name):
         raise InvalidSchema(
-            f"{shown(name)} is no attribute's name: parts of letters, digits, _ and - joined by dots",
+            f"{quoted(name)} is no attribute's name: parts of letters, digits, _ and - joined by dots",
             pointer=pointer,
         )
     if name.count(".") >= MAX_PARTS:

@@ -1,0 +1,256 @@
+"""Filters tied to a schema: names and types checked, literals turned into what events are compared with.
+
+A bound tree has the shape of the filter's own; each test knows its column, its domain and its operands as
+keys. From it come, independently of each other, the exact predicate (`predicate`) and the sets of values
+(`normal`).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from edn.coordinates import Domain, Key, String
+from edn.errors import InvalidFilter
+from edn.filter.ast import ORDER_OPERATORS, STRING_OPERATORS, All, AnyOf, Node, Not, Test, exclude
+from edn.filter.boxes import Both, Either, Leaf, Normal
+from edn.filter.cells import Cell, Pattern
+from edn.filter.intervals import Intervals, complement, everything, single, union
+from edn.schema import Schema
+
+Values = Mapping[str, Key]
+Predicate = Callable[[Values], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTest:
+    column: int
+    domain: Domain
+    test: Test
+    #: the operands; none for `exists`
+    keys: tuple[Key, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundAll:
+    parts: tuple[BoundNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundAny:
+    parts: tuple[BoundNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundNot:
+    part: BoundNode
+
+
+BoundNode = BoundTest | BoundAll | BoundAny | BoundNot
+
+
+def bind(node: Node | None, schema: Schema) -> BoundNode:
+    """The tree under a schema; raises `InvalidFilter` with the place."""
+    match node:
+        case None:
+            return BoundAll(())
+        case Test():
+            return _bind_test(node, schema)
+        case All(parts):
+            bound = BoundAll(tuple(bind(part, schema) for part in parts))
+            _check_bounds(part for part in bound.parts if isinstance(part, BoundTest))
+            return bound
+        case AnyOf(parts):
+            return BoundAny(tuple(bind(part, schema) for part in parts))
+        case Not(part):
+            return BoundNot(bind(part, schema))
+
+
+def _bind_test(test: Test, schema: Schema) -> BoundTest:
+    name, operator = test.attribute, test.operator
+    column = schema.column_of(name)
+    if column is None:
+        raise test.place.wrong(_unknown(name, schema))
+    domain = schema.columns[column].domain
+    if operator == "exists":
+        return BoundTest(column, domain, test, ())
+    if operator in STRING_OPERATORS and domain.name != "string":
+        raise test.place.wrong_operand(f'{operator} is for strings; attribute "{name}" is {domain.noun}')
+    if operator in ORDER_OPERATORS and domain.name == "boolean":
+        raise test.place.wrong_operand(
+            f'booleans have no order, so no {operator}; attribute "{name}" is a boolean'
+        )
+    keys: list[Key] = []
+    for index, literal in enumerate(test.literals):
+        try:
+            keys.append(domain.key(literal))
+        except ValueError as error:
+            raise test.place.wrong_operand(
+                f'attribute "{name}" is {domain.noun}; {error}',
+                index if isinstance(test.operand, tuple) else None,
+            ) from None
+    if operator == "between" and exclude("gte", keys[0], "lte", keys[1]):
+        raise test.place.wrong_operand("between has lo > hi")
+    return BoundTest(column, domain, test, tuple(keys))
+
+
+def _unknown(name: str, schema: Schema) -> str:
+    close = difflib.get_close_matches(name, schema.attributes, 1)
+    hint = f'did you mean "{close[0]}"? ' if close else ""
+    known = list(schema.attributes)
+    more = f" and {len(known) - 10} more" if len(known) > 10 else ""
+    return (
+        f'"{name[:80]}" is no attribute of this topic; {hint}its attributes are {", ".join(known[:10])}{more}'
+    )
+
+
+def _check_bounds(tests: Iterable[BoundTest]) -> None:
+    """Refuse bounds of one operator object that leave nothing. Of numbers the reader knew; strings may be
+    times."""
+    lower: dict[str, list[BoundTest]] = {}
+    upper: dict[str, list[BoundTest]] = {}
+    for bound in tests:
+        group = bound.test.place.group
+        if group is not None and not bound.test.negated and bound.test.operator in ("gt", "gte", "lt", "lte"):
+            side = lower if bound.test.operator in ("gt", "gte") else upper
+            side.setdefault(group, []).append(bound)
+    for group, ones in lower.items():
+        for one in ones:
+            for other in upper.get(group, ()):
+                if exclude(one.test.operator, one.keys[0], other.test.operator, other.keys[0]):
+                    raise InvalidFilter(
+                        f"{one.test.operator} {one.test.operand!r} and {other.test.operator} "
+                        f"{other.test.operand!r} never hold together: lo > hi",
+                        pointer=group,
+                    )
+
+
+def predicate(node: BoundNode) -> Predicate:
+    """The exact test of an event's values, as nested closures."""
+    match node:
+        case BoundTest():
+            return _test_predicate(node)
+        case BoundNot(part):
+            inner = predicate(part)
+            return lambda values: not inner(values)
+        case BoundAll(parts):
+            wanted = tuple(map(predicate, parts))
+            if not wanted:
+                return lambda values: True
+            if len(wanted) == 2:
+                one, two = wanted
+                return lambda values: one(values) and two(values)
+
+            def every(values: Values) -> bool:
+                for part in wanted:  # a loop, for `all` over a generator costs twice as much  # noqa: SIM110
+                    if not part(values):
+                        return False
+                return True
+
+            return every
+        case BoundAny(parts):
+            alternatives = tuple(map(predicate, parts))
+
+            def some(values: Values) -> bool:
+                for part in alternatives:  # as above  # noqa: SIM110
+                    if part(values):
+                        return True
+                return False
+
+            return some
+
+
+def _test_predicate(bound: BoundTest) -> Predicate:
+    name, operator = bound.test.attribute, bound.test.operator
+    if operator == "exists":
+        return (lambda values: name in values) if bound.test.operand else (lambda values: name not in values)
+    holds = _condition(operator, bound.keys)
+    if bound.test.negated:
+        return lambda values: name in values and not holds(values[name])
+    if operator == "eq":
+        key = bound.keys[0]
+        return lambda values: values.get(name) == key
+    return lambda values: name in values and holds(values[name])
+
+
+def _condition(operator: str, keys: tuple[Key, ...]) -> Callable[[Key], bool]:
+    """What holds of a value that is there. Values and keys of one attribute have one type, so they
+    compare."""
+    key = keys[0]
+    match operator:
+        case "eq":
+            return lambda value: value == key
+        case "ne":
+            return lambda value: value != key
+        case "lt":
+            return lambda value: value < key  # type: ignore[operator]  # one type, see above; so below
+        case "lte":
+            return lambda value: value <= key  # type: ignore[operator]
+        case "gt":
+            return lambda value: value > key  # type: ignore[operator]
+        case "gte":
+            return lambda value: value >= key  # type: ignore[operator]
+        case "between":
+            top = keys[1]
+            return lambda value: key <= value <= top  # type: ignore[operator]
+        case "in":
+            return frozenset(keys).__contains__
+    text = str(key)
+    match operator:
+        case "prefix":
+            return lambda value: str(value).startswith(text)
+        case "suffix":
+            return lambda value: str(value).endswith(text)
+        case "contains":
+            return lambda value: text in str(value)
+    raise AssertionError(f"no operator {operator}")
+
+
+def normal(node: BoundNode, holds: bool = True) -> Normal:
+    """The tree, or with `holds` unset its complement, without negations: cells joined by both and either."""
+    match node:
+        case BoundTest():
+            cell = _cell(node)
+            return Leaf(node.column, cell if holds else cell.complement())
+        case BoundNot(part):
+            return normal(part, not holds)
+        case BoundAll(parts) | BoundAny(parts):
+            inner = tuple(normal(part, holds) for part in parts)
+            return Both(inner) if isinstance(node, BoundAll) == holds else Either(inner)
+
+
+def _cell(bound: BoundTest) -> Cell:
+    domain, operator, negated = bound.domain, bound.test.operator, bound.test.negated
+    if operator == "exists":
+        there = bound.test.operand is True
+        return Cell(domain, everything(domain) if there else (), not there)
+    if operator in ("suffix", "contains"):
+        assert isinstance(domain, String)
+        return Cell.fitting(domain, Pattern(operator, str(bound.keys[0]), not negated), missing=False)
+    intervals = _intervals(domain, operator, bound.keys)
+    return Cell(domain, complement(domain, intervals) if negated else intervals, False)
+
+
+def _intervals(domain: Domain, operator: str, keys: tuple[Key, ...]) -> Intervals:
+    """The values of which an operator holds."""
+    marks = [domain.mark(key) for key in keys]
+    match operator:
+        case "eq" | "in":
+            return union(single(domain, mark) for mark in marks)
+        case "ne":
+            return complement(domain, (single(domain, marks[0]),))
+        case "lt":
+            return union([(domain.least, marks[0])])
+        case "lte":
+            return union([(domain.least, domain.after(marks[0]))])
+        case "gt":
+            return union([(domain.after(marks[0]), domain.end)])
+        case "gte":
+            return union([(marks[0], domain.end)])
+        case "between":
+            return union([(marks[0], domain.after(marks[1]))])
+        case "prefix":
+            assert isinstance(domain, String)
+            return union([(marks[0], domain.after_prefix(str(keys[0])))])
+    raise AssertionError(f"no operator {operator}")

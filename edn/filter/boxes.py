@@ -1,0 +1,207 @@
+"""A bound filter as a union of boxes: the one expansion behind rectangles, covering and overlap.
+
+Theory of operation
+-------------------
+Negations are pushed down to the tests (`normal`), where they vanish: the complement of a set of values is a
+set of values, and missing is a value of its own here. What is left are conjunctions and disjunctions of
+*cells*: a column and what it may hold. A *box* is a conjunction of cells of different columns; unlike a
+rectangle's, its sides may be any sets.
+
+Multiplying out can grow exponentially. `expand` never lets it: over its `room` it joins boxes into larger
+ones, which are then no longer `exact` but still contain everything that matches; or, where a larger box
+would be of no use, gives up (`Expansion.joins`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from edn.filter.cells import Cell
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    column: int
+    cell: Cell
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """All parts hold; without parts it is everything."""
+
+    parts: tuple[Normal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """Some part holds; without parts it is nothing."""
+
+    parts: tuple[Normal, ...]
+
+
+Normal = Leaf | Both | Either
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Columns that it has no cell for are unconstrained."""
+
+    cells: Mapping[int, Cell]
+    #: everything inside matches; otherwise it is the hull of boxes that do
+    exact: bool = True
+
+    def meet(self, column: int, cell: Cell) -> Box | None:
+        """The part of the box that has such a cell; None if there is nothing."""
+        mine = self.cells.get(column)
+        narrowed = cell if mine is None else mine.meet(cell)
+        if narrowed.empty:
+            return None
+        return Box({**self.cells, column: narrowed}, self.exact)
+
+    def meet_box(self, other: Box) -> Box | None:
+        cells = dict(self.cells)
+        for column, cell in other.cells.items():
+            mine = cells.get(column)
+            narrowed = cell if mine is None else mine.meet(cell)
+            if narrowed.empty:
+                return None
+            cells[column] = narrowed
+        return Box(cells, self.exact and other.exact)
+
+    def join(self, other: Box) -> Box:
+        """A box that contains both; exact if it contains nothing else."""
+        differing = 0
+        same_patterns = True
+        cells: dict[int, Cell] = {}
+        for column in self.cells.keys() | other.cells.keys():
+            mine, theirs = self.cells.get(column), other.cells.get(column)
+            if mine == theirs:
+                assert mine is not None
+                cells[column] = mine
+                continue
+            differing += 1
+            if mine is not None and theirs is not None:
+                same_patterns = same_patterns and mine.patterns == theirs.patterns
+                cells[column] = mine.join(theirs)
+        return Box(cells, self.exact and other.exact and differing <= 1 and same_patterns)
+
+
+class TooMuchWork(Exception):
+    """The expansion would not fit its room, and must not join boxes."""
+
+
+@dataclass(slots=True)
+class Expansion:
+    """How to expand, and how far."""
+
+    #: boxes at a time
+    room: int
+    #: join boxes when there is no room, else raise `TooMuchWork`
+    joins: bool
+    #: intersections left to make; then what joins leaves out the other conjuncts, and what does not gives up
+    steps: int
+
+    def expand(self, node: Normal) -> list[Box]:
+        """Boxes that together contain what the node does, and if all are exact nothing else."""
+        match node:
+            case Leaf(column, cell):
+                return [] if cell.empty else [Box({column: cell})]
+            case Either(parts):
+                return self._fit([box for part in _grouped(parts) for box in self.expand(part)], self.room)
+            case Both(parts):
+                return self._product(parts)
+
+    def _product(self, parts: tuple[Normal, ...]) -> list[Box]:
+        flat = list(_flat(parts))
+        boxes = [Box({})]
+        for part in flat:
+            if isinstance(part, Leaf):
+                boxes = self._kept(box.meet(part.column, part.cell) for box in boxes)
+        # Those with few alternatives first: they narrow most for the boxes that they cost.
+        for part in sorted(
+            (part for part in flat if isinstance(part, Either)), key=lambda one: len(one.parts)
+        ):
+            if self.steps < 0:  # what is left narrows no more
+                return [Box(box.cells, exact=False) for box in boxes]
+            boxes = self._split(boxes, part)
+        return boxes
+
+    def _split(self, boxes: list[Box], either: Either) -> list[Box]:
+        alternatives = _grouped(either.parts)
+        if not self.joins and all(isinstance(part, Leaf) for part in alternatives):
+            leaves = [part for part in alternatives if isinstance(part, Leaf)]
+            return self._fit(
+                self._kept(piece for box in boxes for piece in self._cut(box, leaves)), self.room
+            )
+        others = self.expand(Either(tuple(alternatives)))
+        if self.joins and len(boxes) * len(others) > 4 * self.room:
+            others = self._fit(others, max(1, self.room // len(boxes)))
+        return self._fit(self._kept(box.meet_box(other) for box in boxes for other in others), self.room)
+
+    def _cut(self, box: Box, leaves: list[Leaf]) -> Iterable[Box | None]:
+        """The parts of a box in which some leaf holds, disjoint: each without what the leaves before it
+        took."""
+        rest: Box | None = box
+        for leaf in leaves:
+            if rest is None:
+                return
+            yield rest.meet(leaf.column, leaf.cell)
+            rest = rest.meet(leaf.column, leaf.cell.complement())
+
+    def _kept(self, pieces: Iterable[Box | None]) -> list[Box]:
+        """Those that hold something, each one paid for."""
+        kept: list[Box] = []
+        for piece in pieces:
+            self.steps -= 1
+            if self.steps < 0 and not self.joins:
+                raise TooMuchWork
+            if piece is not None:
+                kept.append(piece)
+        return kept
+
+    def _fit(self, boxes: list[Box], room: int) -> list[Box]:
+        """At most `room` boxes: neighbours in the order of their shapes and lower corners are joined."""
+        if len(boxes) <= room:
+            return boxes
+        if not self.joins:
+            raise TooMuchWork
+        boxes = sorted(boxes, key=_corner)
+        fitted: list[Box] = []
+        for run in range(room):
+            start, stop = run * len(boxes) // room, (run + 1) * len(boxes) // room
+            joined = boxes[start]
+            for box in boxes[start + 1 : stop]:
+                joined = joined.join(box)
+            fitted.append(joined)
+        return fitted
+
+
+def _corner(box: Box) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    columns = tuple(sorted(box.cells))
+    return columns, tuple(box.cells[column].lowest for column in columns)
+
+
+def _flat(parts: Iterable[Normal]) -> Iterable[Normal]:
+    for part in parts:
+        if isinstance(part, Both) or (isinstance(part, Either) and len(part.parts) == 1):
+            yield from _flat(part.parts)
+        else:
+            yield part
+
+
+def _grouped(parts: tuple[Normal, ...]) -> list[Normal]:
+    """The alternatives with those on one column made one cell, where that loses nothing."""
+    cells: dict[int, Cell] = {}
+    rest: list[Normal] = []
+    pending = list(reversed(parts))
+    while pending:
+        part = pending.pop()
+        if isinstance(part, Either):
+            pending.extend(reversed(part.parts))
+        elif isinstance(part, Leaf) and not part.cell.patterns:
+            known = cells.get(part.column)
+            cells[part.column] = part.cell if known is None else known.join(part.cell)
+        else:
+            rest.append(part)
+    return [*(Leaf(column, cell) for column, cell in cells.items()), *rest]

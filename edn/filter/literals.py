@@ -1,0 +1,42 @@
+"""What both forms of a filter ask of a literal, before any schema is known."""
+
+from __future__ import annotations
+
+import math
+
+from edn.coordinates import shown
+from edn.filter.ast import Literal
+
+
+def literal(given: object) -> Literal:
+    """A string, number or boolean of JSON; raises ValueError with what is wrong."""
+    if isinstance(given, (bool, str)):
+        if isinstance(given, str) and not _encodable(given):
+            raise ValueError("the string holds a lone surrogate, which is no character")
+        return given
+    if isinstance(given, (int, float)):
+        try:
+            finite = math.isfinite(float(given))
+        except OverflowError:
+            finite = False
+        if not finite:
+            raise ValueError("the number is beyond the range of a 64-bit double")
+        return given
+    if given is None:
+        raise ValueError("null is no value in a filter; for a missing attribute write exists: false")
+    raise ValueError(f"a string, number or boolean is wanted; got {shown(given)}")
+
+
+def attribute_name(given: object) -> str:
+    """Anything that could be an attribute's name; whether a topic has it shows later."""
+    if not isinstance(given, str) or not given or not _encodable(given):
+        raise ValueError(f"an attribute's name is a non-empty string; got {shown(given)}")
+    return given
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
