@@ -1,0 +1,6 @@
+"""Throughput of a running network, measured with Locust: `python -m load`.
+
+`__main__` starts a network and a receiver of its own, lets Locust loose on them in another process (it
+patches the standard library, which nothing else should live with) and sums up. `users` is what Locust runs.
+Only `edn` is imported from here, and nothing imports this package.
+"""
