@@ -25,7 +25,7 @@ from edn_server.registration import Refused, Registration
 from edn_server.settings import Settings
 from edn_server.storing import StoreVersions, prepare
 from edn_server.stream import Applied, ApplyFrame
-from edn_server.writer import Call, Writer
+from edn_server.writer import Call, Job, Result, Writer
 
 logger = structlog.get_logger()
 
@@ -188,7 +188,7 @@ class Node:
 
     # -- inside -----------------------------------------------------------------------------------------
 
-    async def _submit(self, job: Any) -> Any:
+    async def _submit(self, job: Job[Result]) -> Result:
         # Shielded: a client that goes away takes back nothing that is queued.
         return await asyncio.shield(asyncio.wrap_future(self._writer.submit(job)))
 

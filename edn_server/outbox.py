@@ -57,7 +57,8 @@ class Row:
     @property
     def places(self) -> list[int]:
         events, _ = _HEADER.unpack_from(self.composition)
-        return np.frombuffer(self.composition, "<i4", events, _HEADER.size).tolist()
+        places: list[int] = np.frombuffer(self.composition, "<i4", events, _HEADER.size).tolist()
+        return places
 
     def recipients(self) -> list[list[int]]:
         """For each event, the version numbers that matched it."""

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edn import wire
+from edn.coordinates import Key
 from edn.errors import CorruptMessage
 from edn_server import outbox
 from edn_server.controls import Controls
@@ -229,7 +230,7 @@ class ApplyFrame(Job[Applied]):
     ) -> None:
         """Ask the exact predicate where a rectangle only covers; an event is decoded at most once."""
         hosting = self._hosting
-        decoded: dict[tuple[int, int], dict[str, object]] = {}
+        decoded: dict[tuple[int, int], dict[str, Key]] = {}
         decided: dict[tuple[int, int], bool] = {}
         for index in covers.tolist():
             event, number = int(events[index]), int(numbers[index])

@@ -1,0 +1,162 @@
+"""A server's inside on a real data folder, without network: store, stream, look at the outbox, reopen."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from edn import wire
+from edn.schema import Schema
+from edn_server import outbox
+from edn_server.database import Folder
+from edn_server.loading import load
+from edn_server.storing import StoreVersions, prepare
+from edn_server.stream import Applied, ApplyFrame
+from edn_server.writer import Writer
+
+COLUMNS = [("symbol", "string"), ("price", "number")]
+LOG = "log-a"
+SINK = "http://127.0.0.1:9/hook"
+
+
+def topic(uid: int = 1, columns: Sequence[tuple[str, str]] = COLUMNS, name: str = "quotes") -> wire.TopicInfo:
+    return wire.TopicInfo(uid, name, list(columns), "scan")
+
+
+def item(
+    id: str,
+    filter: Any = None,
+    *,
+    version: int = 1,
+    url: str = SINK,
+    recipient: str | None = None,
+    expires: int | None = None,
+) -> wire.StoreItem:
+    return wire.StoreItem(id, version, "owner", filter, url, recipient, expires)
+
+
+def control(offset: int, kind: wire.Kind, *, time: int | None = None, **fields: Any) -> wire.Control:
+    return wire.Control(offset=offset, time=offset if time is None else time, kind=kind, **fields)
+
+
+def activate(offset: int, *versions: tuple[str, int]) -> wire.Control:
+    return control(offset, "activate", versions=list(versions))
+
+
+def segment(
+    events: Iterable[tuple[int, dict[str, Any]]],
+    *,
+    uid: int = 1,
+    columns: Sequence[tuple[str, str]] = COLUMNS,
+    times: dict[int, int] | None = None,
+) -> wire.Segment:
+    """Events as (offset, attributes); an event's id is e<offset>, its log time its offset unless given."""
+    listed = list(events)
+    batch = Schema.from_wire(columns).decode_events(
+        json.dumps([attributes for _, attributes in listed]).encode()
+    )
+    offsets = [offset for offset, _ in listed]
+    return wire.Segment(
+        topic=uid,
+        offsets=wire.int64_bytes(offsets),
+        times=wire.int64_bytes([(times or {}).get(offset, offset) for offset in offsets]),
+        stamps=wire.int64_bytes([offset * 1_000_000 for offset in offsets]),
+        points=wire.points_bytes(batch.points),
+        width=len(columns),
+        ids=[f"e{offset}" for offset in offsets],
+        bodies=list(batch.bodies),
+    )
+
+
+class Kit:
+    """One server, opened and reopened as often as a test likes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._batch = 0
+        self.fatal: list[BaseException] = []
+        self.open()
+
+    def open(self) -> None:
+        self.folder = Folder(self._path)
+        self.epoch = self.folder.identity.epoch
+        self.db = self.folder.connect()
+        self.hosting = load(self.db)
+        self.writer = Writer(self.db, self.fatal.append)
+
+    def close(self) -> None:
+        self.writer.close()
+        self.folder.close()
+
+    def reopen(self) -> None:
+        self.close()
+        self.open()
+
+    def store(
+        self,
+        *items: wire.StoreItem,
+        info: wire.TopicInfo | None = None,
+        log: str = LOG,
+        incarnation: int = 1,
+    ) -> wire.Stored:
+        request = wire.Store(log, incarnation, info or topic(), list(items))
+        return self.writer.submit(StoreVersions(self.hosting, self.epoch, prepare(request))).result(30)
+
+    def frame(
+        self,
+        after: int,
+        upto: int,
+        *controls: wire.Control,
+        segments: Sequence[wire.Segment] = (),
+        events: Iterable[tuple[int, dict[str, Any]]] = (),
+        times: dict[int, int] | None = None,
+        log: str = LOG,
+        incarnation: int = 1,
+    ) -> Applied:
+        self._batch = max(self._batch, self._newest_batch()) + 1
+        listed = list(events)
+        own = [segment(listed, times=times)] if listed else []
+        frame = wire.Frame(log, incarnation, after, upto, list(controls), [*own, *segments])
+        # Through the wire, so that nothing works that would not travel.
+        frame = wire.msgspec.msgpack.decode(wire.encode(frame), type=wire.Frame)
+        job = ApplyFrame(self.hosting, self.epoch, self._batch, frame, lambda *_: None)
+        return self.writer.submit(job).result(30)
+
+    def collect(self) -> int:
+        return self.writer.submit(outbox.Collect(self.hosting)).result(30)
+
+    def rows(self) -> list[outbox.Row]:
+        with contextlib.closing(self.folder.connect(read_only=True)) as db:
+            found = db.execute("SELECT id, address, batch, composition FROM outbox ORDER BY id").fetchall()
+            return [outbox.Row(*values) for values in found]
+
+    def body(self, row: outbox.Row) -> dict[str, Any]:
+        """What the row's POST says."""
+        with contextlib.closing(self.folder.connect(read_only=True)) as db:
+            events = outbox.read_events(db, row.batch, row.places)
+        names = self.hosting.topics
+        fragments = [outbox.event_fragment(events[p], names[events[p].topic].name) for p in row.places]
+        body: dict[str, Any] = json.loads(outbox.body_of(row, fragments, self.hosting.fragments))
+        return body
+
+    def told(self) -> list[tuple[str, str]]:
+        """(subscription, event id) of everything that waits, in the order of rows; repeats stay visible."""
+        return [
+            (match["subscription"], entry["event"]["id"])
+            for row in self.rows()
+            for entry in self.body(row)["notifications"]
+            for match in entry["matches"]
+        ]
+
+    def count(self, table: str) -> int:
+        with contextlib.closing(self.folder.connect(read_only=True)) as db:
+            (found,) = db.execute(f"SELECT count(*) FROM {table}").fetchone()
+            return int(found)
+
+    def _newest_batch(self) -> int:
+        with contextlib.closing(self.folder.connect(read_only=True)) as db:
+            (newest,) = db.execute("SELECT coalesce(max(key), 0) >> 24 FROM events").fetchone()
+            return int(newest)
