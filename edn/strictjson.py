@@ -44,7 +44,7 @@ def escapes_a_colon(body: bytes) -> bool:
 
 def check_keys(body: bytes) -> None:
     """Refuse repeated keys by reading them all. The body must have been decoded before, and so be valid."""
-    json.loads(body, object_pairs_hook=_without_repeats, parse_int=float)
+    json.loads(body.decode(), object_pairs_hook=_without_repeats, parse_int=float)
 
 
 def token(key: str) -> str:
@@ -111,7 +111,7 @@ def _refuse(body: bytes, error: Exception) -> NoReturn:
 def _readable(body: bytes) -> bool:
     """Whether only the strict reader refuses the body, and no constant such as NaN is the reason."""
     try:
-        json.loads(body, parse_constant=_no_constant, parse_int=float)
+        json.loads(body.decode(), parse_constant=_no_constant, parse_int=float)
     except (ValueError, RecursionError):
         return False
     return True
@@ -124,7 +124,7 @@ def _no_constant(name: str) -> NoReturn:
 def _beyond_range(body: bytes) -> str | None:
     """The pointer to the first number that no double can hold."""
     try:
-        pending = [("", json.loads(body, parse_int=float))]
+        pending = [("", json.loads(body.decode(), parse_int=float))]
     except (ValueError, RecursionError):
         return None
     while pending:

@@ -94,8 +94,8 @@ class BoundFilter:
     def covers(self, other: BoundFilter) -> bool:
         """Whether everything that the other matches this one does, too: never wrongly True.
 
-        It holds if nothing is left of the other without this one. False may also mean that it took too much work
-        to find out, or hung on substrings of which nothing is known.
+        It holds if nothing is left of the other without this one. False may also mean that finding out took
+        too much work, or hung on substrings of which nothing is known.
         """
         if not self._comparable(other):
             return False

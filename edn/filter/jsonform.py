@@ -90,7 +90,7 @@ class _Reader:
             return Test(name, "eq", self._literal(given, at), place=Place(attribute_at, at))
         if not given:
             raise InvalidFilter(
-                f'nothing is said about "{name}"; its object holds one or more of {", ".join(_ALL_OPERATORS)}',
+                f'nothing is said about "{name}"; it holds one or more of {", ".join(_ALL_OPERATORS)}',
                 pointer=at,
             )
         parts: list[Node] = []

@@ -1,0 +1,252 @@
+"""Events from bytes: points, bodies and the network's own keys, or the first offender with its place."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edn.coordinates import DOMAINS, instant
+from edn.errors import EdnError, InvalidEvent, MalformedJson, TooLarge
+from edn.event import EventBatch
+from edn.eventcheck import check_events
+from edn.rect import MISSING
+from edn.schema import Schema
+
+TYPES = {"symbol": "string", "price": "number", "volume": "integer", "up": "boolean", "at": "time",
+         "book.bid": "number", "book.deep.ask": "number"}  # fmt: skip
+SCHEMA = Schema.parse(TYPES)
+NOON = "2024-05-01T12:00:00Z"
+
+
+def decode(*events: Any) -> EventBatch:
+    return SCHEMA.decode_events(json.dumps(list(events)).encode())
+
+
+def test_an_event_becomes_a_point_and_a_body() -> None:
+    batch = decode({"symbol": "GE", "price": 30, "volume": 7, "up": True, "at": NOON, "book": {"bid": 1.5}})
+    assert batch.points.tolist() == [
+        [DOMAINS["string"].coordinate("GE"), 30.0, 7.0, 1.0, float(instant(NOON)), 1.5, MISSING]
+    ]
+    assert json.loads(batch.bodies[0]) == {
+        "symbol": "GE", "price": 30.0, "volume": 7, "up": True, "at": NOON, "book": {"bid": 1.5}
+    }  # fmt: skip
+    assert (batch.ids, batch.stamps, batch.availabilities) == ([None], [None], [None])
+
+
+def test_an_object_alone_is_a_batch_of_one() -> None:
+    assert SCHEMA.decode_events(b' {"price": 1}').points[0, 1] == 1.0
+
+
+def test_an_empty_array_is_an_empty_batch() -> None:
+    batch = SCHEMA.decode_events(b"[]")
+    assert len(batch) == 0
+    assert batch.points.shape == (0, SCHEMA.width)
+
+
+def test_the_networks_own_keys_are_taken_out_of_the_body() -> None:
+    batch = decode(
+        {"$id": "a:1", "$time": NOON, "$availability": "forever", "price": 1.0},
+        {"$availability": 2},
+        {"$availability": 0, "symbol": "x:y"},
+        {},
+    )
+    assert batch.ids == ["a:1", None, None, None]
+    assert batch.stamps == [instant(NOON), None, None, None]
+    assert batch.availabilities == [math.inf, 2.0, 0.0, None]
+    assert batch.bodies == [b'{"price":1.0}', b"{}", b'{"symbol":"x:y"}', b"{}"]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {},
+        {"price": None},
+        {"book": None},
+        {"book": {}},
+        {"book": {"bid": None, "deep": None}},
+        {"book.bid": None},
+    ],
+)
+def test_null_and_absent_are_missing(event: dict[str, Any]) -> None:
+    batch = decode(event, {"price": 1.0, "book": {"bid": 2.0, "deep": {"ask": 3.0}}})
+    assert batch.points[0].tolist() == [MISSING] * SCHEMA.width
+    assert SCHEMA.values(batch.bodies[0]) == {}
+    assert SCHEMA.values(batch.bodies[1]) == {"price": 1.0, "book.bid": 2.0, "book.deep.ask": 3.0}
+
+
+def test_dotted_keys_mean_the_nested_attribute() -> None:
+    dotted = decode({"book.bid": 1, "book.deep.ask": 2})
+    nested = decode({"book": {"bid": 1, "deep": {"ask": 2}}})
+    halfway = decode({"book": {"bid": 1, "deep.ask": 2}})
+    assert dotted.points.tolist() == nested.points.tolist() == halfway.points.tolist()
+    assert dotted.bodies == nested.bodies == halfway.bodies
+
+
+def test_whole_numbers_may_be_written_as_floats() -> None:
+    assert decode({"volume": 5.0}).bodies == [b'{"volume":5}']
+
+
+def test_minus_zero_has_the_coordinate_of_zero() -> None:
+    assert math.copysign(1, decode({"price": -0.0}).points[0, 1]) == 1
+
+
+@pytest.mark.parametrize(
+    "digits", ["9007199254740993", "36893488147419103233", "1" * 300, "1e-400", "123456789.123e-5"]
+)
+def test_a_number_is_the_nearest_double(digits: str) -> None:
+    body = f'{{"price": {digits}}}'.encode()
+    expected = float(digits)
+    batch = SCHEMA.decode_events(body)
+    assert batch.points[0, 1] == expected
+    assert SCHEMA.values(batch.bodies[0])["price"] == expected
+
+
+REFUSED: dict[str, tuple[Any, str, str]] = {
+    "wrong type": ({"price": "abc"}, "/price", 'attribute "price" is a number; got the string "abc"'),
+    "boolean for number": ({"price": True}, "/price", "got true"),
+    "number for boolean": ({"up": 1}, "/up", "a boolean; got the number 1"),
+    "fraction": ({"volume": 5.5}, "/volume", "not whole"),
+    "65 bits": ({"volume": 2**63}, "/volume", "64 bits"),
+    "negative 65 bits": ({"volume": -(2**63) - 1}, "/volume", "64 bits"),
+    "huge integer": ({"price": 10**400}, "/price", "range"),
+    "array": ({"price": [1]}, "/price", "an array"),
+    "object for a leaf": ({"price": {"x": 1}}, "/price", "an object"),
+    "leaf for an object": ({"book": 1}, "/book", "book.bid, book.deep.ask"),
+    "local time": ({"at": "2024-05-01T12:00:00"}, "/at", "RFC 3339 with an offset"),
+    "no such day": ({"at": "2024-02-30T12:00:00Z"}, "/at", "day is out of range"),
+    "unknown": ({"pric": 1}, "/pric", 'did you mean "price"? its attributes are symbol, price'),
+    "unknown inside": ({"book": {"bit": 1}}, "/book/bit", 'did you mean "book.bid"'),
+    "given twice": ({"book": {"bid": 1}, "book.bid": 2}, "/book.bid", "twice"),
+    "unknown own key": ({"$ids": "x"}, "/$ids", "$id, $time, $availability"),
+    "empty id": ({"$id": ""}, "/$id", "1 to 256"),
+    "long id": ({"$id": "x" * 257}, "/$id", "257 characters"),
+    "id that is none": ({"$id": 5}, "/$id", "the number 5"),
+    "bad time": ({"$time": "now"}, "/$time", "RFC 3339"),
+    "numeric time": ({"$time": 5}, "/$time", "the number 5"),
+    "negative availability": ({"$availability": -1}, "/$availability", "forever"),
+    "odd availability": ({"$availability": "always"}, "/$availability", "always"),
+    "boolean availability": ({"$availability": True}, "/$availability", "got true"),
+    "null availability": ({"$availability": None}, "/$availability", "got null"),
+    "pointer escapes": ({"a/b~": 1}, "/a~1b~0", "no attribute"),
+}
+
+
+@pytest.mark.parametrize(("event", "pointer", "said"), REFUSED.values(), ids=REFUSED.keys())
+def test_the_first_offender_is_named_with_its_place(event: Any, pointer: str, said: str) -> None:
+    with pytest.raises(InvalidEvent) as caught:
+        decode({"price": 1}, {}, event, {"nonsense": 1})
+    assert (caught.value.index, caught.value.pointer) == (2, "/2" + pointer)
+    assert said in caught.value.detail
+    with pytest.raises(InvalidEvent) as caught:
+        SCHEMA.decode_events(json.dumps(event).encode())
+    assert (caught.value.index, caught.value.pointer) == (0, pointer)
+
+
+@pytest.mark.parametrize(
+    ("body", "index", "pointer"),
+    [
+        (b"3", 0, ""),
+        (b"null", 0, ""),
+        (b'[{}, "x"]', 1, "/1"),
+        (b"[{}, []]", 1, "/1"),
+        (b'[{}, {"price": 1e999}]', 1, "/1/price"),
+    ],
+)
+def test_what_is_no_event_is_refused(body: bytes, index: int, pointer: str) -> None:
+    with pytest.raises(InvalidEvent) as caught:
+        SCHEMA.decode_events(body)
+    assert (caught.value.index, caught.value.pointer) == (index, pointer)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"price": 1, "price": 1}',
+        b'{"book": {"bid": 1}, "book": {"deep": {"ask": 1}}}',
+        b'[{}, {"symbol": ":", "symbol": "\\u003a"}]',
+        b'{"$id": "a", "$id": "b"}',
+        b'{"price": null, "price": 1}',
+        b'{"price": NaN}',
+        b'{"symbol": "\\ud800"}',
+        b'{"symbol": "\xff"}',
+        b'{"price": 1',
+        b"",
+    ],
+)
+def test_ambiguous_or_broken_json_is_malformed(body: bytes) -> None:
+    with pytest.raises(MalformedJson):
+        SCHEMA.decode_events(body)
+
+
+@pytest.mark.parametrize("depth", [40, 20_000])
+def test_deep_nesting_is_too_large(depth: int) -> None:
+    with pytest.raises(TooLarge):
+        SCHEMA.decode_events(b'{"book":' * depth + b"1" + b"}" * depth)
+
+
+def test_values_ignore_what_the_schema_no_longer_has() -> None:
+    later = SCHEMA.evolve({"price": "string", "volume": "integer", "book": "number", "at": "time"})
+    body = decode({"symbol": "GE", "price": 1.0, "volume": 3, "book": {"bid": 1.0}, "at": NOON}).bodies[0]
+    assert later.values(body) == {"volume": 3, "at": instant(NOON)}
+
+
+def test_remembered_strings_are_bounded_and_forgotten_without_harm() -> None:
+    for start in range(0, 70_000, 10_000):
+        names = [f"s{number}" for number in range(start, start + 10_000)]
+        batch = decode(*({"symbol": name} for name in names), {}, {"symbol": None})
+        expected = [DOMAINS["string"].coordinate(name) for name in names]
+        assert batch.points[:, 0].tolist() == [*expected, MISSING, MISSING]
+
+
+attribute_values: dict[str, st.SearchStrategy[Any]] = {
+    "symbol": st.text(st.sampled_from('a:"\\\0\n\u2028é\U0010ffff'), max_size=8),
+    "price": st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(10**20), 10**20),
+    "volume": st.integers(-(2**63), 2**63 - 1) | st.sampled_from([5.0, 2**63]),
+    "up": st.booleans() | st.just(0),
+    "at": st.sampled_from([NOON, "2024-05-01T12:00:00.1234567+01:00", "yesterday"]),
+    "book": st.fixed_dictionaries(
+        {}, optional={"bid": st.none() | st.floats(0, 1), "deep": st.none() | st.just({"ask": 2.5})}
+    ),
+    "book.bid": st.just(1),
+    "$id": st.text(":ab", max_size=3),
+    "$time": st.just(NOON),
+    "$availability": st.sampled_from([0, 1.5, "forever", -1]),
+}
+events = st.fixed_dictionaries(
+    {}, optional={key: st.none() | value for key, value in attribute_values.items()}
+)
+
+
+def _outcome(of: Callable[[], Any]) -> tuple[Any, Any]:
+    """What it gives, or what it says is wrong and where."""
+    try:
+        return of(), None
+    except EdnError as error:
+        return None, (type(error), error.detail, error.pointer)
+
+
+@given(st.lists(events, max_size=3), st.booleans())
+def test_the_fast_way_and_the_careful_way_agree(given_events: list[dict[str, Any]], ascii_only: bool) -> None:
+    body = json.dumps(given_events, ensure_ascii=ascii_only).encode()
+    careful, problem = _outcome(lambda: check_events(body, TYPES))
+    fast, same_problem = _outcome(lambda: SCHEMA.decode_events(body))
+    assert problem == same_problem
+    if careful is None or fast is None:
+        return
+    assert fast.ids == [event.id for event in careful]
+    assert fast.stamps == [event.stamp for event in careful]
+    assert fast.availabilities == [event.availability for event in careful]
+    assert [SCHEMA.values(stored) for stored in fast.bodies] == [event.keys for event in careful]
+    expected = np.full(fast.points.shape, MISSING)
+    for row, event in enumerate(careful):
+        for column, name in enumerate(TYPES):
+            if name in event.keys:
+                expected[row, column] = DOMAINS[TYPES[name]].coordinate(event.keys[name])
+    assert fast.points.tolist() == expected.tolist()
