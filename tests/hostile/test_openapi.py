@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import edn_server.app
 import httpx
 import pytest
 import schemathesis
@@ -21,7 +22,6 @@ from starlette.routing import BaseRoute
 
 import dispatcher.app
 import dispatcher.settings
-import edn_server.app
 import edn_server.settings
 from tests.hostile.requests import ATTRIBUTES, SINK
 from tests.network import Network

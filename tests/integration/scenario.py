@@ -36,7 +36,7 @@ class Market:
     def subscribe(self, count: int, addresses: int) -> None:
         """Subscriptions in arrays of 500, spread over the addresses."""
         numbers = range(len(self.filters), len(self.filters) + count)
-        bodies = [
+        bodies: list[dict[str, Any]] = [
             {
                 "id": f"watch-{number}",
                 "topic": TOPIC,
@@ -68,7 +68,7 @@ class Market:
         return {
             (subscription, events[place]["$id"])
             for subscription, written in self.filters.items()
-            for place in np.flatnonzero(asked.matching(written))
+            for place in np.flatnonzero(asked.matching(written)).tolist()
         }
 
     def check(self, events: Sequence[dict[str, Any]], *, expected: set[Pair] | None = None) -> int:

@@ -159,6 +159,9 @@ class Stream:
                 (name,) = publish(http, TOPIC, {"n": number, "s": "stream"})
                 self.published.append(Published(name, asked, time.monotonic()))
 
+    def await_events(self, count: int) -> None:
+        until("a few events", lambda: len(self.published) > count, every=0.001)
+
     def __enter__(self) -> Stream:
         self._thread.start()
         return self
@@ -178,7 +181,7 @@ def test_subscriptions_amid_a_stream_of_events_get_a_contiguous_part_of_it(
             subscription = subscribe(network, receiver.address("amid"), {"s": "stream"})
             since = time.monotonic()
             seen = len(stream.published)
-            until("a few events", lambda seen=seen: len(stream.published) > seen + 5, every=0.001)
+            stream.await_events(seen + 5)
             ended = time.monotonic()
             unsubscribe(network, subscription)
             spans[subscription] = (asked, since, ended, time.monotonic())

@@ -46,7 +46,8 @@ class Case:
 def draw(chance: random.Random) -> Case:
     space = adversarial.Space(chance)
     schema = Schema.parse(space.attributes)
-    written = [space.filter() if chance.random() < 0.6 else space.simple_filter() for _ in range(FILTERS)]
+    kinds = [space.filter] * 12 + [space.simple_filter] * 7 + [space.wide_filter]
+    written = [chance.choice(kinds)() for _ in range(FILTERS)]
     pool = {
         name: [
             value

@@ -89,6 +89,17 @@ class Space:
                 written[name].pop("ne", None)
         return written
 
+    def wide_filter(self) -> dict[str, Any]:
+        """So many alternatives that their rectangles must be merged and covering must give up."""
+        chance = self.chance
+        written: dict[str, Any] = {}
+        for name in chance.sample(sorted(self.attributes), min(len(self.attributes), 3)):
+            members = [self._constant(name) for _ in range(chance.randint(5, 40))]
+            written[name] = chance.choice([members, {"not": members}])
+        branches = [self.filter(1) for _ in range(chance.randint(4, 20))]
+        written[chance.choice(["$any", "$all"])] = branches
+        return {"$not": written} if chance.random() < 0.3 else written
+
     def condition(self, name: str, *, negated: bool = False) -> Any:
         chance = self.chance
         kind = self.attributes[name]
