@@ -272,9 +272,7 @@ def _operations(door: Door) -> APIRouter:
     @router.get("/v1/servers", response_model=bodies.ServerList)
     async def list_servers() -> Any:
         network = door.network
-        servers = [
-            {**described, "precision": door.tuning.precision} for described in network.describe_servers()
-        ]
+        servers = network.describe_servers()
         asked = network.published * len(servers)
         forwarded = sum(server["forwarded"] for server in servers)
         return {

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 
 ONE, MANY = "one", "many"
 #: what pydantic puts into the places of errors, and no pointer should show
 UNION_TAGS = frozenset({ONE, MANY})
 
 Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_.:~@-]+$")]
+#: `edn.filter` says what is wrong with one, better than a union of types could
 FilterBody = Annotated[
-    dict[str, Any] | str | None,
-    Field(
-        description="A filter as an object or as text; without one, everything matches.",
-        examples=[{"symbol": "GE", "price": {"gt": 30.0}}, 'symbol == "GE" and price > 30'],
+    Any,
+    Field(description="A filter as an object or as text; without one, everything matches."),
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "object"}, {"type": "string"}, {"type": "null"}],
+            "examples": [{"symbol": "GE", "price": {"gt": 30.0}}, 'symbol == "GE" and price > 30'],
+        }
     ),
 ]
 Expires = Annotated[
@@ -136,6 +140,8 @@ class Server(BaseModel):
     matched: int
     failure: str | None
     last_seen_seconds: float | None
+    #: share of the published events that its summary contained
+    hit_ratio: float | None
     precision: float
 
 

@@ -38,6 +38,9 @@ from edn.errors import EdnError, Unavailable
 logger = structlog.get_logger()
 T = TypeVar("T")
 
+#: rows that one step of a truncation forgets
+_STEP = 1000
+
 #: raised with every change of the tables below that older programs cannot read
 FORMAT = 1
 
@@ -51,6 +54,7 @@ CREATE TABLE IF NOT EXISTS records (
 CREATE TABLE IF NOT EXISTS event_ids (
     topic INTEGER NOT NULL, id TEXT NOT NULL, digest BLOB NOT NULL, time INTEGER NOT NULL,
     PRIMARY KEY (topic, id)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS event_ids_by_time ON event_ids (time);
 CREATE TABLE IF NOT EXISTS topics (
     uid INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL,
     columns TEXT NOT NULL, attributes TEXT NOT NULL, engine TEXT NOT NULL, created INTEGER NOT NULL);
@@ -195,6 +199,34 @@ class Log:
         self.pending += size
         self._queue.put(_Waiting(operation, future, size))
         return future
+
+    @property
+    def floor(self) -> int:
+        """Everything after this offset is still here."""
+        first = self.reader.execute("SELECT last - count FROM records ORDER BY last LIMIT 1").fetchone()
+        return first[0] if first else self.head
+
+    async def truncate(self, upto: int, ids_before: int) -> None:
+        """Forget records up to an offset, and chosen event ids of before a time, in small steps.
+
+        The last record stays: the log's end is read from it.
+        """
+
+        def operation(transaction: Transaction) -> bool:
+            records = transaction.connection.execute(
+                "DELETE FROM records WHERE last IN (SELECT last FROM records WHERE last <= ? AND last < "
+                "(SELECT max(last) FROM records) ORDER BY last LIMIT ?)",
+                (upto, _STEP),
+            ).rowcount
+            ids = transaction.connection.execute(
+                "DELETE FROM event_ids WHERE (topic, id) IN "
+                "(SELECT topic, id FROM event_ids WHERE time < ? LIMIT ?)",
+                (ids_before, _STEP),
+            ).rowcount
+            return records == _STEP or ids == _STEP
+
+        while await self.submit(operation):
+            pass
 
     def read(self, after: int, limit_bytes: int) -> Iterator[Record]:
         """Committed records beyond `after`, from disk, up to about `limit_bytes` of payload."""

@@ -7,9 +7,8 @@ import hashlib
 import hmac
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import httpx
 
@@ -86,7 +85,7 @@ class Members:
         self._clock = clock
         self._members: dict[str, Member] = {}
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Member]:
         return iter(self._members.values())
 
     def get(self, server: str) -> Member | None:
@@ -94,6 +93,7 @@ class Members:
 
     def add(self, member: Member) -> None:
         self._members[member.id] = member
+        self._members = dict(sorted(self._members.items()))
 
     def state(self, member: Member) -> str:
         return member.state(self._clock(), self._silence)

@@ -7,6 +7,7 @@ Everything here happens on the event loop, but for the log's writer thread. What
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import Coroutine
 from typing import Any
@@ -25,7 +26,7 @@ from dispatcher.routing import RoutingTable
 from dispatcher.settings import Settings
 from dispatcher.tail import Tail
 from edn import wire
-from edn.errors import CorruptMessage, EdnError, InvalidInput, NotFound, Unavailable
+from edn.errors import Conflict, CorruptMessage, EdnError, InvalidInput, NotFound, Unavailable
 from edn.summary import Summary
 
 logger = structlog.get_logger()
@@ -43,6 +44,8 @@ class Network:
         self.members = Members(settings.heartbeat_seconds * settings.missed_heartbeats)
         #: events accepted in this life
         self.published = 0
+        #: too little room for the log: nothing is accepted
+        self.disk_full = False
         self._client: httpx.AsyncClient | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         counts = dict(
@@ -64,6 +67,7 @@ class Network:
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
             trust_env=False,
         )
+        self.spawn(self._housekeeping(), "housekeeping")
 
     async def stop(self) -> None:
         for task in list(self._tasks):
@@ -103,6 +107,28 @@ class Network:
             if member.forwarder is not None:
                 member.forwarder.wake()
 
+    async def _housekeeping(self) -> None:
+        """Look at the disk every second; take off the log what every server has."""
+        truncated, next_truncation = 0, 0.0
+        while True:
+            free = shutil.disk_usage(self.settings.data).free
+            if (free < self.settings.disk_reserve) != self.disk_full:
+                self.disk_full = not self.disk_full
+                logger.warning("disk watermark", free=free, refusing=self.disk_full)
+            if time.monotonic() >= next_truncation:
+                next_truncation = time.monotonic() + self.settings.truncate_seconds
+                cursors = [member.forwarder.acked if member.forwarder else 0 for member in self.members]
+                upto = min(cursors, default=0)
+                if upto > truncated:
+                    ids_before = self.log.time - int(self.settings.idempotence_seconds * 1e6)
+                    try:
+                        await self.log.truncate(upto, ids_before)
+                    except Unavailable as error:
+                        logger.warning("the log could not be truncated", reason=str(error))
+                    else:
+                        truncated = upto
+            await asyncio.sleep(1.0)
+
     # -- servers come, live and go ----------------------------------------------------------------------
 
     async def register(self, request: wire.Register) -> wire.Registered:
@@ -116,6 +142,11 @@ class Network:
             raise Unavailable(
                 f"server {request.id} has read this log up to {cursor}, but it ends at {self.log.head}: "
                 "the dispatcher's data folder is older than the network; restore the newer one"
+            )
+        if cursor is not None and cursor < self.log.floor:
+            raise Conflict(
+                f"server {request.id} has read the log up to {cursor}, but that begins after {self.log.floor}: "
+                "the server's data folder is older than the network; restore the newer one"
             )
         # From here on everything is routed to it, until its summary is known.
         self.table.add(request.id)
@@ -240,6 +271,7 @@ class Network:
         described = []
         for member in self.members:
             forwarder = member.forwarder
+            routed = self.table.describe(member.id)
             described.append(
                 {
                     "id": member.id,
@@ -254,6 +286,8 @@ class Network:
                     "useful": forwarder.useful if forwarder else 0,
                     "matched": forwarder.matched if forwarder else 0,
                     "failure": forwarder.failure if forwarder else None,
+                    "hit_ratio": routed.routed / routed.asked if routed.asked else None,
+                    "precision": routed.precision,
                     "last_seen_seconds": round(now - member.seen, 3) if member.seen else None,
                 }
             )

@@ -26,6 +26,7 @@ from edn.errors import (
     NotFound,
     Overloaded,
     TooLarge,
+    Unavailable,
     Unsupported,
 )
 from edn.event import EventBatch
@@ -62,6 +63,10 @@ class PublishEndpoint:
         log = self._network.log
         if log.pending > settings.pending_bytes:
             raise Overloaded("more is waiting for the disk than the dispatcher holds", retry_after=1)
+        if self._network.disk_full:
+            raise Unavailable(
+                "the log's disk is full; nothing is accepted until there is room", retry_after=5
+            )
         batch = topic.schema.decode_events(body)
         if len(batch.bodies) > settings.events_per_request:
             raise TooLarge(

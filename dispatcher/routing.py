@@ -11,6 +11,8 @@ The table may be too wide, never too narrow: too wide costs traffic, too narrow 
   below its own: such a snapshot was begun after the store, so it contains the subscription or its end.
 - A snapshot that is older than an accepted one is refused. One that is accepted replaces the summaries, and
   the widenings that it need not contain are laid on top of it.
+- After a restart the table is empty and has forgotten widenings, so its owner passes on only those snapshots
+  that it has asked for since.
 - Precision changes only how a summary is cut. A cut contains the summary, and widenings are never cut.
 
 Readers take no lock. What `route` reads of a topic is one immutable object, replaced by one assignment, and

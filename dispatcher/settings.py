@@ -36,6 +36,12 @@ class Settings:
     tail_bytes: int = 64 << 20
     #: bytes waiting for their commit beyond which publishers are told to wait
     pending_bytes: int = 64 << 20
+    #: bytes that must stay free on the log's disk; below that publishers are told to wait
+    disk_reserve: int = 256 << 20
+    #: how often what every server has is taken off the log
+    truncate_seconds: float = 5.0
+    #: how long an event id that a publisher chose is known
+    idempotence_seconds: float = 86_400.0
     #: seconds a server may take to store a subscription
     store_timeout: float = 15.0
     #: name of the online placement policy

@@ -12,7 +12,7 @@ from edn.index import known_engines
 
 from dispatcher.log import Log, Transaction
 from edn import wire
-from edn.errors import Conflict, InvalidInput, NotFound
+from edn.errors import Conflict, InvalidInput, InvalidSchema, NotFound
 from edn.schema import Schema
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
@@ -81,7 +81,11 @@ class Topics:
     async def put(self, name: str, attributes: Any, engine: str | None) -> tuple[Topic, bool]:
         """Create a topic, or change it; whether it is new."""
         check_name(name)
-        wanted = Schema.parse(attributes)
+        try:
+            wanted = Schema.parse(attributes)
+        except InvalidSchema as error:
+            error.pointer = "/attributes" + (error.pointer or "")
+            raise
         if engine is not None and engine not in known_engines():
             raise InvalidInput(
                 f'no engine "{engine[:80]}"; known are {", ".join(known_engines())}', pointer="/engine"
