@@ -1,16 +1,14 @@
 """Which points lie in at least one rectangle of a set: the question that routing asks for every server.
 
 A *cover* is an immutable set of rectangles prepared for it. A *bundle* of covers answers for many columns
-(servers) at once: `bundle.mark(points, out)` sets `out[i, column]` for every point that some cover of the
-column contains, and spends nothing on those that are set already. Points have any width: what they lack is
-missing, and a rectangle is unconstrained in the columns that it lacks. A *router* makes both; there are
-two:
+(servers) at once: `bundle.mark(points, out)` sets `out[i, column]` for every point that some cover of the column
+contains, and spends nothing on those that are set already. Points have any width: what they lack is missing,
+and a rectangle is unconstrained in the columns that it lacks. A *router* makes both; there are two:
 
 `bitmap`    Rectangles are sorted by falling size, and the largest few are tried one by one. For the others
-each
-            dimension is cut into bins, and a bin has a bitset of the rectangles that meet it: the AND of one
-            bitset a dimension leaves few candidates, which are compared exactly. The first that contains
-            the point ends the search. One kernel call for all covers of a bundle.
+            each dimension is cut into bins, and a bin has a bitset of the rectangles that meet it: the AND of
+            one bitset a dimension leaves few candidates, which are compared exactly. The first that contains
+            the point ends the search. One kernel call answers for all covers of a bundle.
 `rtree`     One libspatialindex tree a cover, asked for any hit: the published way, and an independent second
             opinion. Some three orders of magnitude slower.
 """

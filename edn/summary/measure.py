@@ -1,5 +1,4 @@
-"""How large a rectangle is when nothing is known of the events: a bounded measure made from the bounds at
-hand.
+"""How large a rectangle is while nothing is known of the events: a bounded measure from the bounds at hand.
 
 Coordinates have no common scale, and many sides are infinite or have no width, so plain volumes are useless.
 Each dimension is therefore cut into cells at the distinct bounds v_1 < v_2 < … of the rectangles themselves:
