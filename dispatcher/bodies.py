@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 
-ONE, MANY = "one", "many"
+# Not words: a key of a body that is spelt like a tag would lose its place.
+ONE, MANY = "<one>", "<many>"
 #: what pydantic puts into the places of errors, and no pointer should show
 UNION_TAGS = frozenset({ONE, MANY})
 

@@ -145,8 +145,8 @@ class Network:
             )
         if cursor is not None and cursor < self.log.floor:
             raise Conflict(
-                f"server {request.id} has read the log up to {cursor}, but that begins after {self.log.floor}: "
-                "the server's data folder is older than the network; restore the newer one"
+                f"server {request.id} has read up to {cursor}, the log begins after {self.log.floor}: the "
+                "server's data folder is older than the network; restore the newer one"
             )
         # From here on everything is routed to it, until its summary is known.
         self.table.add(request.id)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-from edn.index import known_engines
 
 from dispatcher.log import Log, Transaction
 from edn import wire
 from edn.errors import Conflict, InvalidInput, InvalidSchema, NotFound
+from edn.index import known_engines
 from edn.schema import Schema
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
