@@ -92,6 +92,7 @@ PUBLISH = b"POST /v1/topics/stocks/events HTTP/1.1\r\nHost: x\r\nContent-Type: a
     [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # the beginning of TLS
         b"NONSENSE\r\n\r\n",
+        b"BREW /v1/topics HTTP/1.1\r\nHost: x\r\n\r\n",
         b"GET / HTTP/9.9\r\nHost: x\r\n\r\n",
         PUBLISH + b"Content-Length: abc\r\n\r\n{}",
         PUBLISH + b"Content-Length: -1\r\n\r\n{}",
