@@ -91,6 +91,7 @@ class Notifier:
         self._slots = asyncio.Semaphore(concurrent_posts)
         self._couriers: dict[str, asyncio.Task[None]] = {}
         self._woken: set[str] = set()
+        self._settling: set[asyncio.Future[int]] = set()
         # Reading and composing happen in a thread of their own; the connection is its alone.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
         self.recent = RecentEvents()
@@ -107,6 +108,7 @@ class Notifier:
         for courier in couriers:
             courier.cancel()
         await asyncio.gather(*couriers, return_exceptions=True)
+        await asyncio.gather(*self._settling, return_exceptions=True)
         self._thread.shutdown()
         self._reader.close()
 
@@ -159,10 +161,12 @@ class Notifier:
 
     def _settle(self, row: Row) -> asyncio.Future[int]:
         future = asyncio.wrap_future(self._writer.submit(outbox.Settle([(row.id, row.batch)])))
+        self._settling.add(future)
         future.add_done_callback(self._settled)
         return future
 
     def _settled(self, future: asyncio.Future[int]) -> None:
+        self._settling.discard(future)
         if not future.cancelled() and future.exception() is None:
             self.counters.backlog -= future.result()
 
