@@ -90,7 +90,7 @@ class Door:
         place = "/filter"
         try:
             parsed = Filter.parse(body.filter)
-            parsed.bind(topic.schema)
+            bound = parsed.bind(topic.schema)
             place = "/sink/url"
             check_url(
                 body.sink.url,
@@ -107,6 +107,7 @@ class Door:
             owner=owner,
             topic=topic,
             filter=parsed,
+            bound=bound,
             url=body.sink.url,
             recipient=body.sink.recipient,
             expires=expires,

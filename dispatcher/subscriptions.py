@@ -44,6 +44,8 @@ class Wanted:
     owner: str
     topic: Topic
     filter: Filter
+    #: the filter, bound to the topic's schema
+    bound: BoundFilter
     url: str
     recipient: str | None
     expires: int | None
@@ -149,7 +151,7 @@ class Subscriptions:
             server=server,
             created=_now(),
         )
-        return _Prepared(subscription, want.topic, want.filter.bind(want.topic.schema))
+        return _Prepared(subscription, want.topic, want.bound)
 
     async def _store_and_activate(self, prepared: list[_Prepared]) -> None:
         try:
@@ -235,7 +237,7 @@ class Subscriptions:
                 recipient=want.recipient,
                 expires=want.expires,
             )
-            item = _Prepared(changed, want.topic, want.filter.bind(want.topic.schema))
+            item = _Prepared(changed, want.topic, want.bound)
 
             def switch(transaction: Transaction) -> None:
                 _live(transaction, subscription)
