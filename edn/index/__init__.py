@@ -1,0 +1,20 @@
+"""Matchers: which of many rectangles contain a point.
+
+`new_matcher(engine, dimensions)` gives one that keeps the promises of `Matcher`:
+
+    bitmap   coded blocks, bitmaps over them, compiled kernels: the default (`bitmap.py`, `docs/matching.md`)
+    rtree    libspatialindex, as a second opinion and an example of an engine that is not ours (`spatial.py`)
+    scan     numpy, the yardstick of the others (`scan.py`)
+
+Other packages add theirs in the entry-point group `edn.matchers`. `kernels.py` holds what routing shares with
+matching. Nothing here knows of subscriptions, topics, networks or disks, and only `edn.errors` is imported.
+"""
+
+from edn.index.matcher import Matcher, known_engines, new_matcher
+
+__all__ = ["Matcher", "known_engines", "new_matcher", "warm"]
+
+
+def warm() -> None:
+    """Load the kernels of the default engine, compiling them if this machine never did (some 20 seconds)."""
+    import edn.index.bitmap  # noqa: F401 - the import is what compiles

@@ -1,0 +1,199 @@
+"""The `bitmap` matcher: segments of coded rectangles, merged in the background. The default.
+
+Rectangles live in segments (`edn.index.segment`). New ones go to the *tail*, a small segment with room, or,
+when many come at once, into a segment of their own. When the tail is full, it and all segments that are not
+much larger than what is being merged become one, clustered and coded anew after the values that it holds, in
+a thread of its own. So there are few segments, each rectangle is moved a few times only, deleted ones vanish,
+and bins follow the data.
+
+`match` takes the tuple of segments once and needs no lock. A merge is made beside the segments that it
+replaces, and one assignment puts it in their place. What is deleted meanwhile is noted and repeated on it
+before that; what is inserted goes to a new tail, which it does not touch.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from edn.index.matcher import (
+    Coordinates,
+    Integers,
+    already_there,
+    checked_growth,
+    checked_ids,
+    checked_points,
+    checked_rectangles,
+)
+from edn.index.segment import TILE, Segment, gather
+from edn.index.sieve import emit
+
+#: an insert of so many becomes a segment at once; fewer fill the tail
+_BULK = 2048
+#: the tail is coded anew when it has grown by this factor, because its first bins came from few rectangles
+_RECODE_FACTOR = 4
+_FIRST_RECODE = 64
+#: a merge takes in segments up to this many times its own size
+_TIER = 3
+#: a segment of which so much is deleted is merged whatever its size
+_DEAD_SHARE = 0.3
+#: an insert waits when so many segments are there, so that merging keeps up
+_MOST_SEGMENTS = 16
+
+
+@dataclass(slots=True)
+class _Merge:
+    """A merge under way: what it replaces, and what was deleted from that since it began."""
+
+    segments: tuple[Segment, ...]
+    thread: threading.Thread
+    deleted: list[Integers] = field(default_factory=list)
+
+
+class BitmapMatcher:
+    """See the head of this module; the promises are those of `edn.index.Matcher`."""
+
+    def __init__(self, dimensions: int) -> None:
+        self._dimensions = dimensions
+        #: the last one is the tail
+        self._segments: tuple[Segment, ...] = (_new_tail(dimensions),)
+        self._count = 0
+        #: held by the writer while it writes and by a merge while it takes its place; never by `match`
+        self._lock = threading.Lock()
+        self._merge: _Merge | None = None
+
+    @property
+    def dimensions(self) -> int:
+        return self._dimensions
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the index takes, in bytes; a merge takes about two and a half times its part on top."""
+        return sum(segment.nbytes for segment in self._segments)
+
+    def match(self, points: Coordinates) -> tuple[Integers, Integers]:
+        # in this order: `grow` widens `_dimensions` first, so no point is narrower than a segment
+        segments = [segment for segment in self._segments if segment.used]
+        points = checked_points(self._dimensions, points)
+        starts = np.zeros(len(points) + 1, np.int64)
+        hits = [segment.sieve(points, starts[1:]) for segment in segments]
+        np.cumsum(starts, out=starts)
+        ids = np.empty(starts[-1], np.int64)
+        ends = starts[:-1].copy()
+        for segment, (where, bits) in zip(segments, hits, strict=True):
+            emit(where, bits, segment.ids, ends, ids)
+        return starts, ids
+
+    def insert(self, ids: Integers, lo: Coordinates, hi: Coordinates) -> None:
+        ids, lo, hi = checked_rectangles(self._dimensions, ids, lo, hi)
+        self._wait_for_merging()
+        with self._lock:
+            for segment in self._segments:
+                known = segment.first_known(ids)
+                if known >= 0:
+                    raise already_there(int(ids[known]))
+            if len(ids) >= _BULK:
+                self._segments = (Segment.build(ids, lo, hi), *self._segments)
+            else:
+                self._fill_tail(ids, lo, hi)
+            self._count += len(ids)
+            self._start_merge()
+
+    def delete(self, ids: Integers) -> None:
+        ids = checked_ids(ids)
+        with self._lock:
+            self._count -= sum(segment.delete(ids) for segment in self._segments)
+            if self._merge is not None:
+                self._merge.deleted.append(ids.copy())
+            self._start_merge()
+
+    def grow(self, dimensions: int) -> None:
+        checked_growth(self._dimensions, dimensions)
+        with self._lock:
+            self._dimensions = dimensions
+            self._recode_tail()
+
+    def settle(self) -> None:
+        """Wait until nothing is being merged. For measurements; matching never needs it."""
+        while (merge := self._merge) is not None:
+            merge.thread.join()
+
+    def _fill_tail(self, ids: Integers, lo: Coordinates, hi: Coordinates) -> None:
+        while len(ids):
+            tail = self._segments[-1]
+            room = min(tail.capacity, tail.recode_at) - tail.used
+            if room > 0:
+                tail.append(ids[:room], lo[:room], hi[:room])
+                ids, lo, hi = ids[room:], lo[room:], hi[room:]
+            elif tail.used < tail.capacity or tail.dead > tail.used // 2:
+                self._recode_tail()
+            else:
+                self._segments = (*self._segments, _new_tail(self._dimensions))
+
+    def _recode_tail(self) -> None:
+        """Code the tail anew after what it holds now, in as many columns as there are now."""
+        tail = self._segments[-1]
+        ids, lo, hi = gather([(tail, tail.alive)], self._dimensions)
+        self._segments = (*self._segments[:-1], _tail_of(ids, lo, hi))
+
+    def _wait_for_merging(self) -> None:
+        while len(self._segments) > _MOST_SEGMENTS and (merge := self._merge) is not None:
+            merge.thread.join()
+
+    def _start_merge(self) -> None:
+        """Start a merge in the background if one is due and none is under way. The lock is held."""
+        if self._merge is not None:
+            return
+        chosen = _choose(self._segments[:-1])
+        if not chosen:
+            return
+        # the copies are taken under the lock: a deletion is either in them or noted in the merge
+        parts = [(segment, segment.alive.copy()) for segment in chosen]
+        thread = threading.Thread(target=self._run_merge, args=(parts,), name="edn-index-merge")
+        self._merge = _Merge(chosen, thread)
+        thread.start()
+
+    def _run_merge(self, parts: list[tuple[Segment, np.ndarray[tuple[int], np.dtype[np.uint64]]]]) -> None:
+        merged = None
+        try:
+            ids, lo, hi = gather(parts, self._dimensions)
+            merged = Segment.build(ids, lo, hi)
+        finally:
+            with self._lock:
+                merge, self._merge = self._merge, None
+                if merge is not None and merged is not None:
+                    for ids in merge.deleted:
+                        merged.delete(ids)
+                    kept = tuple(segment for segment in self._segments if segment not in merge.segments)
+                    self._segments = (merged, *kept) if len(merged) else kept
+                    self._start_merge()
+
+
+def _new_tail(dimensions: int) -> Segment:
+    return _tail_of(np.empty(0, np.int64), np.empty((0, dimensions)), np.empty((0, dimensions)))
+
+
+def _tail_of(ids: Integers, lo: Coordinates, hi: Coordinates) -> Segment:
+    tail = Segment.build(ids, lo, hi, capacity=TILE, all_columns=True)
+    tail.recode_at = max(_FIRST_RECODE, _RECODE_FACTOR * len(ids))
+    return tail
+
+
+def _choose(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
+    """Which to merge now: the smallest, and upwards while the next is not much larger than all before."""
+    chosen: list[Segment] = []
+    total = 0
+    due = False
+    for segment in sorted(segments, key=len):
+        rotten = segment.dead > _DEAD_SHARE * segment.used
+        if rotten or not chosen or len(segment) <= _TIER * total:
+            # a former tail was never clustered as a whole
+            due = due or rotten or segment.recode_at > 0 or len(chosen) > 0
+            chosen.append(segment)
+            total += len(segment)
+    return tuple(chosen) if due else ()

@@ -1,0 +1,68 @@
+"""Compile kernels to machine code, once per machine, and keep the result where it can be kept.
+
+A kernel here is a function that numba compiles from its explicit signatures: no call, however odd its
+arguments, ever compiles anything later, so a running service never stalls on its compiler. Kernels release
+the interpreter lock.
+
+The compiled code is kept (`cache=True`) in the first of these that can be written, as numba defines:
+
+1. the folder that the environment variable NUMBA_CACHE_DIR names,
+2. `__pycache__` beside the module,
+3. the user's cache folder (`~/.cache/numba` on Linux), which serves packages that are installed read-only,
+
+and, when none can, in a folder of our own under the system's temporary one, which must belong to us and be
+closed to others, because what is read from it is executed. Failing that, every process compiles for itself.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec, TypeVar, cast
+
+import numba
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def kernel(*signatures: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Decorate a function to be compiled for `signatures`, at once or from the cache."""
+
+    def compile_it(function: Callable[P, R]) -> Callable[P, R]:
+        def compiled(cache: bool) -> Callable[P, R]:
+            # "numpy": a division by zero is infinity and no exception, whose check would cost
+            jit = numba.njit(
+                list(signatures), cache=cache, nogil=True, boundscheck=False, error_model="numpy"
+            )
+            return cast(Callable[P, R], jit(function))
+
+        try:
+            return compiled(cache=True)
+        except RuntimeError as problem:
+            if "no locator available" not in str(problem):
+                raise
+        private = private_folder()
+        if private is not None:
+            numba.config.CACHE_DIR = str(private)  # type: ignore[attr-defined]  # defined at run time
+        return compiled(cache=private is not None)
+
+    return compile_it
+
+
+def private_folder() -> Path | None:
+    """A folder for compiled code under the temporary one, or None if it cannot be ours alone."""
+    try:
+        folder = Path(tempfile.gettempdir()) / f"edn-kernels-{getpass.getuser()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.stat(follow_symlinks=False)
+    except OSError:
+        return None
+    ours = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
+    if hasattr(os, "getuid"):
+        ours = ours and status.st_uid == os.getuid()
+    return folder if ours else None

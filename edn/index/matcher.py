@@ -1,0 +1,142 @@
+"""What a matcher is, how one is named, and the checks that all of them make of their inputs."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from edn.errors import InvalidInput
+
+Coordinates = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+#: a matcher may be named by its URI, too: this and its name
+URI_PREFIX = "urn:edn:matcher:"
+#: other packages add matchers in this group: a callable that takes the number of dimensions
+ENTRY_POINT_GROUP = "edn.matchers"
+BUILT_IN = ("bitmap", "rtree", "scan")
+
+
+@runtime_checkable
+class Matcher(Protocol):
+    """Finds the rectangles that contain a point, among many that come and go.
+
+    Coordinates are doubles; missing is -inf; a rectangle is closed; [-inf, +inf] is unconstrained. Inputs
+    with fewer columns than `dimensions` are padded: rectangles are unconstrained there, points miss it.
+    A rectangle with lo > hi, or NaN, in any column contains nothing. One thread at a time may call `insert`,
+    `delete` and `grow`; any number may call `match` meanwhile, and sees a rectangle whole or not at all.
+    """
+
+    @property
+    def dimensions(self) -> int:
+        """The number of columns."""
+
+    def __len__(self) -> int: ...
+
+    def insert(self, ids: Integers, lo: Coordinates, hi: Coordinates) -> None:
+        """Add rectangles, visible to the next match. Ids are the caller's: not negative, none in use."""
+
+    def delete(self, ids: Integers) -> None:
+        """Remove rectangles; ids that are not here are ignored."""
+
+    def match(self, points: Coordinates) -> tuple[Integers, Integers]:
+        """`(starts, ids)`: the rectangles `ids[starts[i]:starts[i + 1]]`, in any order, contain point i."""
+
+    def grow(self, dimensions: int) -> None:
+        """Add columns, in which what is here is unconstrained."""
+
+
+def known_engines() -> tuple[str, ...]:
+    """The names that `new_matcher` takes, ours and installed ones."""
+    others = {entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)}
+    return BUILT_IN + tuple(sorted(others.difference(BUILT_IN)))
+
+
+def new_matcher(engine: str, dimensions: int) -> Matcher:
+    """An empty matcher by its name or URI: `bitmap`, `urn:edn:matcher:rtree`, …"""
+    if dimensions < 0:
+        raise InvalidInput(f"a matcher cannot have {dimensions} dimensions")
+    match engine.removeprefix(URI_PREFIX):
+        # imported here, because each brings a large library and few processes need more than one
+        case "bitmap":
+            from edn.index.bitmap import BitmapMatcher
+
+            return BitmapMatcher(dimensions)
+        case "rtree":
+            from edn.index.spatial import RtreeMatcher
+
+            return RtreeMatcher(dimensions)
+        case "scan":
+            from edn.index.scan import ScanMatcher
+
+            return ScanMatcher(dimensions)
+    # a name, or whatever URI an installed package calls its own by
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        if engine in (entry.name, URI_PREFIX + entry.name):
+            matcher: Matcher = entry.load()(dimensions)
+            return matcher
+    raise InvalidInput(
+        f"unknown matcher {engine!r}; known are {', '.join(known_engines())}", pointer="/engine"
+    )
+
+
+def checked_rectangles(
+    dimensions: int, ids: npt.ArrayLike, lo: npt.ArrayLike, hi: npt.ArrayLike
+) -> tuple[Integers, Coordinates, Coordinates]:
+    """The arguments of `insert` as arrays that a kernel takes, padded to all columns."""
+    ids = checked_ids(ids)
+    lo, hi = _matrix(lo, dimensions, -np.inf), _matrix(hi, dimensions, np.inf)
+    if not len(ids) == len(lo) == len(hi):
+        raise InvalidInput(f"{len(ids)} ids for {len(lo)} lower and {len(hi)} upper bounds")
+    if len(ids) > 1:
+        in_order = np.sort(ids)
+        repeated = in_order[1:][in_order[1:] == in_order[:-1]]
+        if len(repeated):
+            raise InvalidInput(f"id {repeated[0]} is given twice")
+    if len(ids) and ids.min() < 0:
+        raise InvalidInput(f"id {ids.min()} is negative")
+    return ids, lo, hi
+
+
+def checked_ids(ids: npt.ArrayLike) -> Integers:
+    """The argument of `delete` as an array that a kernel takes."""
+    array = np.require(ids, dtype=np.int64, requirements=("C", "W"))
+    if array.ndim != 1:
+        raise InvalidInput(f"ids must be a vector, not an array of {array.ndim} dimensions")
+    return array
+
+
+def checked_points(dimensions: int, points: npt.ArrayLike) -> Coordinates:
+    """The argument of `match` as an array that a kernel takes, padded to all columns."""
+    array = _matrix(points, dimensions, -np.inf)
+    if np.isnan(array).any():
+        row, column = np.argwhere(np.isnan(array))[0]
+        raise InvalidInput(f"NaN is no coordinate: row {row}, column {column}")
+    return array
+
+
+def checked_growth(old: int, new: int) -> None:
+    """`grow` takes no columns away."""
+    if new < old:
+        raise InvalidInput(f"a matcher cannot shrink from {old} to {new} dimensions")
+
+
+def already_there(id_: int) -> InvalidInput:
+    """The error of an `insert` whose id is in use."""
+    return InvalidInput(f"id {id_} is already in the index")
+
+
+def _matrix(values: npt.ArrayLike, dimensions: int, padding: float) -> Coordinates:
+    array = np.require(values, dtype=np.float64, requirements=("C", "W"))
+    if array.ndim != 2 or array.shape[1] > dimensions:
+        raise InvalidInput(
+            f"expected rows of at most {dimensions} columns, got an array of shape {array.shape}"
+        )
+    if array.shape[1] == dimensions:
+        return array
+    padded = np.full((len(array), dimensions), padding)
+    padded[:, : array.shape[1]] = array
+    return padded

@@ -1,0 +1,77 @@
+"""A hash table from ids to slots, for kernels: open addressing, linear probing, 8 to 16 bytes an id.
+
+The table holds slot numbers only (-1 is free) and compares with the ids that the slots carry. Nothing is ever
+taken out: a slot whose rectangle was deleted is passed over because it is no longer alive, so the same id may
+come again in another slot.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from edn.index.compiling import kernel
+from edn.index.kernels import Integers, Words, integer
+
+Slots = npt.NDArray[np.int32]
+
+
+def new_table(capacity: int) -> Slots:
+    """An empty table for `capacity` slots, at most half full."""
+    return np.full(1 << max(4, (2 * capacity - 1).bit_length()), -1, dtype=np.int32)
+
+
+@kernel("i8(i8, i8)")
+def first_place(id_: int, mask: int) -> int:
+    """Where the probing for an id begins: Fibonacci hashing, because ids are often consecutive."""
+    mixed = np.uint64(id_) * np.uint64(0x9E3779B97F4A7C15)
+    return integer(mixed >> np.uint64(32)) & mask
+
+
+@kernel("void(i4[::1], i8[::1], i8, i8)")
+def enter(table: Slots, ids: Integers, start: int, stop: int) -> None:
+    """Enter the slots start..stop."""
+    mask = table.shape[0] - 1
+    for slot in range(start, stop):
+        at = first_place(ids[slot], mask)
+        while table[at] >= 0:
+            at = (at + 1) & mask
+        table[at] = slot
+
+
+@kernel("i8(i4[::1], i8[::1], u8[::1], i8)")
+def find(table: Slots, ids: Integers, alive: Words, id_: int) -> int:
+    """The slot where `id_` is alive, or -1."""
+    mask = table.shape[0] - 1
+    at = first_place(id_, mask)
+    while table[at] >= 0:
+        slot = integer(table[at])
+        if ids[slot] == id_ and (alive[slot >> 6] >> np.uint64(slot & 63)) & np.uint64(1):
+            return slot
+        at = (at + 1) & mask
+    return -1
+
+
+@kernel("i8(i4[::1], i8[::1], u8[::1], i8[::1])")
+def first_known(table: Slots, ids: Integers, alive: Words, wanted: Integers) -> int:
+    """The index of the first of `wanted` that is alive here, or -1."""
+    for i in range(wanted.shape[0]):
+        if find(table, ids, alive, wanted[i]) >= 0:
+            return i
+    return -1
+
+
+@kernel("i8(i4[::1], i8[::1], u8[::1], u8[::1], i8[::1])")
+def bury(table: Slots, ids: Integers, alive: Words, occupied: Words, wanted: Integers) -> int:
+    """Make the ids that are alive here dead, so that no match sees them; returns how many there were."""
+    buried = 0
+    for i in range(wanted.shape[0]):
+        slot = find(table, ids, alive, wanted[i])
+        if slot < 0:
+            continue
+        block = slot >> 6
+        alive[block] &= ~(np.uint64(1) << np.uint64(slot & 63))
+        if alive[block] == 0:
+            occupied[block >> 6] &= ~(np.uint64(1) << np.uint64(block & 63))
+        buried += 1
+    return buried
