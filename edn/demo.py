@@ -179,6 +179,7 @@ async def _unsubscribe(client: AsyncClient, ids: list[str]) -> None:
 
 async def _publish(client: AsyncClient, tally: Tally) -> None:
     market = Market(random.Random())
+    due = time.monotonic()
     while True:
         quotes = [market.quote() for _ in range(QUOTES_A_BATCH)]
         try:
@@ -186,7 +187,9 @@ async def _publish(client: AsyncClient, tally: Tally) -> None:
             tally.trouble = ""
         except ClientError as error:
             tally.trouble = f"not published: {error}"
-        await asyncio.sleep(BATCH_SECONDS)
+        # What was missed while the network did not answer is not made up for.
+        due = max(due + BATCH_SECONDS, time.monotonic() - BATCH_SECONDS)
+        await asyncio.sleep(due - time.monotonic())
 
 
 async def _renew(client: AsyncClient, ids: list[str], tally: Tally) -> None:

@@ -51,6 +51,8 @@ class Folder:
     lock: int
     secret: Path
     servers: tuple[str, ...]
+    #: of the dispatcher; chosen here when any would do, so that the servers can start beside it
+    port: int
 
 
 @contextmanager
@@ -71,8 +73,8 @@ def prepare(settings: Settings) -> Iterator[Folder]:
         secret = path / "secret"
         if not secret.exists():
             write_secret(secret, secrets.token_urlsafe(32))
-        _check_port(settings.host, settings.port)
-        yield Folder(path=path, lock=lock, secret=secret, servers=_server_names(settings))
+        port = _usable_port(settings.host, settings.port)
+        yield Folder(path=path, lock=lock, secret=secret, servers=_server_names(settings), port=port)
     finally:
         os.close(lock)
 
@@ -119,10 +121,13 @@ def _alive(pid: int | None) -> bool:
     return True
 
 
-def _check_port(host: str, port: int) -> None:
+def _usable_port(host: str, port: int) -> int:
+    """The port, or a free one for 0; raises `StartError` when it is taken."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
-            pass
+        with socket.create_server((host, port), family=family) as probe:
+            free: int = probe.getsockname()[1]
+            return free
     except OSError as error:
         raise StartError(
             f"port {port} on {host} cannot be used ({error.strerror}): "
@@ -153,7 +158,9 @@ class Network:
         self._settings = settings
         self._folder = folder
         self._children: list[Child] = []
-        self._url = ""
+        # An address to listen on everywhere is none to be reached at.
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
+        self._url = f"http://[{host}]:{folder.port}" if ":" in host else f"http://{host}:{folder.port}"
         self._stop_asked = 0
 
     async def run(self) -> None:
@@ -170,8 +177,8 @@ class Network:
             life.cancel()
             stopping.cancel()
             await asyncio.wait([life])
-            if self._stop_asked and not self._settings.json_ready:
-                say("stopping …")
+            if self._stop_asked:
+                self._say("stopping …")
             # Publishers first: the dispatcher takes nothing new while the servers finish what they hold.
             for child in self._children[:1]:
                 await child.stop()
@@ -206,25 +213,15 @@ class Network:
         shared = ["--secret-file", str(folder.secret)]
         if settings.allow_loopback_sinks:
             shared.append("--allow-loopback-sinks")
-        dispatcher = [
-            "dispatcher",
-            "--data",
-            str(folder.path / "dispatcher"),
-            "--host",
-            settings.host,
-            *shared,
-        ]
-        front = self._spawn(group, "dispatcher", [*dispatcher, "--port", str(settings.port)])
-        self._url = (await front.first_ready())["url"]
-        # A restarted dispatcher must be where its clients and servers know it, also after a free choice.
-        front.command = [*dispatcher, "--port", str(self._url.rsplit(":", 1)[1])]
-        servers = []
+        front = ["dispatcher", "--data", str(folder.path / "dispatcher"), "--host", settings.host]
+        self._spawn(group, "dispatcher", [*front, "--port", str(folder.port), *shared])
         for name in folder.servers:
             data = folder.path / "servers" / name
             command = ["edn_server", "--id", name, "--data", str(data), "--dispatcher", self._url]
             command += ["--host", "127.0.0.1", "--port", "0", *shared]
-            servers.append(self._spawn(group, name, command))
-        await asyncio.gather(*(server.first_ready() for server in servers))
+            self._spawn(group, name, command)
+        self._say(f"starting the dispatcher and {len(folder.servers)} servers …")
+        await asyncio.gather(*(child.first_ready() for child in self._children))
 
     def _spawn(self, group: asyncio.TaskGroup, name: str, command: list[str]) -> Child:
         child = Child(
@@ -253,6 +250,11 @@ class Network:
         raise ChildFailedError(
             f"the servers did not join within {JOIN_SECONDS:g} s; the dispatcher says: {said}"
         )
+
+    def _say(self, message: str) -> None:
+        """What a person wants to see, and a program that waits for its line of JSON does not."""
+        if not self._settings.json_ready:
+            say(message)
 
     def _announce(self, servers: list[Server]) -> None:
         if self._settings.json_ready:
