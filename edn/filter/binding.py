@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from edn.coordinates import Domain, Key, String
 from edn.errors import InvalidFilter
@@ -19,7 +20,8 @@ from edn.filter.cells import Cell, Pattern
 from edn.filter.intervals import Intervals, complement, everything, single, union
 from edn.schema import Schema
 
-Values = Mapping[str, Key]
+#: name → key, of the attribute's own type, which the type checker cannot know
+Values = Mapping[str, Any]
 Predicate = Callable[[Values], bool]
 
 
@@ -162,49 +164,46 @@ def predicate(node: BoundNode) -> Predicate:
 
 
 def _test_predicate(bound: BoundTest) -> Predicate:
-    name, operator = bound.test.attribute, bound.test.operator
-    if operator == "exists":
-        return (lambda values: name in values) if bound.test.operand else (lambda values: name not in values)
-    holds = _condition(operator, bound.keys)
+    """One closure a test. Values and keys of one attribute have one type, so that they compare."""
     if bound.test.negated:
-        return lambda values: name in values and not holds(values[name])
-    if operator == "eq":
-        key = bound.keys[0]
-        return lambda values: values.get(name) == key
-    return lambda values: name in values and holds(values[name])
+        name, holds = bound.test.attribute, _operator_predicate(bound)
+        return lambda values: name in values and not holds(values)
+    return _operator_predicate(bound)
 
 
-def _condition(operator: str, keys: tuple[Key, ...]) -> Callable[[Key], bool]:
-    """What holds of a value that is there. Values and keys of one attribute have one type, so they
-    compare."""
-    key = keys[0]
-    match operator:
+def _operator_predicate(bound: BoundTest) -> Predicate:
+    name = bound.test.attribute
+    key: Any = bound.keys[0] if bound.keys else None
+    match bound.test.operator:
+        case "exists":
+            return (
+                (lambda values: name in values) if bound.test.operand else (lambda values: name not in values)
+            )
         case "eq":
-            return lambda value: value == key
+            return lambda values: values.get(name) == key
         case "ne":
-            return lambda value: value != key
+            return lambda values: values.get(name, key) != key
         case "lt":
-            return lambda value: value < key  # type: ignore[operator]  # one type, see above; so below
+            return lambda values: name in values and values[name] < key
         case "lte":
-            return lambda value: value <= key  # type: ignore[operator]
+            return lambda values: name in values and values[name] <= key
         case "gt":
-            return lambda value: value > key  # type: ignore[operator]
+            return lambda values: name in values and values[name] > key
         case "gte":
-            return lambda value: value >= key  # type: ignore[operator]
+            return lambda values: name in values and values[name] >= key
         case "between":
-            top = keys[1]
-            return lambda value: key <= value <= top  # type: ignore[operator]
+            top: Any = bound.keys[1]
+            return lambda values: name in values and key <= values[name] <= top
         case "in":
-            return frozenset(keys).__contains__
-    text = str(key)
-    match operator:
+            keys = frozenset(bound.keys)
+            return lambda values: values.get(name) in keys
         case "prefix":
-            return lambda value: str(value).startswith(text)
+            return lambda values: name in values and values[name].startswith(key)
         case "suffix":
-            return lambda value: str(value).endswith(text)
+            return lambda values: name in values and values[name].endswith(key)
         case "contains":
-            return lambda value: text in str(value)
-    raise AssertionError(f"no operator {operator}")
+            return lambda values: name in values and key in values[name]
+    raise AssertionError(f"no operator {bound.test.operator}")
 
 
 def normal(node: BoundNode, holds: bool = True) -> Normal:

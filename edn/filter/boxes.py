@@ -14,7 +14,7 @@ would be of no use, gives up (`Expansion.joins`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from edn.filter.cells import Cell
@@ -99,7 +99,8 @@ class Expansion:
     room: int
     #: join boxes when there is no room, else raise `TooMuchWork`
     joins: bool
-    #: intersections left to make; then what joins leaves out the other conjuncts, and what does not gives up
+    #: intersections left to make, wide ones counted more; then the rest of a conjunction is left out by what
+    #: joins, and the others give up
     steps: int
 
     def expand(self, node: Normal) -> list[Box]:
@@ -114,51 +115,57 @@ class Expansion:
 
     def _product(self, parts: tuple[Normal, ...]) -> list[Box]:
         flat = list(_flat(parts))
-        boxes = [Box({})]
+        plain = Box({})
         for part in flat:
             if isinstance(part, Leaf):
-                boxes = self._kept(box.meet(part.column, part.cell) for box in boxes)
+                narrowed = plain.meet(part.column, part.cell)
+                if narrowed is None:
+                    return []
+                plain = narrowed
+        boxes = [plain]
         # Those with few alternatives first: they narrow most for the boxes that they cost.
-        for part in sorted(
-            (part for part in flat if isinstance(part, Either)), key=lambda one: len(one.parts)
-        ):
+        splits = sorted((part for part in flat if isinstance(part, Either)), key=lambda one: len(one.parts))
+        for split in splits:
             if self.steps < 0:  # what is left narrows no more
                 return [Box(box.cells, exact=False) for box in boxes]
-            boxes = self._split(boxes, part)
+            boxes = self._fit(list(self._split(boxes, split)), self.room)
         return boxes
 
-    def _split(self, boxes: list[Box], either: Either) -> list[Box]:
+    def _split(self, boxes: list[Box], either: Either) -> Iterator[Box]:
+        """The boxes as far as some alternative holds in them."""
         alternatives = _grouped(either.parts)
-        if not self.joins and all(isinstance(part, Leaf) for part in alternatives):
-            leaves = [part for part in alternatives if isinstance(part, Leaf)]
-            return self._fit(
-                self._kept(piece for box in boxes for piece in self._cut(box, leaves)), self.room
-            )
+        leaves = [part for part in alternatives if isinstance(part, Leaf)]
+        if not self.joins and len(leaves) == len(alternatives):
+            for box in boxes:
+                yield from self._cut(box, leaves)
+            return
         others = self.expand(Either(tuple(alternatives)))
         if self.joins and len(boxes) * len(others) > 4 * self.room:
             others = self._fit(others, max(1, self.room // len(boxes)))
-        return self._fit(self._kept(box.meet_box(other) for box in boxes for other in others), self.room)
+        for box in boxes:
+            for other in others:
+                self._pay(len(box.cells) + len(other.cells))
+                if (common := box.meet_box(other)) is not None:
+                    yield common
 
-    def _cut(self, box: Box, leaves: list[Leaf]) -> Iterable[Box | None]:
-        """The parts of a box in which some leaf holds, disjoint: each without what the leaves before it
-        took."""
+    def _cut(self, box: Box, leaves: list[Leaf]) -> Iterator[Box]:
+        """The parts of a box in which some leaf holds, each without what the leaves before it took.
+
+        Disjoint parts are what keeps the number of boxes small when many filters are taken from one.
+        """
         rest: Box | None = box
         for leaf in leaves:
             if rest is None:
                 return
-            yield rest.meet(leaf.column, leaf.cell)
+            self._pay(2 * len(rest.cells))
+            if (part := rest.meet(leaf.column, leaf.cell)) is not None:
+                yield part
             rest = rest.meet(leaf.column, leaf.cell.complement())
 
-    def _kept(self, pieces: Iterable[Box | None]) -> list[Box]:
-        """Those that hold something, each one paid for."""
-        kept: list[Box] = []
-        for piece in pieces:
-            self.steps -= 1
-            if self.steps < 0 and not self.joins:
-                raise TooMuchWork
-            if piece is not None:
-                kept.append(piece)
-        return kept
+    def _pay(self, cells: int) -> None:
+        self.steps -= 1 + cells // 8
+        if self.steps < 0 and not self.joins:
+            raise TooMuchWork
 
     def _fit(self, boxes: list[Box], room: int) -> list[Box]:
         """At most `room` boxes: neighbours in the order of their shapes and lower corners are joined."""
@@ -182,7 +189,7 @@ def _corner(box: Box) -> tuple[tuple[int, ...], tuple[float, ...]]:
     return columns, tuple(box.cells[column].lowest for column in columns)
 
 
-def _flat(parts: Iterable[Normal]) -> Iterable[Normal]:
+def _flat(parts: Iterable[Normal]) -> Iterator[Normal]:
     for part in parts:
         if isinstance(part, Both) or (isinstance(part, Either) and len(part.parts) == 1):
             yield from _flat(part.parts)

@@ -17,7 +17,7 @@ from edn.schema import Schema
 
 #: boxes at a time, and intersections in all, before a comparison of two filters gives up
 _COMPARED_BOXES = 2_048
-_COMPARED_STEPS = 20_000
+_COMPARED_STEPS = 10_000
 #: intersections before rectangles stop narrowing
 _RECTANGLE_STEPS = 4_096
 

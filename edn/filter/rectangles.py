@@ -107,6 +107,8 @@ def _without_idle(lo: Matrix, hi: Matrix, exact: Flags) -> Rects:
     """Without rectangles inside another one that says no less about what it contains; of equals the first
     stays."""
     count = len(exact)
+    if count < 2:
+        return Rects(lo, hi, exact)
     inside = np.logical_and.reduce((lo[:, None] >= lo[None]) & (hi[:, None] <= hi[None]), axis=2)
     idle = inside & (exact[None] | ~exact[:, None])
     mutual = idle & idle.T & (np.arange(count)[:, None] <= np.arange(count)[None])
