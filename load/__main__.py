@@ -15,7 +15,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from edn import AsyncClient, NewSubscription
 from edn.client import Server
@@ -70,7 +70,9 @@ async def _settled(receiver: Receiver, client: AsyncClient) -> None:
         await asyncio.sleep(0.2)
 
 
-async def _measure(arguments: argparse.Namespace, folder: Path) -> tuple[int, Receiver, list[Server]]:
+async def _measure(
+    arguments: argparse.Namespace, folder: Path, log: BinaryIO
+) -> tuple[int, Receiver, list[Server]]:
     """Locust's exit code, the receiver with its counters, the servers as they were at the end."""
     async with (
         _network(folder, arguments.servers) as url,
@@ -84,7 +86,7 @@ async def _measure(arguments: argparse.Namespace, folder: Path) -> tuple[int, Re
             NewSubscription(topic=TOPIC, filter=random_filter(dice), url=receiver.url)
             for _ in range(arguments.subscriptions)
         )
-        code = await _locust(arguments, url, receiver.url)
+        code = await _locust(arguments, url, receiver.url, log)
         await _settled(receiver, client)
         return code, receiver, await client.servers()
 
@@ -93,10 +95,13 @@ def main() -> int:
     arguments = _arguments()
     results: Path = arguments.results
     results.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="edn-load-") as folder:
-        code, receiver, servers = asyncio.run(_measure(arguments, Path(folder)))
+    with (
+        tempfile.TemporaryDirectory(prefix="edn-load-") as folder,
+        (results / "locust.log").open("wb") as log,
+    ):
+        code, receiver, servers = asyncio.run(_measure(arguments, Path(folder), log))
     requests = _read_stats(results / "load_stats.csv")
-    rates = {row["request"]: row["per_second"] for row in requests}
+    rates = {row["request"]: row["per_second"] * (1 - row["failures"] / row["count"]) for row in requests}
     summary = {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         "seconds": arguments.seconds,
@@ -115,7 +120,7 @@ def main() -> int:
     return code
 
 
-async def _locust(arguments: argparse.Namespace, url: str, sink: str) -> int:
+async def _locust(arguments: argparse.Namespace, url: str, sink: str, log: BinaryIO) -> int:
     results: Path = arguments.results
     options = {
         "--locustfile": str(Path(__file__).with_name("users.py")),
@@ -132,7 +137,8 @@ async def _locust(arguments: argparse.Namespace, url: str, sink: str) -> int:
         sys.executable,
         *("-m", "locust", "--headless", "--only-summary", *words),
         env={**os.environ, "EDN_LOAD_SINK": sink, "PYTHONPATH": str(Path(__file__).parents[1])},
-        stdout=asyncio.subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
     )
     try:
         return await process.wait()

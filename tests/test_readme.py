@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from edn import Client, demo
 from tests.network import until
 from tests.network.processes import free_port
 
@@ -145,8 +147,6 @@ def test_the_python_example_prints_what_the_page_says(
 
 
 def test_every_filter_of_the_table_is_accepted_and_both_forms_mean_the_same(network: str) -> None:
-    from edn import Client
-
     table = README.partition("## The filter language")[2].partition("\n## ")[0]
     pairs = re.findall(r"^\|[^|]+\| `(\{[^`…]+\})`[^|]*\| `([^`…]+)` \|$", table, re.M)
     assert len(pairs) == 7
@@ -176,3 +176,27 @@ def test_every_block_of_code_is_one_that_is_executed() -> None:
 def test_links_of_the_page_lead_somewhere() -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_the_sample_traffic_of_make_run_arrives_and_leaves_nothing_behind(
+    network: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "LINE_SECONDS", 0.2)
+    arrived = re.compile(r"[1-9][\d,]* notifications arrived \(")
+    shown = ""
+
+    async def run() -> None:
+        nonlocal shown
+        running = asyncio.create_task(demo.run_demo(network, plain=True))
+        async with asyncio.timeout(60):
+            while not arrived.search(shown):
+                await asyncio.sleep(0.1)
+                shown += capsys.readouterr().err
+                assert not running.done(), shown
+        running.cancel()
+        await asyncio.wait([running])
+
+    asyncio.run(run())
+    assert f"{len(demo.sample_subscriptions(''))} subscriptions" in shown
+    with Client(network) as client:
+        assert list(client.subscriptions(owner=demo.OWNER)) == []

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Annotated
 
 import typer
 
 from edn.cli import listening, publishing, status, subscriptions, topics, up
+from edn.cli.console import USAGE, JsonOption, fail, show_json
 
 app = typer.Typer(
     name="edn",
@@ -28,10 +28,9 @@ app.command("status")(status.status)
 
 
 @app.command()
-def version(json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False) -> None:
+def version(json: JsonOption = False) -> None:
     """Print the version."""
     from edn import __version__
-    from edn.cli.console import show_json
 
     if json:
         show_json({"version": __version__})
@@ -49,5 +48,7 @@ if find_spec("edn.bench") is not None:
     def bench(context: typer.Context) -> None:
         """Measure single parts against their peers (`edn bench --help` lists the benchmarks)."""
         # Loaded only now: the benchmarks import every numerical library that there is.
-        benchmarks = import_module("edn.bench").app
+        benchmarks = getattr(import_module("edn.bench"), "app", None)
+        if benchmarks is None:
+            fail("this installation has no benchmarks", USAGE)
         benchmarks(args=context.args or ["--help"], prog_name="edn bench")

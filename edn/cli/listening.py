@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,11 +23,13 @@ from edn.cli.console import (
 from edn.cli.subscriptions import FILTER_HELP, read_filter
 
 if TYPE_CHECKING:
+    from edn.client import AsyncClient
     from edn.receiver import Notification
 
 #: a listener that is killed leaves a subscription that ends by itself after so long
 LEASE = "PT2M"
 RENEW_SECONDS = 40.0
+OWNER = "edn-listen"
 
 
 def listen(
@@ -90,25 +94,47 @@ async def _listen(
             await enough.wait()
             return
         async with AsyncClient(url) as client:
-            made = await client.subscribe(topic, filter, url=receiver.url, expires=LEASE, owner="edn-listen")
+            made = await client.subscribe(topic, filter, url=receiver.url, expires=LEASE, owner=OWNER)
             say(f"subscribed to {topic} as {made.id}; Ctrl-C ends both")
-            renewing = asyncio.create_task(_renew(client, made.id))
+            again = functools.partial(
+                client.subscribe, topic, filter, url=receiver.url, expires=LEASE, owner=OWNER, id=made.id
+            )
+            renewing = asyncio.create_task(_renew(client, made.id, again))
             try:
                 await enough.wait()
             finally:
                 renewing.cancel()
-                await client.unsubscribe(made.id)
+                await _end(client, made.id)
 
 
-async def _renew(client: Any, id: str) -> None:
-    from edn.client import ClientError
+async def _renew(client: AsyncClient, id: str, again: Callable[[], Awaitable[object]]) -> None:
+    """Keep the subscription; `again` makes it anew when it ended while the network could not be reached."""
+    from edn.client import ClientError, ProblemError
 
     while True:
         await asyncio.sleep(RENEW_SECONDS)
         try:
             await client.renew(id, LEASE)
+        except ProblemError as problem:
+            if problem.status != 404:
+                say(f"could not renew the subscription: {problem}")
+                continue
+            say("the subscription had ended; subscribing again")
+            try:
+                await again()
+            except ClientError as error:
+                say(f"could not subscribe again: {error}")
         except ClientError as error:
             say(f"could not renew the subscription: {error}")
+
+
+async def _end(client: AsyncClient, id: str) -> None:
+    from edn.client import ClientError
+
+    try:
+        await client.unsubscribe(id)
+    except ClientError as error:
+        say(f"could not unsubscribe, it will end by itself: {error}")
 
 
 def readable_notification(notification: Notification) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json as jsonlib
+import re
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -85,6 +86,8 @@ def publish(
 
 
 def _publish_typed(topic: str, data: list[str], key: str | None, url: str, json: bool) -> None:
+    from edn.client import Published
+
     with connected(url) as client:
         if data[0].lstrip().startswith(("{", "[")):
             if len(data) > 1:
@@ -93,10 +96,12 @@ def _publish_typed(topic: str, data: list[str], key: str | None, url: str, json:
                 parsed = parse_json(data[0])
             except ValueError as error:
                 fail(f"this is no JSON: {error}", USAGE)
-            events = parsed if isinstance(parsed, list) else [parsed]
         else:
-            events = [from_pairs(data, client.topic(topic).attributes)]
-        published = client.publish_many(topic, events, idempotency_key=key)
+            parsed = from_pairs(data, client.topic(topic).attributes)
+        if isinstance(parsed, list):
+            published = client.publish_many(topic, parsed, idempotency_key=key)
+        else:
+            published = Published(accepted=1, ids=[client.publish(topic, parsed, idempotency_key=key)])
     if json:
         show_json(published)
     else:
@@ -135,7 +140,9 @@ def _publish_group(client: Client, topic: str, group: list[tuple[int, Event]], k
             raise
         accepted = done + len(problem.accepted)
         line = group[problem.index][0]
+        # The line says which event it is; what is left of the place is that in the event.
         problem.index = None
+        problem.pointer = re.sub(r"^/\d+", "", problem.pointer or "") or None
         fail(f"line {line}: {readable(problem)}\n{accepted:,} events from before it are published", REFUSED)
 
 

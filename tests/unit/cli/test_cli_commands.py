@@ -9,9 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
+from edn.cli import listening
 from edn.cli.app import app
 from edn.cli.listening import readable_notification
 from edn.receiver import Match, Notification, NotifiedEvent
@@ -196,9 +198,13 @@ def test_publish_reads_values_by_the_topics_types(stub: Stub) -> None:
         stub, "publish", "stocks", "symbol=007", "price=32.5", "volume=10", "halted=false", "$id=x=y"
     )
     assert (result.exit_code, result.stdout) == (0, "e0\n"), result.stderr
-    assert stub.requests[-1][2] == [
-        {"symbol": "007", "price": 32.5, "volume": 10, "halted": False, "$id": "x=y"}
-    ]
+    assert stub.requests[-1][2] == {
+        "symbol": "007",
+        "price": 32.5,
+        "volume": 10,
+        "halted": False,
+        "$id": "x=y",
+    }
 
 
 @pytest.mark.parametrize(
@@ -220,10 +226,9 @@ def test_publish_refuses_a_value_of_another_type(stub: Stub, pair: str, said: st
 def test_publish_takes_json(stub: Stub, text: str) -> None:
     stub.accept_events()
     result = edn(stub, "publish", "stocks", text, "--json")
-    parsed = json.loads(text)
-    events = parsed if isinstance(parsed, list) else [parsed]
-    assert json.loads(result.stdout)["accepted"] == len(events)
-    assert stub.requests[-1][2] == events
+    sent = json.loads(text)
+    assert json.loads(result.stdout)["accepted"] == (len(sent) if isinstance(sent, list) else 1)
+    assert stub.requests[-1][2] == sent
 
 
 @pytest.mark.parametrize("text", ['{"price": NaN}', '{"a": 1, "a": 2}', "{", "[1,"])
@@ -232,6 +237,17 @@ def test_publish_refuses_json_that_readers_disagree_about(stub: Stub, text: str)
     assert result.exit_code == 2
     assert "no JSON" in result.stderr
     assert stub.requests == []
+
+
+@pytest.mark.parametrize(("text", "code", "said"), [("3", 2, "NAME=VALUE"), ("[3]", 1, "no object")])
+def test_json_that_is_no_event_is_refused(stub: Stub, text: str, code: int, said: str) -> None:
+    stub.answers["POST", "/v1/topics/stocks/events"] = (
+        422,
+        {"title": "Invalid event", "detail": "no object"},
+    )
+    result = edn(stub, "publish", "stocks", text)
+    assert result.exit_code == code
+    assert said in result.stderr
 
 
 def test_publish_from_stdin_in_batches_skips_blank_lines(stub: Stub) -> None:
@@ -261,7 +277,13 @@ def test_publish_from_a_file_names_the_line_that_the_network_refuses(stub: Stub,
     def refuse(sent: Any) -> tuple[int, Any]:
         bad = [place for place, event in enumerate(sent) if event["volume"] == 4]
         if bad:
-            return 422, {"title": "Invalid event", "detail": "no such volume", "index": bad[0]}
+            place = {"pointer": f"/{bad[0]}/volume"}
+            return 422, {
+                "title": "Invalid event",
+                "detail": "no such volume",
+                "index": bad[0],
+                "errors": [place],
+            }
         return 202, {"accepted": len(sent), "ids": ["e"] * len(sent)}
 
     stub.answers["POST", "/v1/topics/stocks/events"] = (202, refuse)
@@ -270,6 +292,7 @@ def test_publish_from_a_file_names_the_line_that_the_network_refuses(stub: Stub,
     result = edn(stub, "publish", "stocks", "--file", str(file), "--batch", "3")
     assert result.exit_code == 1
     assert "line 6: Invalid event: no such volume" in result.stderr  # a blank line, then 0, 1, 2, 3, and 4
+    assert "  at /volume\n" in result.stderr
     assert "3 events from before it are published" in result.stderr
 
 
@@ -337,3 +360,47 @@ def test_a_notification_reads_on_one_line() -> None:
     matches = [Match(subscription="sub1", recipient="ann"), Match(subscription="sub2")]
     line = readable_notification(Notification(topic="stocks", event=event, matches=matches))
     assert line == "2026-01-01T00:00:00Z stocks: symbol=GE price=32.5  → ann, sub2"
+
+
+def notification_for(subscription: str) -> dict[str, Any]:
+    event = {"id": "e1", "time": "2026-01-01T00:00:00Z", "attributes": {"price": 31}}
+    matches = [{"subscription": subscription, "recipient": None}]
+    return {"notifications": [{"topic": "stocks", "event": event, "matches": matches}]}
+
+
+def test_listen_subscribes_itself_again_when_its_subscription_has_ended_and_cancels_it_at_the_end(
+    stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "RENEW_SECONDS", 0.05)
+    posting: list[threading.Thread] = []
+
+    def subscribe(sent: Any) -> tuple[int, Any]:
+        id = sent["id"]
+        stub.answers["DELETE", f"/v1/subscriptions/{id}"] = (204, None)
+        if any(path.endswith("/renew") for _, path, _ in stub.requests) and not posting:
+            body = notification_for(id)
+            posting.append(
+                threading.Thread(target=httpx.post, args=(sent["sink"]["url"],), kwargs={"json": body})
+            )
+            posting[0].start()
+        return 201, {**SUBSCRIPTION, "id": id}
+
+    stub.answers["POST", "/v1/subscriptions"] = (201, subscribe)
+    result = edn(stub, "listen", "--topic", "stocks", "--filter", "price > 30", "--count", "1", "--json")
+    posting[0].join()
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["event"]["attributes"] == {"price": 31}
+    first, renewed, second, *_, last = stub.requests
+    assert first[2]["expires"] == "PT2M"
+    assert renewed[:2] == ("POST", f"/v1/subscriptions/{first[2]['id']}/renew")
+    assert second[2] == first[2]
+    assert last[:2] == ("DELETE", f"/v1/subscriptions/{first[2]['id']}")
+    assert "subscribing again" in result.stderr
+
+
+def test_listen_wants_a_topic_for_its_filter_and_a_free_port(stub: Stub) -> None:
+    assert edn(stub, "listen", "--filter", "price > 30").exit_code == 2
+    port = stub.url.rpartition(":")[2]
+    result = edn(stub, "listen", "--port", port)
+    assert result.exit_code == 2
+    assert f"cannot listen on 127.0.0.1 port {port}" in result.stderr
