@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 
+from edn import index
 from edn.errors import EdnError
 from edn.process import bind, configure_logs, serve, url_of
 from edn_server.app import create_app
@@ -21,6 +22,8 @@ def main(argv: list[str] | None = None) -> int:
     configure_logs()
     try:
         settings = parse(sys.argv[1:] if argv is None else argv, os.environ)
+        # The first subscription shall not wait for a compiler.
+        index.warm()
         node = Node(settings)
         try:
             listener = bind(settings.host, settings.port)

@@ -35,24 +35,27 @@ FAILED_SECONDS = 5.0
 
 
 class RecentEvents:
-    """Payloads of the newest batches, so that what is delivered at once is not read back from disk."""
+    """Payloads of the newest batches, so that what is delivered at once is not read back from disk.
+
+    Whoever composes one leaves its fragment in its place: an event is written once, however many hear of it.
+    """
 
     def __init__(self, most_bytes: int = 32 << 20) -> None:
         self._most_bytes = most_bytes
         self._bytes = 0
-        self._batches: OrderedDict[int, tuple[dict[int, Event], int]] = OrderedDict()
+        self._batches: OrderedDict[int, tuple[dict[int, Event | bytes], int]] = OrderedDict()
         self._lock = threading.Lock()
 
     def put(self, batch: int, events: dict[int, Event]) -> None:
         size = sum(len(event.body) + 200 for event in events.values())
         with self._lock:
-            self._batches[batch] = (events, size)
+            self._batches[batch] = (dict(events), size)
             self._bytes += size
             while self._bytes > self._most_bytes and self._batches:
                 _, (_, gone) = self._batches.popitem(last=False)
                 self._bytes -= gone
 
-    def get(self, batch: int) -> dict[int, Event] | None:
+    def get(self, batch: int) -> dict[int, Event | bytes] | None:
         with self._lock:
             found = self._batches.get(batch)
             return None if found is None else found[0]
@@ -203,9 +206,14 @@ class Notifier:
         places = row.places
         events = self.recent.get(row.batch)
         if events is None:
-            events = outbox.read_events(self._reader, row.batch, places)
+            events = dict(outbox.read_events(self._reader, row.batch, places))
         topics = self._hosting.topics
-        fragments = [outbox.event_fragment(events[p], topics[events[p].topic].name) for p in places]
+        fragments = []
+        for place in places:
+            event = events[place]
+            if not isinstance(event, bytes):
+                event = events[place] = outbox.event_fragment(event, topics[event.topic].name)
+            fragments.append(event)
         return outbox.body_of(row, fragments, self._hosting.fragments)
 
     def _report(self, row: Row, answer: Answer, attempt: int, decision: retry.Decision) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edn_server.database import BATCH_BITS
-from edn_server.hosting import Hosting, Int32s, Int64s
+from edn_server.hosting import Flags, Hosting, Int32s, Int64s
 from edn_server.writer import Job
 
 #: a row holds no more events, and no more estimated bytes, than this
@@ -82,8 +82,9 @@ def group(places: Int64s, numbers: Int32s, addresses: Int32s, sizes: Int64s) -> 
         return
     order = np.argsort(_compact(addresses), kind="stable")
     places, numbers, addresses = places[order], numbers[order], addresses[order]
-    new_address = np.flatnonzero(np.diff(addresses, prepend=-1))
-    new_event = np.flatnonzero((np.diff(places, prepend=-1) != 0) | (np.diff(addresses, prepend=-1) != 0))
+    address_changes = _changes(addresses)
+    new_address = np.flatnonzero(address_changes)
+    new_event = np.flatnonzero(address_changes | _changes(places))
     counts = np.diff(new_event, append=len(places))
     event_places = places[new_event]
     weights = sizes[event_places] + EVENT_BYTES + counts * MATCH_BYTES
@@ -107,6 +108,13 @@ def group(places: Int64s, numbers: Int32s, addresses: Int32s, sizes: Int64s) -> 
                 )
             )
             yield NewRow(address, end - begin, composition)
+
+
+def _changes(values: Int32s | Int64s) -> Flags:
+    """Where a value differs from the one before it; the first one does."""
+    changes = np.ones(len(values), dtype=np.bool_)
+    np.not_equal(values[1:], values[:-1], out=changes[1:])
+    return changes
 
 
 def _compact(addresses: Int32s) -> npt.NDArray[np.integer]:

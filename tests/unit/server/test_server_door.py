@@ -1,0 +1,336 @@
+"""The HTTP door, registration and the process: secret, errors, readiness, settings, exit codes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+from serverkit import LOG, activate, control, item, segment, topic
+
+from edn import wire
+from edn.process import CannotStart
+from edn.summary import Summary
+from edn_server import registration
+from edn_server.app import create_app
+from edn_server.database import Folder
+from edn_server.node import Node
+from edn_server.registration import Refused, Registration
+from edn_server.settings import Settings, parse
+
+SECRET = "a secret of the tests"
+BEARER = {"authorization": f"Bearer {SECRET}"}
+EVENT = {"symbol": "GE", "price": 5}
+
+
+def node_in(path: Path, **changes: Any) -> Node:
+    # Nothing listens there: registration goes on trying, which is what it should do.
+    settings = Settings(id="s1", data=path, dispatcher="http://127.0.0.1:1", secret=SECRET, **changes)
+    return Node(settings)
+
+
+def with_door(
+    path: Path, scenario: Callable[[httpx.AsyncClient, Node], Awaitable[None]], **changes: Any
+) -> None:
+    """Run the scenario against the app of a node, started and stopped as its lifespan does."""
+
+    async def main() -> None:
+        node = node_in(path, **changes)
+        app = create_app(node, "http://127.0.0.1:2")
+        transport = httpx.ASGITransport(app)
+        async with (
+            asyncio.timeout(60),
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://server") as client,
+        ):
+            await scenario(client, node)
+
+    asyncio.run(main())
+
+
+async def send(client: httpx.AsyncClient, path: str, message: msgspec.Struct) -> httpx.Response:
+    return await client.post(path, content=wire.encode(message), headers=BEARER)
+
+
+ROUTES = [
+    ("POST", "/internal/stream"),
+    ("POST", "/internal/subscriptions"),
+    ("GET", "/internal/summary"),
+    ("GET", "/internal/stats"),
+]
+
+
+@pytest.mark.parametrize("authorization", [None, "Bearer wrong", f"Basic {SECRET}", SECRET, "Bearer é"])
+def test_internal_routes_want_the_network_secret(tmp_path: Path, authorization: str | None) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Node) -> None:
+        headers = {} if authorization is None else {"authorization": authorization.encode("latin-1")}
+        for method, path in ROUTES:
+            answer = await client.request(method, path, headers=headers)  # type: ignore[arg-type]  # bytes are taken
+            assert answer.status_code == 401, path
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert SECRET not in answer.text
+
+    with_door(tmp_path, scenario)
+
+
+def test_store_stream_summary_and_figures_over_http(tmp_path: Path) -> None:
+    async def scenario(client: httpx.AsyncClient, node: Node) -> None:
+        store = wire.Store(LOG, 1, topic(), [item("s", {"price": {"lt": 10}})])
+        stored = msgspec.msgpack.decode(
+            (await send(client, "/internal/subscriptions", store)).content, type=wire.Stored
+        )
+        assert stored == wire.Stored(epoch=1, seq=1)
+        frame = wire.Frame(LOG, 1, 0, 2, [activate(1, ("s", 1))], [segment([(2, EVENT)])])
+        ack = msgspec.msgpack.decode(
+            (await send(client, "/internal/stream", frame)).content, type=wire.FrameAck
+        )
+        assert (ack.cursor, ack.matched, ack.useful) == (2, 1, 1)
+        gap = await send(client, "/internal/stream", wire.Frame(LOG, 1, 7, 9, [], []))
+        assert gap.status_code == 409
+        assert msgspec.msgpack.decode(gap.content, type=wire.FrameAck).cursor == 2
+        answer = await client.get("/internal/summary", headers=BEARER)
+        snapshot = msgspec.msgpack.decode(answer.content, type=wire.SummarySnapshot)
+        assert (snapshot.epoch, snapshot.seq, list(snapshot.topics)) == (1, 1, [1])
+        assert Summary.from_bytes(snapshot.topics[1]) is not None
+        figures = (await client.get("/internal/stats", headers=BEARER)).json()
+        assert figures["subscriptions"] == figures["seq"] == figures["backlog"] == 1
+        assert figures["cursors"] == {LOG: 2}
+        assert figures["topics"] == [
+            {"uid": 1, "name": "quotes", "versions": 1, "rectangles": 1, "maximal": 1}
+        ]
+
+    with_door(tmp_path, scenario)
+
+
+def test_shrinkable_counts_from_the_last_snapshot(tmp_path: Path) -> None:
+    async def scenario(client: httpx.AsyncClient, node: Node) -> None:
+        await node.store(wire.Store(LOG, 1, topic(), [item("s"), item("t", {"price": 1})]))
+        end = control(1, "deactivate", ids=["s"])
+        assert (await node.apply(wire.Frame(LOG, 1, 0, 1, [end], []))).ack.shrinkable == 1
+        assert (await node.apply(wire.Frame(LOG, 1, 1, 2, [], []))).ack.shrinkable == 1
+        await client.get("/internal/summary", headers=BEARER)
+        assert (await node.apply(wire.Frame(LOG, 1, 2, 3, [], []))).ack.shrinkable == 0
+
+    with_door(tmp_path, scenario)
+
+
+def test_errors_are_problems(tmp_path: Path) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Node) -> None:
+        unbound = wire.Store(LOG, 1, topic(), [item("s", {"nowhere": 1})])
+        cases = [
+            (await client.get("/nowhere"), 404),
+            (await client.get("/internal/stream", headers=BEARER), 405),
+            (await client.post("/livez"), 405),
+            (await client.post("/internal/stream", content=b"\xc1", headers=BEARER), 400),
+            (await client.post("/internal/stream", content=b"", headers=BEARER), 400),
+            (await send(client, "/internal/subscriptions", unbound), 422),
+            (await client.post("/internal/stream", content=b"x" * 2000, headers=BEARER), 413),
+            (await client.get("/readyz"), 503),
+        ]
+        for answer, status in cases:
+            assert answer.status_code == status
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert answer.json()["status"] == status
+
+    with_door(tmp_path, scenario, body_limit=1000)
+
+
+def test_the_openapi_document_names_every_route(tmp_path: Path) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Node) -> None:
+        document = (await client.get("/openapi.json")).json()
+        named = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+        assert named == {*ROUTES, ("GET", "/livez"), ("GET", "/readyz")}
+        assert (await client.get("/livez")).json() == {"status": "alive"}
+
+    with_door(tmp_path, scenario)
+
+
+# -- registration ---------------------------------------------------------------------------------------
+
+
+@dataclass
+class Dispatcher:
+    """Answers registrations and heartbeats from lists; a float in them is a beat's rest until the next."""
+
+    answers: list[tuple[int, Any]]
+    asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append((request.url.path, msgspec.msgpack.decode(request.content)))
+        assert request.headers["authorization"] == BEARER["authorization"]
+        status, body = self.answers.pop(0)
+        if isinstance(body, Exception):
+            raise body
+        content = wire.encode(body) if isinstance(body, msgspec.Struct) else json.dumps(body).encode()
+        return httpx.Response(status, content=content)
+
+
+def register_until_refused(
+    answers: list[tuple[int, Any]], monkeypatch: pytest.MonkeyPatch
+) -> tuple[Any, str]:
+    """Runs a registration until it is refused; what the dispatcher was asked, and the refusal."""
+    monkeypatch.setattr(registration, "FIRST_PAUSE", 0.001)
+    dispatcher = Dispatcher(answers)
+    followed: list[wire.Registered] = []
+
+    async def follow(answer: wire.Registered) -> None:
+        followed.append(answer)
+
+    async def main() -> str:
+        async with httpx.AsyncClient(
+            transport=httpx.MockTransport(dispatcher), base_url="http://dispatcher", headers=BEARER
+        ) as client:
+            one = Registration(
+                client=client,
+                id="s1",
+                describe=lambda: wire.Register("s1", "http://server", "key", 3, {LOG: 7}, 5),
+                backlog=lambda: 11,
+                on_registered=follow,
+            )
+            with pytest.raises(Refused) as refused:
+                async with asyncio.timeout(30):
+                    await one.run()
+            return str(refused.value)
+
+    reason = asyncio.run(main())
+    return dispatcher.asked, reason
+
+
+def test_a_server_registers_beats_and_registers_again_when_it_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    registered = wire.Registered(LOG, 1, 0.001)
+    answers = [
+        (0, httpx.ConnectError("not up yet")),
+        (503, {"detail": "starting"}),
+        (200, registered),
+        (204, {}),
+        (0, httpx.ReadTimeout("slow")),
+        (500, {"detail": "unwell"}),
+        (404, {"detail": "who?"}),
+        (200, registered),
+        (409, {"detail": "another server has this id"}),
+    ]
+    asked, reason = register_until_refused(answers, monkeypatch)
+    beat, register = "/internal/servers/s1/heartbeat", "/internal/servers"
+    assert [path for path, _ in asked] == [register] * 3 + [beat] * 4 + [register, beat]
+    assert asked[0][1]["cursors"] == {LOG: 7}
+    assert (asked[3][1]["backlog"], asked[3][1]["key"]) == (11, "key")
+    assert 0 <= asked[3][1]["cpu"] <= 1
+    assert reason == "another server has this id"
+
+
+def test_a_refused_registration_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, reason = register_until_refused([(409, {"detail": "taken"})], monkeypatch)
+    assert len(asked) == 1
+    assert reason == "taken"
+
+
+def test_a_log_that_the_dispatcher_has_left_keeps_nothing_alive(tmp_path: Path) -> None:
+    async def scenario(_: httpx.AsyncClient, node: Node) -> None:
+        await node.store(wire.Store(LOG, 1, topic(), [item("s"), item("never")]))
+        await node.apply(wire.Frame(LOG, 1, 0, 1, [activate(1, ("s", 1))], []))
+        await node._follow(wire.Registered("log-b", 1, 1.0))
+        await node.apply(wire.Frame("log-b", 1, 4, 5, [control(5, "join", incarnation=1)], []))
+        assert sorted(node.hosting.numbers) == ["s"]
+        applied = await node.apply(wire.Frame("log-b", 1, 5, 6, [], [segment([(6, EVENT)])]))
+        assert applied.ack.matched == 1
+        await node.apply(wire.Frame("log-b", 1, 6, 7, [control(7, "deactivate", ids=["s"])], []))
+        assert node.hosting.numbers == {}
+
+    with_door(tmp_path, scenario)
+
+
+# -- settings, folder, process --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def secret_file(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.write_text(SECRET.replace(" ", "-") + "\n")
+    return path
+
+
+def test_flags_go_before_the_environment_and_the_servers_own_before_the_networks(secret_file: Path) -> None:
+    environment = {
+        "EDN_SERVER_ID": "one",
+        "EDN_ID": "no",
+        "EDN_DISPATCHER": "http://d:1/",
+        "EDN_SECRET_FILE": str(secret_file),
+        "EDN_DATA": "/somewhere",
+        "EDN_SERVER_PORT": "80",
+        "EDN_ALLOW_LOOPBACK_SINKS": "1",
+    }
+    settings = parse(["--port", "81"], environment)
+    assert (settings.id, settings.port, settings.dispatcher) == ("one", 81, "http://d:1")
+    assert settings.allow_loopback_sinks
+    assert settings.secret == SECRET.replace(" ", "-")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"--id": ""}, "--id is required"),
+        ({"--id": "a/b"}, "--id"),
+        ({"--data": ""}, "--data is required"),
+        ({"--dispatcher": "nowhere"}, "http://host:port is right"),
+        ({"--dispatcher": "http://h:99999"}, "http://host:port is right"),
+        ({"--advertise": "ftp://h"}, "--advertise"),
+        ({"--port": "65536"}, "0 to 65535"),
+        ({"--port": "-1"}, "0 to 65535"),
+        ({"--secret-file": "/nonexistent"}, "cannot be read"),
+    ],
+)
+def test_a_wrong_setting_is_named(secret_file: Path, changes: dict[str, str], message: str) -> None:
+    good = {"--id": "s", "--data": "/d", "--dispatcher": "http://h:1", "--secret-file": str(secret_file)}
+    arguments = [f"{name}={value}" for name, value in {**good, **changes}.items()]
+    with pytest.raises(CannotStart) as caught:
+        parse(arguments, {})
+    assert message in caught.value.detail
+
+
+def test_a_folder_has_one_process_at_a_time_a_stable_key_and_counts_its_starts(tmp_path: Path) -> None:
+    first = Folder(tmp_path)
+    with pytest.raises(CannotStart, match="in use"):
+        Folder(tmp_path)
+    first.close()
+    second = Folder(tmp_path)
+    second.close()
+    assert first.identity.key == second.identity.key
+    assert (first.identity.epoch, second.identity.epoch) == (1, 2)
+
+
+def test_a_folder_of_a_newer_format_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    db = folder.connect()
+    db.execute("UPDATE meta SET value = 99 WHERE name = 'format'")
+    db.close()
+    folder.close()
+    for _ in range(2):
+        with pytest.raises(CannotStart, match="format 99"):
+            Folder(tmp_path)
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "server.db").write_bytes(b"not a database, and long enough to be looked at" * 10)
+    with pytest.raises(CannotStart, match="cannot be opened"):
+        Folder(tmp_path)
+
+
+def test_the_process_says_what_keeps_it_from_starting(tmp_path: Path, secret_file: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    command = [sys.executable, "-m", "edn_server", "--id", "s", "--dispatcher", "http://127.0.0.1:1"]
+    options = ["--data", str(blocked), "--secret-file", str(secret_file)]
+    ended = subprocess.run([*command, *options], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert "data folder" in ended.stderr
