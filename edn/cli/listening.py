@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import signal
 from collections.abc import Awaitable, Callable
@@ -50,6 +49,8 @@ def listen(
     """
     if filter is not None and topic is None:
         fail("--filter belongs to --topic", USAGE)
+    import asyncio
+
     with failing_readably():
         try:
             asyncio.run(_listen(host, port, topic, read_filter(filter), count, url, json))
@@ -66,6 +67,8 @@ async def _listen(
     url: str,
     json: bool,
 ) -> None:
+    import asyncio
+
     from edn.client import AsyncClient
     from edn.receiver import Receiver
 
@@ -109,6 +112,8 @@ async def _listen(
 
 async def _renew(client: AsyncClient, id: str, again: Callable[[], Awaitable[object]]) -> None:
     """Keep the subscription; `again` makes it anew when it ended while the network could not be reached."""
+    import asyncio
+
     from edn.client import ClientError, ProblemError
 
     while True:
