@@ -43,7 +43,9 @@ async def _network(folder: Path, servers: int) -> AsyncIterator[str]:
     """A network of its own on free ports; it ends with this program, however that ends."""
     command = ["up", "--port", "0", "--servers", str(servers), "--data", str(folder), "--json-ready"]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "edn.cli", *command, stdout=asyncio.subprocess.PIPE
+        *(sys.executable, "-m", "edn.cli", *command, "--with-stdin"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None
     try:

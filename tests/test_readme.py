@@ -39,13 +39,18 @@ TERMINALS = [block.code for block in BLOCKS if block.code.startswith("# terminal
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a network that `edn up` started."""
     folder = tmp_path_factory.mktemp("network")
-    command = ["up", "--port", "0", "--servers", "2", "--data", str(folder / "data"), "--json-ready"]
+    command = ["up", "--port", "0", "--servers", "2", "--data", str(folder / "data")]
     with (folder / "stderr").open("ab") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-m", "edn.cli", *command], stdout=subprocess.PIPE, stderr=stderr, text=True
+            [sys.executable, "-m", "edn.cli", *command, "--json-ready", "--with-stdin"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
         )
+    assert process.stdin is not None
     assert process.stdout is not None
-    with process.stdout:
+    with process.stdin, process.stdout:
         line = process.stdout.readline()
         assert line, (folder / "stderr").read_text()
         try:

@@ -9,6 +9,7 @@ import os
 import secrets
 import signal
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +36,8 @@ class Settings:
     demo: bool
     allow_loopback_sinks: bool
     json_ready: bool
+    #: stop when standard input ends
+    with_stdin: bool
 
 
 class StartError(Exception):
@@ -169,6 +172,8 @@ class Network:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._asked_to_stop, stop)
+        if self._settings.with_stdin:
+            threading.Thread(target=self._watch_stdin, args=(loop, stop), daemon=True).start()
         async with asyncio.TaskGroup() as group:
             life = group.create_task(self._live(group, stop))
             # A signal during the start must not wait for it.
@@ -185,6 +190,14 @@ class Network:
             await asyncio.gather(*(child.stop() for child in self._children[1:]))
         if not life.cancelled() and (error := life.result()) is not None:
             raise error
+
+    def _watch_stdin(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+        while os.read(0, 4096):
+            pass
+        try:
+            loop.call_soon_threadsafe(self._asked_to_stop, stop)
+        except RuntimeError:
+            pass  # the loop has ended already
 
     def _asked_to_stop(self, stop: asyncio.Event) -> None:
         self._stop_asked += 1

@@ -37,6 +37,12 @@ def up(
     json_ready: Annotated[
         bool, typer.Option("--json-ready", help="Print one line of JSON when ready, for programs.")
     ] = False,
+    with_stdin: Annotated[
+        bool,
+        typer.Option(
+            "--with-stdin", help="Stop when standard input ends: with the program that holds it open."
+        ),
+    ] = False,
 ) -> None:
     """Start a network: a dispatcher and servers, watched and restarted until Ctrl-C."""
     import asyncio
@@ -51,6 +57,7 @@ def up(
         demo=demo,
         allow_loopback_sinks=allow_loopback_sinks,
         json_ready=json_ready,
+        with_stdin=with_stdin,
     )
     try:
         with prepare(settings) as folder:

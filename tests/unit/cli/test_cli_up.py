@@ -40,6 +40,9 @@ if (here / f"broken-{arguments.id}").exists():
     print("the disk is made of cheese", file=sys.stderr)
     sys.exit(7)
 
+if (here / f"slow-{arguments.id}").exists():
+    signal.pause()
+
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
@@ -75,11 +78,12 @@ class Up:
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
-        command = ["up", "--port", "0", "--data", "data", "--json-ready", *options]
+        command = ["up", "--port", "0", "--data", "data", "--json-ready", "--with-stdin", *options]
         with (folder / "stderr").open("ab") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "edn.cli", *command],
                 cwd=folder,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
@@ -103,8 +107,9 @@ class Up:
         if self.process.poll() is None:
             self.process.terminate()
         code = self.process.wait(30)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
         return code
 
 
@@ -148,6 +153,26 @@ def test_it_says_when_it_is_ready_and_stops_everything_on_sigterm(start: Start, 
     assert stops[0] == "dispatcher"
     assert sorted(stops[1:]) == ["s1", "s2"]
     assert "hello from s2" in (tmp_path / "data/logs/s2.log").read_text()
+
+
+def test_it_stops_when_the_program_that_holds_its_standard_input_is_gone(start: Start) -> None:
+    network = start("--servers", "1")
+    network.ready()
+    processes = network.starts()
+    assert network.process.stdin is not None
+    network.process.stdin.close()
+    assert network.process.wait(30) == 0
+    assert not any(alive(pid) for _, pid in processes)
+
+
+def test_a_stop_during_the_start_does_not_wait_for_it(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "slow-s1").touch()
+    network = start("--servers", "1")
+    until(
+        "the processes to be started", lambda: (tmp_path / "starts").exists() and len(network.starts()) == 2
+    )
+    assert network.stop() == 0
+    assert not any(alive(pid) for _, pid in network.starts())
 
 
 def test_the_secret_is_for_its_owner_only_and_stays(start: Start, tmp_path: Path) -> None:
