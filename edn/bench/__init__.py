@@ -1,4 +1,73 @@
 """Benchmarks of single parts, each a command of its own, and the seeded workloads that they share.
 
-Nothing outside this package imports it, but tests and the command line.
+`app` is what `edn bench` runs. Nothing outside this package imports it, but tests and the command line. The
+benchmarks are loaded by their commands only, because they bring every numerical library that there is.
 """
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Measure single parts against their peers.", no_args_is_help=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Tiny sizes: shows that it runs, measures nothing.")]
+Seed = Annotated[int, typer.Option("--seed", help="What the workload is drawn from.")]
+Repeats = Annotated[int, typer.Option("--repeats", min=5, help="Interleaved repeats; their median counts.")]
+
+
+@app.command("kernels")
+def measure_kernels(
+    as_json: Json = False, quick: Quick = False, seed: Seed = 1, repeats: Repeats = 5
+) -> None:
+    """Matching and routing beside R-trees, SQLite and numpy: same data, same events, one thread, one run."""
+    from edn.bench import kernels as benchmark
+    from edn.bench.report import Progress, print_table
+
+    with Progress() as progress:
+        results = benchmark.run(quick=quick, seed=seed, repeats=repeats, progress=progress)
+    if as_json:
+        typer.echo(json.dumps([result.to_json() for result in results], indent=2))
+    else:
+        print_table("Kernels and their peers", benchmark.COLUMNS, [result.cells() for result in results])
+
+
+@app.command("scaling")
+def measure_scaling(
+    as_json: Json = False,
+    quick: Quick = False,
+    seed: Seed = 1,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw the result into this PNG file.")] = None,
+) -> None:
+    """How matching grows with subscriptions (1,000 to 1,000,000), with dimensions, and with their kind."""
+    from edn.bench import scaling as benchmark
+    from edn.bench.report import Progress, print_table
+
+    with Progress() as progress:
+        results = benchmark.run(quick=quick, seed=seed, progress=progress)
+    if plot is not None:
+        benchmark.draw(results, plot)
+    if as_json:
+        typer.echo(json.dumps([result.to_json() for result in results], indent=2))
+    else:
+        print_table(
+            "Scaling of the bitmap matcher", benchmark.COLUMNS, [result.cells() for result in results]
+        )
+
+
+@app.command("million")
+def measure_million(as_json: Json = False, quick: Quick = False, seed: Seed = 1) -> None:
+    """One index of a million subscriptions: loading, memory, matching, changes, pauses while it merges."""
+    from edn.bench import million as benchmark
+    from edn.bench.report import Progress, print_table
+
+    with Progress() as progress:
+        result = benchmark.run(quick=quick, seed=seed, progress=progress)
+    if as_json:
+        typer.echo(json.dumps(result.to_json(), indent=2))
+    else:
+        print_table("One large index", ("", ""), result.cells())

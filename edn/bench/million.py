@@ -1,0 +1,181 @@
+"""One index of a million subscriptions in four dimensions: what loading, matching and changing it cost.
+
+Pauses are measured from outside: a thread matches one event after the other while the index is rebuilt, and the
+longest that one of them had to wait is the pause.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import psutil
+
+from edn.bench.report import Progress, interleaved
+from edn.bench.workloads import Floats, uniform_points, uniform_rectangles
+from edn.index.bitmap import BitmapMatcher
+
+DIMENSIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Times are of one thread; those of changes include all merging that they cause."""
+
+    subscriptions: int
+    dimensions: int
+    load_seconds: float
+    index_bytes: int
+    #: of the process, while it loaded, on top of the rectangles themselves
+    peak_bytes: int
+    us_per_event: float
+    found_per_event: float
+    #: changes come one by one, and 1,000 at a time
+    insert_us: float
+    insert_batch_us: float
+    delete_us: float
+    delete_batch_us: float
+    #: until all merging was done, for each change
+    settled_us: float
+    #: the longest that one event took: while nothing else happened, and during a rebuild of everything
+    longest_quiet_ms: float
+    longest_rebuild_ms: float
+    rebuild_seconds: float
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+    def cells(self) -> list[tuple[str, str]]:
+        return [
+            ("subscriptions, dimensions", f"{self.subscriptions:,}, {self.dimensions}"),
+            ("load in one call", f"{self.load_seconds:.2f} s"),
+            ("memory of the index", f"{self.index_bytes / 1e6:.0f} MB"),
+            ("peak while loading", f"{self.peak_bytes / 1e6:.0f} MB"),
+            ("match", f"{self.us_per_event:.1f} µs an event"),
+            ("found", f"{self.found_per_event:,.0f} an event"),
+            ("insert one, delete one", f"{self.insert_us:.1f} µs, {self.delete_us:.1f} µs"),
+            ("the same, 1,000 a call", f"{self.insert_batch_us:.2f} µs, {self.delete_batch_us:.2f} µs"),
+            ("a change, all merging included", f"{self.settled_us:.2f} µs"),
+            ("longest event, index at rest", f"{self.longest_quiet_ms:.1f} ms"),
+            ("longest event during a rebuild", f"{self.longest_rebuild_ms:.1f} ms"),
+            ("that rebuild", f"{self.rebuild_seconds:.2f} s"),
+        ]
+
+
+def run(*, quick: bool, seed: int, progress: Progress) -> Result:
+    """Everything, in the order of the fields."""
+    count, changes, events = (20_000, 2_000, 20) if quick else (1_000_000, 100_000, 500)
+    rng = np.random.default_rng(seed)
+    lo, hi = uniform_rectangles(rng, count + 2 * changes, DIMENSIONS)
+    points = uniform_points(rng, events, DIMENSIONS)
+    matcher = BitmapMatcher(DIMENSIONS)
+
+    progress.say(f"loading {count:,} subscriptions")
+    with _peak() as peak:
+        began = time.perf_counter()
+        matcher.insert(np.arange(count), lo[:count], hi[:count])
+        loaded = time.perf_counter() - began
+    index_bytes = matcher.nbytes
+
+    progress.say("matching")
+    seconds = interleaved({"match": lambda: matcher.match(points)}, repeats=5, at_least=0.0)["match"]
+    found = len(matcher.match(points)[1])
+    with _longest(matcher, points) as quiet:
+        time.sleep(0.05 if quick else 2.0)
+
+    progress.say("inserting and deleting")
+    began = time.perf_counter()
+    single = min(changes, 20_000)
+    insert_us = _each(
+        single, 1, lambda a, b: matcher.insert(np.arange(count + a, count + b), lo[a:b], hi[a:b])
+    )
+    start = count + single
+    batch_us = _each(
+        changes, 1000, lambda a, b: matcher.insert(np.arange(start + a, start + b), lo[a:b], hi[a:b])
+    )
+    delete_us = _each(single, 1, lambda a, b: matcher.delete(np.arange(a, b)))
+    delete_batch_us = _each(changes, 1000, lambda a, b: matcher.delete(np.arange(single + a, single + b)))
+    matcher.settle()
+    settled_us = 1e6 * (time.perf_counter() - began) / (2 * (single + changes))
+
+    progress.say("rebuilding")
+    with _longest(matcher, points) as rebuilding:
+        began = time.perf_counter()
+        # more than the share that makes a segment be rebuilt
+        matcher.delete(np.arange(single + changes, single + changes + int(0.35 * count)))
+        matcher.settle()
+        rebuilt = time.perf_counter() - began
+    return Result(
+        subscriptions=count,
+        dimensions=DIMENSIONS,
+        load_seconds=loaded,
+        index_bytes=index_bytes,
+        peak_bytes=peak[0],
+        us_per_event=1e6 * seconds / events,
+        found_per_event=found / events,
+        insert_us=insert_us,
+        insert_batch_us=batch_us,
+        delete_us=delete_us,
+        delete_batch_us=delete_batch_us,
+        settled_us=settled_us,
+        longest_quiet_ms=1e3 * quiet[0],
+        longest_rebuild_ms=1e3 * rebuilding[0],
+        rebuild_seconds=rebuilt,
+    )
+
+
+def _each(count: int, batch: int, change: Callable[[int, int], None]) -> float:
+    """Microseconds a row of making `count` changes, so many a call."""
+    began = time.perf_counter()
+    for start in range(0, count, batch):
+        change(start, min(count, start + batch))
+    return 1e6 * (time.perf_counter() - began) / count
+
+
+@contextmanager
+def _longest(matcher: BitmapMatcher, points: Floats) -> Iterator[list[float]]:
+    """Match event after event in a thread of its own; `[0]` is the longest that any of them took."""
+    longest = [0.0]
+    done = threading.Event()
+
+    def watch() -> None:
+        row = 0
+        while not done.is_set():
+            point = points[row : row + 1]
+            began = time.perf_counter()
+            matcher.match(point)
+            longest[0] = max(longest[0], time.perf_counter() - began)
+            row = (row + 1) % len(points)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield longest
+    finally:
+        done.set()
+        watcher.join()
+
+
+@contextmanager
+def _peak() -> Iterator[list[int]]:
+    """The most memory that the process had at once, beyond what it had before, as seen every millisecond."""
+    process = psutil.Process()
+    before = process.memory_info().rss
+    peak = [0]
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.001):
+            peak[0] = max(peak[0], process.memory_info().rss - before)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        watcher.join()

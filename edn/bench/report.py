@@ -1,0 +1,83 @@
+"""How benchmarks time, and how they tell: the clock's rules, a progress line, a table, the machine's name."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from types import TracebackType
+
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+
+
+def interleaved(runs: dict[str, Callable[[], object]], *, repeats: int, at_least: float) -> dict[str, float]:
+    """Seconds that each run takes: the median of `repeats` rounds, in each of which all take their turn.
+
+    In its turn a run is made as often as it takes to fill `at_least` seconds, so that a short one is not
+    measured by its first, cold moment. Whatever slows the machine for a while slows all of them.
+    """
+    taken: dict[str, list[float]] = {name: [] for name in runs}
+    for run in runs.values():
+        run()
+    for _ in range(repeats):
+        for name, run in runs.items():
+            count, began = 0, time.perf_counter()
+            while True:
+                run()
+                count += 1
+                elapsed = time.perf_counter() - began
+                if elapsed >= at_least:
+                    break
+            taken[name].append(elapsed / count)
+    return {name: median(times) for name, times in taken.items()}
+
+
+def machine() -> str:
+    """The processor, its cores, and the Python that was measured with."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    return f"{model}, {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
+
+
+class Progress:
+    """A line on the terminal that says what is being measured; silent where there is no terminal."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True)
+        self._status: Status | None = console.status("starting") if sys.stderr.isatty() else None
+
+    def __enter__(self) -> Progress:
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def say(self, what: str) -> None:
+        if self._status is not None:
+            self._status.update(what)
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table for people, with the machine named below it."""
+    table = Table(title=title, caption=machine())
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)

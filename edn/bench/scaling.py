@@ -1,0 +1,113 @@
+"""How matching grows: with the number of subscriptions, with dimensions, and with the kind of filters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from edn.bench.report import Progress, interleaved
+from edn.bench.workloads import Workload, market, uniform, zipf
+from edn.index.bitmap import BitmapMatcher
+
+COLUMNS = ("workload", "subscriptions", "µs/event", "found/event", "ns/found", "load s", "MB")
+
+SIZES = (1_000, 10_000, 100_000, 1_000_000)
+#: the space of a million subscriptions is not the only thing that grows: twice the columns, twice the memory
+DIMENSIONS = (2, 4, 8, 16, 32)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One workload at one size."""
+
+    workload: str
+    dimensions: int
+    subscriptions: int
+    us_per_event: float
+    found_per_event: float
+    load_seconds: float
+    bytes: int
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+    def cells(self) -> tuple[str, ...]:
+        per_found = 1000 * self.us_per_event / self.found_per_event if self.found_per_event else float("nan")
+        return (
+            self.workload,
+            f"{self.subscriptions:,}",
+            f"{self.us_per_event:.2f}",
+            f"{self.found_per_event:,.1f}",
+            f"{per_found:,.1f}",
+            f"{self.load_seconds:.2f}",
+            f"{self.bytes / 1e6:,.1f}",
+        )
+
+
+def run(*, quick: bool, seed: int, progress: Progress) -> list[Result]:
+    """Every workload at every size."""
+    workloads = [*(uniform(d) for d in DIMENSIONS), zipf(4, 1.0), market()]
+    sizes = (200, 400) if quick else SIZES
+    results = []
+    for workload in workloads:
+        for size in sizes:
+            progress.say(f"{workload.name}: {size:,} subscriptions")
+            # so many events that the answers stay below some tens of megabytes
+            events = 20 if quick else 1000 if size < 1_000_000 else 200
+            results.append(measure(workload, size, events, seed=seed, turn=0.0 if quick else 0.05))
+    return results
+
+
+def measure(workload: Workload, subscriptions: int, events: int, *, seed: int, turn: float) -> Result:
+    """Load one index in one call and match one batch again and again."""
+    rng = np.random.default_rng(seed)
+    lo, hi = workload.rectangles(rng, subscriptions)
+    points = workload.points(rng, events)
+    matcher = BitmapMatcher(workload.dimensions)
+    began = time.perf_counter()
+    matcher.insert(np.arange(subscriptions), lo, hi)
+    matcher.settle()
+    loaded = time.perf_counter() - began
+    seconds = interleaved({"match": lambda: matcher.match(points)}, repeats=5, at_least=turn)["match"]
+    found = len(matcher.match(points)[1])
+    return Result(
+        workload=workload.name,
+        dimensions=workload.dimensions,
+        subscriptions=subscriptions,
+        us_per_event=1e6 * seconds / events,
+        found_per_event=found / events,
+        load_seconds=loaded,
+        bytes=matcher.nbytes,
+    )
+
+
+def draw(results: Sequence[Result], path: Path) -> None:
+    """Two panels: time over subscriptions, a line a workload; and time over dimensions, a line a size."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.5), sharey=True)
+    for name in dict.fromkeys(result.workload for result in results):
+        line = [result for result in results if result.workload == name]
+        left.plot([r.subscriptions for r in line], [r.us_per_event for r in line], marker="o", label=name)
+    left.set(xscale="log", yscale="log", xlabel="subscriptions", ylabel="µs an event, all ids found")
+    even = [result for result in results if result.workload.startswith("uniform")]
+    for size in sorted({result.subscriptions for result in even}):
+        line = [result for result in even if result.subscriptions == size]
+        right.plot(
+            [r.dimensions for r in line], [r.us_per_event for r in line], marker="o", label=f"{size:,}"
+        )
+    right.set(xscale="log", xlabel="dimensions, uniform rectangles")
+    right.set_xticks(DIMENSIONS, [str(d) for d in DIMENSIONS])
+    for axes in (left, right):
+        axes.grid(visible=True, alpha=0.3)
+        axes.legend(fontsize="small")
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    pyplot.close(figure)
