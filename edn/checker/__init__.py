@@ -1,0 +1,26 @@
+"""Decides from a recording of what clients saw whether the network kept its promise.
+
+| module | what it gives |
+|---|---|
+| `recorder` | `Recorder`: writes a recording, line by line, from threads or asyncio |
+| `records` | the lines of a recording, and `read_recording` |
+| `values`, `columns` | what a filter means, written apart from the product's own reading |
+| `timeline` | when an operation can have taken effect, seen from outside |
+| `history` | records become events and the lives of subscriptions |
+| `obligations` | must, may, must not |
+| `lives`, `judge` | one subscription, and all of them: `check_recording` |
+| `verdicts`, `stories` | the `Report`, and how it explains itself |
+| `command` | `edn check` |
+
+Nothing in the network imports this package, and it imports nothing of the network's that reads or matches
+filters. A recording is described in `docs/checking.md`.
+"""
+
+from __future__ import annotations
+
+from edn.checker.judge import check_recording
+from edn.checker.recorder import Operation, Recorder
+from edn.checker.records import RecordingError
+from edn.checker.verdicts import Report, Verdict, Violation
+
+__all__ = ["Operation", "Recorder", "RecordingError", "Report", "Verdict", "Violation", "check_recording"]

@@ -1,0 +1,412 @@
+"""Judges one subscription: what it was notified of against what it may and must be.
+
+`LifeJudge` holds what all subscriptions share; `judge` is called once for each id that was subscribed or
+notified. Explanations are found only for what is wrong, one pair at a time: they may be slow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from edn.checker.columns import Indices
+from edn.checker.history import SECOND, History, Life, Numbers, TopicEvents
+from edn.checker.obligations import Lawbook, Obligations, contains
+from edn.checker.records import Recording, RecordingError
+from edn.checker.stories import Stories
+from edn.checker.timeline import NEVER, Mask, Times
+from edn.checker.verdicts import Fault, Findings, Violation
+
+_CERTAIN, _EXCUSED, _NO_QUIET, _NOT_LISTENING, _PAUSED = range(5)
+#: why a lack of notifications proves nothing; that of an excused address needs no mention
+_DOUBTS = {
+    _NO_QUIET: "due, but the network was never said to be at rest after they were published",
+    _NOT_LISTENING: "due, but nobody recorded what their address accepted",
+    _PAUSED: "due, but their subscription was not surely resumed",
+}
+TEXT_FILTER = "subscriptions whose filter is recorded as text only"
+NAMELESS_SUBSCRIPTION = "notified subscriptions that may stem from an unanswered subscribe without an id"
+NAMELESS_EVENT = "notified events that may stem from an unanswered publish without ids"
+
+
+@dataclass(slots=True)
+class Judged:
+    due: int = 0
+    notified: int = 0
+    optional: int = 0
+    repeats: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Notified:
+    """What one subscription was notified of in one topic: rows in the order of arrival."""
+
+    #: index of the event in its topic
+    events: Indices
+    posts: Indices
+    recipients: Indices
+    times: Times
+    accepted: Mask
+
+    def first_accepted(self) -> tuple[Indices, Indices]:
+        """Events that were accepted, ascending, and the row of each first acceptance."""
+        rows = np.flatnonzero(self.accepted)
+        events, firsts = np.unique(self.events[rows], return_index=True)
+        return events, rows[firsts]
+
+
+class LifeJudge:
+    def __init__(
+        self,
+        recording: Recording,
+        history: History,
+        findings: Findings,
+        stories: Stories,
+        bound: int | None,
+    ) -> None:
+        """`bound`: nanoseconds within which a notification must come, None for any time."""
+        self._recording = recording
+        self._history = history
+        self._findings = findings
+        self._stories = stories
+        self._bound = bound
+        self._slack = round(recording.header.clock_tolerance * SECOND) if recording.header else 0
+        self._quiets = np.array(recording.quiets, dtype=np.int64)
+        self._events = np.frombuffer(recording.pair_event, dtype=np.int32)
+        self._recipients = np.frombuffer(recording.pair_recipient, dtype=np.int32)
+        self._posts = np.frombuffer(recording.pair_post, dtype=np.int32)
+        posts = recording.posts
+        self._post_times = np.array([post.time for post in posts], dtype=np.int64)
+        self._post_accepted = np.array([post.accepted for post in posts], dtype=np.bool_)
+        addresses: dict[str, int] = {}
+        webhooks: dict[str, int] = {}
+        self._post_address = np.array(
+            [addresses.setdefault(post.address, len(addresses)) for post in posts], dtype=np.int64
+        )
+        self._post_webhook = np.array(
+            [webhooks.setdefault(post.webhook, len(webhooks)) for post in posts], dtype=np.int64
+        )
+        self._addresses = addresses
+        self._topic_names = list(history.topics)
+        # One entry an event number: its topic, -1 if it was never published, and its index there.
+        count = len(recording.events.of)
+        self._topic_of = np.full(count, -1, dtype=np.int32)
+        self._index_of = np.zeros(count, dtype=np.intp)
+        for place, events in enumerate(history.topics.values()):
+            self._topic_of[events.numbers] = place
+            self._index_of[events.numbers] = np.arange(len(events.numbers))
+        self._heard = _heard(recording)
+
+    def judge(self, name: str, rows: Indices) -> Judged:
+        """`rows`: the places of its notified pairs."""
+        judged = Judged()
+        life = self._history.lives.get(name)
+        rows = rows[np.argsort(self._post_times[self._posts[rows]], kind="stable")]
+        if life is None or not life.effects:
+            self._stranger(name, rows, refused=life is not None)
+            judged.notified = len(np.unique(self._events[rows]))
+            return judged
+        topics = self._topic_of[self._events[rows]]
+        subscribed = {effect.topic for effect in life.effects if effect.alive}
+        for place, topic in enumerate(self._topic_names):
+            if topic in subscribed:
+                self._judge_topic(name, life, topic, rows[topics == place], judged)
+            elif (topics == place).any():
+                self._unexpected(name, rows[topics == place], "it is of a topic that was not subscribed")
+                judged.notified += len(np.unique(self._events[rows[topics == place]]))
+        self._unpublished(name, rows[topics < 0])
+        judged.notified += len(np.unique(self._events[rows[topics < 0]]))
+        return judged
+
+    # -- what nobody asked for --------------------------------------------------------------------------
+
+    def _stranger(self, name: str, rows: Indices, *, refused: bool) -> None:
+        if refused:
+            self._unexpected(name, rows, "its subscription was refused")
+            return
+        nameless = self._history.nameless_subscriptions
+        for row in rows.tolist():
+            topic, _ = self._stories.name(int(self._events[row]))
+            address = self._recording.posts[self._posts[row]].address
+            if (topic, address) in nameless or (topic, None) in nameless:
+                self._findings.leave_open(NAMELESS_SUBSCRIPTION, 1)
+            else:
+                self._unexpected(name, np.array([row]), "no such subscription was ever asked for")
+
+    def _unpublished(self, name: str, rows: Indices) -> None:
+        for row in rows.tolist():
+            event = int(self._events[row])
+            if event in self._history.rejected:
+                self._unexpected(name, np.array([row]), "every publish of this event was refused")
+            elif self._stories.name(event)[0] in self._history.nameless_events:
+                self._findings.leave_open(NAMELESS_EVENT, 1)
+            else:
+                self._unexpected(name, np.array([row]), "no such event was ever published")
+
+    def _unexpected(self, name: str, rows: Indices, reason: str) -> None:
+        """One violation an event, however often it was repeated."""
+        events, firsts = np.unique(self._events[rows], return_index=True)
+        pairs = [
+            (reason, int(event), int(self._posts[rows[first]]))
+            for event, first in zip(events, firsts, strict=True)
+        ]
+        self._findings.add(Fault.UNEXPECTED, pairs, lambda pair: self._tell(Fault.UNEXPECTED, name, *pair))
+
+    def _tell(self, fault: Fault, name: str, reason: str, event: int, *posts: int) -> Violation:
+        return self._stories.pair(fault, reason, name, event, posts)
+
+    # -- one topic of a subscription --------------------------------------------------------------------
+
+    def _judge_topic(self, name: str, life: Life, topic: str, rows: Indices, judged: Judged) -> None:
+        events = self._history.topics[topic]
+        try:
+            law = Lawbook(life, topic, events, self._slack)
+        except ValueError as error:
+            where = self._recording.where(life.effects[0].places[0])
+            raise RecordingError(f'the filter of "{name}" ({where}) cannot be read: {error}') from None
+        seen = Notified(
+            self._index_of[self._events[rows]],
+            self._posts[rows].astype(np.intp),
+            self._recipients[rows].astype(np.intp),
+            self._post_times[self._posts[rows]],
+            self._post_accepted[self._posts[rows]],
+        )
+        notified = np.unique(seen.events)
+        accepted, firsts = seen.first_accepted()
+        obligations = law.judge(notified, lambda unseen: self._doubts(life, law, events, unseen) == _CERTAIN)
+        due = obligations.due()
+        judged.due += len(due)
+        judged.notified += len(notified)
+        judged.optional += int((contains(obligations.allowed(), notified) & ~contains(due, notified)).sum())
+        if law.opaque:
+            self._findings.leave_open(TEXT_FILTER, 1)
+        self._judge_presence(name, life, law, events, obligations, seen)
+        self._judge_missing(name, life, law, events, due[~contains(accepted, due)], seen)
+        judged.repeats += self._judge_minimality(name, events, seen, len(accepted))
+        self._judge_lateness(name, life, events, accepted, seen, firsts)
+        self._judge_order(name, events, accepted, seen, firsts)
+
+    def _judge_presence(
+        self,
+        name: str,
+        life: Life,
+        law: Lawbook,
+        events: TopicEvents,
+        obligations: Obligations,
+        seen: Notified,
+    ) -> None:
+        """Nothing is there that must not be."""
+        if not len(seen.events):
+            return
+        allowed = contains(obligations.allowed(), seen.events)
+        wrong = ~allowed | (seen.times < events.low[seen.events])
+        misled = ~wrong & ~self._well_addressed(law, seen)
+        paused = np.zeros(len(wrong), dtype=np.bool_)
+        resumes = life.of("resume", "subscribe")
+        for pause in life.of("pause"):
+            if pause.sure:
+                release = min((one.begin for one in resumes if one.end >= pause.begin), default=NEVER)
+                paused |= (events.low[seen.events] > pause.end) & (seen.times < release)
+        paused &= ~wrong & ~misled
+        for mask, why in ((wrong, ""), (misled, "to another address or recipient"), (paused, "while paused")):
+            found, first = np.unique(seen.events[mask], return_index=True)
+            pairs = list(zip(found.tolist(), seen.posts[mask][first].tolist(), strict=True))
+            self._findings.add(
+                Fault.UNEXPECTED, pairs, partial(self._tell_unexpected, name, life, law, events, why)
+            )
+
+    def _tell_unexpected(
+        self, name: str, life: Life, law: Lawbook, events: TopicEvents, why: str, pair: tuple[int, int]
+    ) -> Violation:
+        event, post = pair
+        reason = f"it was notified {why}" if why else self._why_not(life, law, events, event, post)
+        return self._tell(Fault.UNEXPECTED, name, reason, int(events.numbers[event]), post)
+
+    def _well_addressed(self, law: Lawbook, seen: Notified) -> Mask:
+        """Whether some state that the event can have met has the address and recipient that were used."""
+        well = np.zeros(len(seen.events), dtype=np.bool_)
+        states = [state for state in law.states if state.alive]
+        alike = len({(state.address, state.recipient) for state in states}) == 1
+        for state in states:
+            right = np.ones(len(seen.events), dtype=np.bool_)
+            if state.address is not None:
+                right &= self._post_address[seen.posts] == self._addresses.get(state.address, -1)
+                right &= seen.recipients == self._recording.recipients.of.get(state.recipient, -1)
+            if not alike:
+                right &= law.can_have_met(state, seen.events)
+            well |= right
+        return well
+
+    def _why_not(self, life: Life, law: Lawbook, events: TopicEvents, event: int, post: int) -> str:
+        low, high = int(events.low[event]), int(events.high[event])
+        if self._recording.posts[post].time < low:
+            return "it was notified before it was published"
+        one = np.array([event])
+        alive = [state for state in law.states if state.alive]
+        met = [state for state in alive if law.can_have_met(state, one)[0]]
+        if met:
+            if not any(law.matches(state, one)[0] for state in met):
+                return "the filter does not match it"
+            if all(
+                low - self._slack >= state.expires[1] for state in life.of("subscribe", "change", "renew")
+            ):
+                return "it was published after the subscription had expired"
+            return "no order of what else was notified and the operations allows it"
+        if all(high < state.begin for state in alive):
+            return "it was published before the subscription was asked for"
+        return "it was published after the subscription, or this filter of it, had ended"
+
+    # -- what is not there ------------------------------------------------------------------------------
+
+    def _judge_missing(
+        self, name: str, life: Life, law: Lawbook, events: TopicEvents, missing: Indices, seen: Notified
+    ) -> None:
+        """What is due and was not accepted, as far as the recording can know that it never will be."""
+        if not len(missing):
+            return
+        doubts = self._doubts(life, law, events, missing)
+        for doubt, reason in _DOUBTS.items():
+            if (doubts == doubt).any():
+                self._findings.leave_open(reason, int((doubts == doubt).sum()))
+        self._findings.add(
+            Fault.MISSING,
+            missing[doubts == _CERTAIN].tolist(),
+            lambda event: self._tell(
+                Fault.MISSING,
+                name,
+                "it was due and never accepted"
+                + (", only refused" if (tried := seen.posts[seen.events == event].tolist()) else ""),
+                int(events.numbers[event]),
+                *tried,
+            ),
+        )
+
+    def _doubts(self, life: Life, law: Lawbook, events: TopicEvents, missing: Indices) -> Numbers:
+        """Why it may not be known of each event that its notification never came."""
+        doubts = np.full(len(missing), _CERTAIN, dtype=np.int32)
+        resumed = max((effect.end for effect in life.of("resume") if effect.end < NEVER), default=-NEVER)
+        quiet = self._quiet_after(np.maximum(events.high[missing], resumed))
+        unheard, excused = self._unheard(law, events, missing, quiet)
+        doubts[unheard] = _NOT_LISTENING
+        for pause in life.of("pause"):
+            if not any(one.sure and one.begin > pause.end for one in life.of("resume")):
+                doubts[quiet > pause.begin] = _PAUSED
+        doubts[quiet == NEVER] = _NO_QUIET
+        doubts[excused] = _EXCUSED
+        return doubts
+
+    def _quiet_after(self, times: Times) -> Times:
+        """The first time at or after each at which the network was at rest."""
+        quiets = np.append(self._quiets, NEVER)
+        found: Times = quiets[np.minimum(np.searchsorted(self._quiets, times), len(self._quiets))]
+        return found
+
+    def _unheard(
+        self, law: Lawbook, events: TopicEvents, missing: Indices, quiet: Times
+    ) -> tuple[Mask, Mask]:
+        """Where an address that should have got it was not recorded, and where it fails on purpose."""
+        unheard = np.zeros(len(missing), dtype=np.bool_)
+        excused = np.zeros(len(missing), dtype=np.bool_)
+        for state in law.states:
+            if not state.alive or state.address is None:
+                continue
+            met = law.can_have_met(state, missing)
+            if state.address in self._recording.excused:
+                excused |= met
+            heard = np.zeros(len(missing), dtype=np.bool_)
+            for begin, end in self._heard.get(state.address, ()):
+                heard |= (events.low[missing] >= begin) & (quiet <= end)
+            unheard |= met & ~heard
+        return unheard, excused
+
+    # -- once, in time, in order ------------------------------------------------------------------------
+
+    def _judge_minimality(self, name: str, events: TopicEvents, seen: Notified, accepted: int) -> int:
+        """Counts the permitted repeats and finds the others."""
+        rows = np.flatnonzero(seen.accepted)
+        if len(rows) == accepted:
+            return 0  # nothing was accepted twice
+        webhooks = self._post_webhook[seen.posts[rows]]
+        by_webhook = np.unique(np.stack([seen.events[rows], webhooks]), axis=1)[0]
+        by_post = np.stack([seen.events[rows], seen.posts[rows]])
+        _, in_one = np.unique(by_post, axis=1, return_counts=True)
+        twice_inside = np.unique(by_post, axis=1)[0][in_one > 1]
+        found, counts = np.unique(by_webhook, return_counts=True)
+        several = np.union1d(found[counts > 1], twice_inside)
+        self._findings.add(
+            Fault.DUPLICATE,
+            several.tolist(),
+            lambda event: self._tell(
+                Fault.DUPLICATE,
+                name,
+                "it was notified under two webhook-ids"
+                if len(np.unique(webhooks[seen.events[rows] == event])) > 1
+                else "it stands twice in one POST",
+                int(events.numbers[event]),
+                *seen.posts[rows][seen.events[rows] == event].tolist(),
+            ),
+        )
+        return len(rows) - len(by_webhook)
+
+    def _judge_lateness(
+        self, name: str, life: Life, events: TopicEvents, accepted: Indices, seen: Notified, firsts: Indices
+    ) -> None:
+        if not len(accepted) or (self._bound is None and not len(self._quiets)):
+            return
+        times = seen.times[firsts]
+        since = events.answered[accepted].copy()
+        since = np.maximum(since, min((one.end for one in life.of("subscribe")), default=NEVER))
+        for effect in life.of("resume"):
+            since = np.where(effect.begin <= times, np.maximum(since, effect.end), since)
+        late = times > self._quiet_after(since)
+        if self._bound is not None:
+            late |= times - since > self._bound
+        self._findings.add(
+            Fault.LATE,
+            np.flatnonzero(late).tolist(),
+            lambda place: self._tell(
+                Fault.LATE,
+                name,
+                f"it came {(times[place] - since[place]) / SECOND:.3f} s after it was answered",
+                int(events.numbers[accepted[place]]),
+                int(seen.posts[firsts[place]]),
+            ),
+        )
+
+    def _judge_order(
+        self, name: str, events: TopicEvents, accepted: Indices, seen: Notified, firsts: Indices
+    ) -> None:
+        """An event that arrives after one which was published when it had been answered long ago."""
+        arrival = np.argsort(firsts, kind="stable")
+        order = accepted[arrival]
+        streams = events.stream[order]
+        for stream in np.unique(streams[streams >= 0]).tolist():
+            mine = np.flatnonzero(streams == stream)
+            low, high = events.low[order[mine]], events.high[order[mine]]
+            latest = np.maximum.accumulate(low)
+            late = mine[np.flatnonzero(high[1:] < latest[:-1]) + 1]
+            self._findings.add(
+                Fault.OUT_OF_ORDER,
+                late.tolist(),
+                lambda place: self._tell(
+                    Fault.OUT_OF_ORDER,
+                    name,
+                    "it arrived after an event that was published later",
+                    int(events.numbers[order[place]]),
+                    int(seen.posts[firsts[arrival[place]]]),
+                ),
+            )
+
+
+def _heard(recording: Recording) -> dict[str, list[tuple[int, int]]]:
+    """The spans of time over which each address recorded what it accepted."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for time, address, begins in sorted(recording.listening):
+        spans = found.setdefault(address, [])
+        if begins and (not spans or spans[-1][1] < NEVER):
+            spans.append((time, NEVER))
+        elif not begins and spans and spans[-1][1] == NEVER:
+            spans[-1] = (spans[-1][0], time)
+    return found

@@ -1,0 +1,780 @@
+"""Tiny recordings, one for each way in which operations and events can meet."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edn.checker import RecordingError, Report, check_recording
+from tests.unit.checker.script import (
+    ADDRESS,
+    TOPIC,
+    Step,
+    batch,
+    change,
+    lines,
+    notified,
+    operation,
+    posted,
+    publish,
+    said,
+    subscribe,
+    unsubscribe,
+    write,
+)
+
+HIGH = {"n": {"gte": 10}}
+LOW = {"n": {"lt": 10}}
+#: the subscription of most recordings: answered at 20, ended between 80 and 90
+LIFE = (subscribe("a", 10, 20), unsubscribe("a", 80, 90))
+
+
+def check(path: Path, *steps: Step, options: dict[str, Any] | None = None, **around: Any) -> Report:
+    return check_recording(write(path / "run.jsonl", *steps, **around), **(options or {}))
+
+
+def decisive(report: Report) -> dict[str, int]:
+    return {fault: count for fault, count in report.faults.items() if fault not in report.informative}
+
+
+def got(event: str = "e", time: float = 100, **more: Any) -> Step:
+    return notified("a", event, time, **more)
+
+
+#: when the event was published, relative to LIFE → verdict if it is notified, verdict if it is not
+MEETINGS = {
+    "inside": (30, 40, "holds", "violated"),
+    "just after the answer of subscribe": (20.1, 30, "holds", "violated"),
+    "until just before the request of unsubscribe": (70, 79.9, "holds", "violated"),
+    "begun at the tick of the answer of subscribe": (20, 30, "holds", "holds"),
+    "answered at the tick of the request of unsubscribe": (70, 80, "holds", "holds"),
+    "over the end of subscribe": (15, 30, "holds", "holds"),
+    "inside subscribe": (12, 18, "holds", "holds"),
+    "answered at the tick of the request of subscribe": (5, 10, "holds", "holds"),
+    "just before the request of subscribe": (5, 9.9, "violated", "holds"),
+    "over the beginning of unsubscribe": (70, 85, "holds", "holds"),
+    "inside unsubscribe": (82, 88, "holds", "holds"),
+    "begun at the tick of the answer of unsubscribe": (90, 95, "holds", "holds"),
+    "just after the answer of unsubscribe": (90.1, 95, "violated", "holds"),
+    "over everything": (5, 95, "holds", "holds"),
+}
+
+
+@pytest.mark.parametrize("case", MEETINGS)
+@pytest.mark.parametrize("arrives", [True, False])
+def test_an_event_must_may_or_must_not_be_notified(tmp_path: Path, case: str, arrives: bool) -> None:
+    begin, end, with_it, without_it = MEETINGS[case]
+    # A second event, surely inside, keeps the recording from showing nothing.
+    steps = [*LIFE, publish("z", 50, 51), got("z"), publish("e", begin, end)]
+    report = check(tmp_path, *steps, *([got()] if arrives else []))
+    assert report.verdict == (with_it if arrives else without_it)
+    if report.verdict == "violated":
+        assert decisive(report) == {"unexpected" if arrives else "missing": 1}
+        assert (report.violations[0].subscription, report.violations[0].event) == ("a", "e")
+
+
+Case = tuple[list[Step], str, dict[str, int]]
+
+E = publish("e", 30, 40, n=15)
+GOT = got(n=15)
+
+CASES: dict[str, Case] = {
+    # -- filters
+    "a notification that the filter does not match": (
+        [subscribe("a", 10, 20, LOW), E, GOT],
+        "violated",
+        {"unexpected": 1},
+    ),
+    "no notification where the filter does not match": (
+        [subscribe("a", 10, 20, LOW), E, publish("f", 50, 60, n=1), got("f", n=1)],
+        "holds",
+        {},
+    ),
+    "a filter as text that the answer translates": (
+        [subscribe("a", 10, 20, "n >= 10", answer_filter=HIGH), E],
+        "violated",
+        {"missing": 1},
+    ),
+    "a filter as text only decides nothing": ([subscribe("a", 10, 20, "n >= 10"), E], "unknown", {}),
+    # -- unknown and refused subscriptions
+    "a subscribe without an answer may have worked": ([subscribe("a", 10, None), E, GOT], "holds", {}),
+    "a subscribe without an answer may have failed": (
+        [subscribe("a", 10, None), E, subscribe("b", 10, 20), notified("b", "e", 50, n=15)],
+        "holds",
+        {},
+    ),
+    "a subscribe without an answer that got one event gets the next": (
+        [subscribe("a", 10, None), E, GOT, publish("f", 50, 60)],
+        "violated",
+        {"missing": 1},
+    ),
+    "what another dispatcher's event proves says nothing of this one's": (
+        [subscribe("a", 10, None), E, GOT, publish("f", 50, 60, via="other")],
+        "holds",
+        {},
+    ),
+    "without the dispatcher's name nothing is concluded": (
+        [subscribe("a", 10, None), publish("e", 30, 40, via=None, n=15), GOT, publish("f", 50, 60, via=None)],
+        "holds",
+        {},
+    ),
+    "during an unanswered subscribe nothing goes back": (
+        # e came, so it was active when f was published, which did not come
+        [subscribe("a", 10, 70), E, GOT, publish("f", 50, 60)],
+        "violated",
+        {"missing": 1},
+    ),
+    "a refused subscription": (
+        [subscribe("a", 10, 20, answer="fail"), E, GOT],
+        "violated",
+        {"unexpected": 1},
+    ),
+    "a refused one, asked for again": (
+        [subscribe("a", 1, 2, answer="fail"), subscribe("a", 10, 20), E, GOT],
+        "holds",
+        {},
+    ),
+    "subscribed twice is once": (
+        [subscribe("a", 10, 20), subscribe("a", 21, 22), E],
+        "violated",
+        {"missing": 1},
+    ),
+    "subscribed again after the end": (
+        [*LIFE, publish("e", 92, 93), subscribe("a", 95, 96), publish("f", 97, 98), got("f")],
+        "holds",
+        {},
+    ),
+    "between two lives": (
+        [*LIFE, publish("e", 92, 93), subscribe("a", 95, 96), got("e")],
+        "violated",
+        {"unexpected": 1},
+    ),
+    "a subscription that nobody asked for": ([E, GOT], "violated", {"unexpected": 1}),
+    "a subscription that may be a nameless one": ([subscribe(None, 10, None), E, GOT], "unknown", {}),
+    "a nameless one elsewhere explains nothing": (
+        [subscribe(None, 10, None, address="http://there/"), E, GOT],
+        "violated",
+        {"unexpected": 1},
+    ),
+    "an id that came with the answer": (
+        [subscribe(None, 10, 20, answer_subscription="a"), E],
+        "violated",
+        {"missing": 1},
+    ),
+    "another topic": (
+        [said("topic", 0, topic="u", attributes={}), subscribe("a", 10, 20, topic="u"), E, GOT],
+        "violated",
+        {"unexpected": 1},
+    ),
+    # -- unsubscribe
+    "an unanswered unsubscribe may have worked": (
+        [subscribe("a", 10, 20), unsubscribe("a", 25, None), E, publish("f", 21, 22), got("f")],
+        "holds",
+        {},
+    ),
+    "an unanswered unsubscribe may have failed": (
+        [subscribe("a", 10, 20), unsubscribe("a", 25, None), E, GOT],
+        "holds",
+        {},
+    ),
+    "what comes after an unanswered unsubscribe shows that it had not worked": (
+        [subscribe("a", 10, 20), unsubscribe("a", 25, None), E, publish("f", 50, 60), got("f")],
+        "violated",
+        {"missing": 1},
+    ),
+    "a refused unsubscribe ends nothing": (
+        [subscribe("a", 10, 20), unsubscribe("a", 25, 26, answer="fail"), E],
+        "violated",
+        {"missing": 1},
+    ),
+    # -- publishing
+    "an unanswered publish may be notified": ([*LIFE, publish("e", 30, None), got()], "holds", {}),
+    "an unanswered publish need not be": (
+        [*LIFE, publish("e", 30, None), publish("f", 40, 50), got("f")],
+        "holds",
+        {},
+    ),
+    "an unanswered publish that one was told of, all are": (
+        [*LIFE, subscribe("b", 10, 20), publish("e", 30, None), notified("b", "e", 60)],
+        "violated",
+        {"missing": 1},
+    ),
+    "a batch is logged as one": (
+        [*LIFE, batch("e f", 30, None), got("e", 60)],
+        "violated",
+        {"missing": 1},
+    ),
+    "what was notified had been logged: a later subscription does not get it": (
+        [
+            subscribe("a", 10, 20),
+            publish("e", 30, 90),
+            got("e", 40),
+            subscribe("b", 50, 60),
+            notified("b", "e", 95),
+        ],
+        "violated",
+        {"unexpected": 1},
+    ),
+    "a refused publish is not notified": (
+        [*LIFE, publish("e", 30, 40, "fail"), got()],
+        "violated",
+        {"unexpected": 1},
+    ),
+    "a refused publish, repeated and accepted": (
+        [*LIFE, publish("e", 22, 23, "fail"), publish("e", 30, 40)],
+        "violated",
+        {"missing": 1},
+    ),
+    "one event published three times is one event": (
+        [*LIFE, publish("e", 30, None), publish("e", 35, 36), publish("e", 60, 61), got()],
+        "holds",
+        {},
+    ),
+    "a retried publish counts from its first attempt": (
+        [subscribe("a", 10, 20), publish("e", 5, None), publish("e", 30, 40), publish("z", 30, 40), got("z")],
+        "holds",
+        {},
+    ),
+    "an event that was never published": ([*LIFE, got()], "violated", {"unexpected": 1}),
+    "an event that may be a nameless one": ([*LIFE, publish(None, 30, None), got("x1")], "unknown", {}),
+    "ids that came with the answer": (
+        [*LIFE, operation("publish", 30, 40, topic=TOPIC, events=[{}, {}], answer_ids=["e", "f"]), got("e")],
+        "violated",
+        {"missing": 1},
+    ),
+    "ids from an idempotency key": (
+        [*LIFE, operation("publish", 30, 40, topic=TOPIC, events=[{}, {}], key="k"), got("k/0"), got("k/1")],
+        "holds",
+        {},
+    ),
+    "one id, two contents, both accepted": (
+        [*LIFE, publish("e", 30, 40, n=1), publish("e", 50, 60, n=2), got(n=1)],
+        "violated",
+        {"altered": 1},
+    ),
+    "one id, two contents, one refused": (
+        [*LIFE, publish("e", 30, 40, n=1), publish("e", 50, 60, "fail", n=2), got(n=1)],
+        "holds",
+        {},
+    ),
+    # -- change
+    "the old filter before the change": (
+        [subscribe("a", 10, 20, HIGH), E, change("a", 50, 60, LOW)],
+        "violated",
+        {"missing": 1},
+    ),
+    "the new filter after the change": (
+        [subscribe("a", 10, 20, LOW), change("a", 22, 25, HIGH), E],
+        "violated",
+        {"missing": 1},
+    ),
+    "not the old filter after the change": (
+        [subscribe("a", 10, 20, HIGH), change("a", 22, 25, LOW), E, GOT],
+        "violated",
+        {"unexpected": 1},
+    ),
+    "not the new filter before the change": (
+        [subscribe("a", 10, 20, LOW), E, change("a", 50, 60, HIGH), GOT],
+        "violated",
+        {"unexpected": 1},
+    ),
+    "either filter during the change, notified": (
+        [subscribe("a", 10, 20, LOW), change("a", 25, 50, HIGH), E, GOT],
+        "holds",
+        {},
+    ),
+    "either filter during the change, not notified": (
+        [
+            subscribe("a", 10, 20, LOW),
+            change("a", 25, 50, HIGH),
+            E,
+            publish("f", 60, 61, n=10),
+            got("f", n=10),
+        ],
+        "holds",
+        {},
+    ),
+    "both filters match during the change": (
+        [subscribe("a", 10, 20, HIGH), change("a", 25, 50, {"n": 15}), E],
+        "violated",
+        {"missing": 1},
+    ),
+    "once the new filter was seen the old one is over": (
+        [
+            subscribe("a", 10, 20, LOW),
+            change("a", 25, 70, HIGH),
+            E,
+            GOT,
+            publish("f", 50, 60, n=1),
+            got("f", n=1),
+        ],
+        "violated",
+        {"unexpected": 1},
+    ),
+    "two misses during a change that no single point excuses": (
+        [
+            subscribe("a", 10, 20, LOW),
+            change("a", 25, 70, HIGH),
+            publish("f", 30, 40, n=1),  # not told, so the change had come
+            publish("g", 50, 60, n=15),  # not told, so it had not
+        ],
+        "violated",
+        {"missing": 1},
+    ),
+    "a refused change changes nothing": (
+        [subscribe("a", 10, 20, HIGH), change("a", 22, 25, LOW, answer="fail"), E],
+        "violated",
+        {"missing": 1},
+    ),
+    "an unanswered change": (
+        [subscribe("a", 10, 20, LOW), change("a", 22, None, HIGH), E, GOT],
+        "holds",
+        {},
+    ),
+    # -- expiry; time 0 is 2024-01-01T00:00:00Z and a tick a second
+    "before the expiry": (
+        [subscribe("a", 10, 20, expires="2024-01-01T00:00:41Z"), E],
+        "violated",
+        {"missing": 1},
+    ),
+    "about the expiry, notified": (
+        [subscribe("a", 10, 20, expires="2024-01-01T00:00:35Z"), E, GOT],
+        "holds",
+        {},
+    ),
+    "about the expiry, within the clocks' tolerance": (
+        [subscribe("a", 10, 20, expires="2024-01-01T00:00:40.2Z"), E, publish("f", 22, 23), got("f")],
+        "holds",
+        {},
+    ),
+    "after the expiry": (
+        [subscribe("a", 10, 20, expires="2024-01-01T00:00:29Z"), E, GOT],
+        "violated",
+        {"unexpected": 1},
+    ),
+    "after the expiry that a duration gives": (
+        [subscribe("a", 10, 20, expires="PT9S"), E, GOT],
+        "violated",
+        {"unexpected": 1},
+    ),
+    "before the expiry that a duration gives": (
+        [subscribe("a", 10, 20, expires="PT31S"), E],
+        "violated",
+        {"missing": 1},
+    ),
+    "the expiry that was answered counts": (
+        [subscribe("a", 10, 20, expires="PT1S", answer_expires="2024-01-01T00:01:00Z"), E],
+        "violated",
+        {"missing": 1},
+    ),
+    "renewed in time": (
+        [
+            subscribe("a", 10, 20, expires="PT15S"),
+            operation("renew", 21, 22, subscription="a", expires="PT1H"),
+            E,
+        ],
+        "violated",
+        {"missing": 1},
+    ),
+    "renewed without an answer, notified": (
+        [
+            subscribe("a", 1, 2, expires="PT25S"),
+            operation("renew", 21, None, subscription="a", expires="PT1H"),
+            E,
+            GOT,
+        ],
+        "holds",
+        {},
+    ),
+    "renewed without an answer, not notified": (
+        [
+            subscribe("a", 1, 2, expires="PT25S"),
+            operation("renew", 21, None, subscription="a", expires="PT1H"),
+            E,
+            publish("f", 5, 6),
+            got("f"),
+        ],
+        "holds",
+        {},
+    ),
+    "shortened by a renewal": (
+        [subscribe("a", 1, 2), operation("renew", 10, 11, subscription="a", expires="PT5S"), E, GOT],
+        "violated",
+        {"unexpected": 1},
+    ),
+    "an expiry in the year 9999": (
+        [subscribe("a", 10, 20, expires="9999-12-31T00:00:00Z"), E, GOT],
+        "holds",
+        {},
+    ),
+    # -- pause
+    "paused notifications come after resuming": (
+        [
+            subscribe("a", 10, 20),
+            operation("pause", 21, 22, subscription="a"),
+            E,
+            operation("resume", 50, 60, subscription="a"),
+            GOT,
+        ],
+        "holds",
+        {},
+    ),
+    "paused notifications that never come": (
+        [
+            subscribe("a", 10, 20),
+            operation("pause", 21, 22, subscription="a"),
+            E,
+            operation("resume", 50, 60, subscription="a"),
+        ],
+        "violated",
+        {"missing": 1},
+    ),
+    "still paused at the end": (
+        [subscribe("a", 10, 20), operation("pause", 21, 22, subscription="a"), E],
+        "unknown",
+        {},
+    ),
+    "a notification while paused": (
+        [subscribe("a", 10, 20), operation("pause", 21, 22, subscription="a"), E, GOT],
+        "violated",
+        {"unexpected": 1},
+    ),
+    "a notification while perhaps paused": (
+        [subscribe("a", 10, 20), operation("pause", 21, None, subscription="a"), E, GOT],
+        "holds",
+        {},
+    ),
+    "a notification from before the pause": (
+        [subscribe("a", 10, 20), E, operation("pause", 41, 42, subscription="a"), GOT],
+        "holds",
+        {},
+    ),
+    # -- once
+    "the same webhook-id again": ([*LIFE, E, GOT, got(time=110, n=15)], "holds", {}),
+    "another webhook-id": ([*LIFE, E, GOT, got(time=110, hook="w2", n=15)], "violated", {"duplicate": 1}),
+    "refused under one webhook-id, accepted under another": (
+        [*LIFE, E, got(status=413, n=15), got(time=110, hook="w2", n=15)],
+        "holds",
+        {},
+    ),
+    "refused and never repeated": ([*LIFE, E, got(status=503, n=15)], "violated", {"missing": 1}),
+    "refused, then accepted": ([*LIFE, E, got(status=503, n=15), got(time=110, n=15)], "holds", {}),
+    "one webhook-id for two contents": (
+        [*LIFE, E, publish("f", 50, 51), got("e", hook="w", n=15), got("f", hook="w")],
+        "violated",
+        {"altered": 1},
+    ),
+    "a pair twice in one POST": (
+        [
+            *LIFE,
+            E,
+            posted(
+                {
+                    "notifications": [
+                        {
+                            "topic": TOPIC,
+                            "event": {"id": "e", "attributes": {"n": 15}},
+                            "matches": [{"subscription": "a"}, {"subscription": "a"}],
+                        }
+                    ]
+                },
+                100,
+                "w",
+            ),
+        ],
+        "violated",
+        {"duplicate": 1},
+    ),
+    # -- what a notification says
+    "other attributes": ([*LIFE, E, got(n=16)], "violated", {"altered": 1}),
+    "an attribute too many": ([*LIFE, E, got(n=15, s="x")], "violated", {"altered": 1}),
+    "an attribute of another type": ([*LIFE, E, got(n="15")], "violated", {"altered": 1}),
+    "an attribute that the topic does not have": ([*LIFE, E, got(n=15, zzz=1)], "violated", {"altered": 1}),
+    "null is missing": ([*LIFE, publish("e", 30, 40, n=15, s=None), GOT], "holds", {}),
+    "the same instant in other words": (
+        [*LIFE, publish("e", 30, 40, at="2024-01-01T01:00:00+01:00"), got(at="2024-01-01T00:00:00.000Z")],
+        "holds",
+        {},
+    ),
+    "another time of the event": (
+        [*LIFE, publish("e", 30, 40, **{"$time": "2024-02-02T00:00:00Z"}), got()],
+        "violated",
+        {"altered": 1},
+    ),
+    "a POST that is no notification": (
+        [*LIFE, E, GOT, said("notification", 100, address=ADDRESS, webhook="w", malformed="aGk=")],
+        "violated",
+        {"altered": 1},
+    ),
+    "before it was published": ([*LIFE, E, got(time=25, n=15)], "violated", {"unexpected": 1}),
+    # -- where
+    "at another address": ([*LIFE, E, got(address="http://there/", n=15)], "violated", {"unexpected": 1}),
+    "to another recipient": ([*LIFE, E, got(recipient="x", n=15)], "violated", {"unexpected": 1}),
+    "to its recipient": ([subscribe("a", 10, 20, recipient="x"), E, got(recipient="x", n=15)], "holds", {}),
+    "at the old address after a change": (
+        [
+            subscribe("a", 10, 20, address="http://there/"),
+            change("a", 21, 22, None),
+            E,
+            got(address="http://there/", n=15),
+        ],
+        "violated",
+        {"unexpected": 1},
+    ),
+    "at the old address before a change": (
+        [
+            said("listening", 0, address="http://there/"),
+            subscribe("a", 10, 20, address="http://there/"),
+            E,
+            change("a", 50, 60, None),
+            got(address="http://there/", n=15),
+        ],
+        "holds",
+        {},
+    ),
+    "an address that nobody recorded": ([subscribe("a", 10, 20, address="http://there/"), E], "unknown", {}),
+    "an address that was recorded too late": (
+        [said("listening", 35, address="http://there/"), subscribe("a", 10, 20, address="http://there/"), E],
+        "unknown",
+        {},
+    ),
+    "an address that was recorded not to the end": (
+        [said("stopped", 50, address=ADDRESS), *LIFE, E],
+        "unknown",
+        {},
+    ),
+    "an address that fails on purpose": (
+        [
+            said("excused", 0, address="http://there/"),
+            subscribe("b", 10, 20, address="http://there/"),
+            *LIFE,
+            E,
+            GOT,
+        ],
+        "holds",
+        {},
+    ),
+    # -- late
+    "after the network was said to be at rest": (
+        [*LIFE, E, said("quiet", 60), GOT],
+        "violated",
+        {"late": 1},
+    ),
+    "a repeat after that is not late": ([*LIFE, E, got(time=50, n=15), said("quiet", 60), GOT], "holds", {}),
+    "paused over the rest": (
+        [
+            subscribe("a", 10, 20),
+            operation("pause", 21, 22, subscription="a"),
+            E,
+            said("quiet", 60),
+            operation("resume", 70, 80, subscription="a"),
+            GOT,
+        ],
+        "holds",
+        {},
+    ),
+    # -- kept events
+    "an event that is kept for later subscribers": (
+        [publish("e", 1, 2, **{"$availability": 30}), subscribe("a", 10, 20)],
+        "violated",
+        {"missing": 1},
+    ),
+    "an event that is kept, notified": (
+        [publish("e", 1, 2, **{"$availability": 30}), subscribe("a", 10, 20), got()],
+        "holds",
+        {},
+    ),
+    "an event that is kept for ever": (
+        [publish("e", 1, 2, **{"$availability": "forever"}), subscribe("a", 10, 20)],
+        "violated",
+        {"missing": 1},
+    ),
+    "an event that was kept not long enough": (
+        [publish("e", 1, 2, **{"$availability": 5}), subscribe("a", 10, 20), got()],
+        "violated",
+        {"unexpected": 1},
+    ),
+    "an event that was kept until about then": (
+        [publish("e", 1, 2, **{"$availability": 12}), subscribe("a", 10, 20), publish("f", 30, 40), got("f")],
+        "holds",
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_recording_gets_its_verdict(tmp_path: Path, case: str) -> None:
+    steps, verdict, faults = CASES[case]
+    report = check(tmp_path, *steps)
+    assert (report.verdict, decisive(report)) == (verdict, faults), report.text()
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if CASES[name][1] == "violated"])
+def test_a_violation_names_the_lines_that_prove_it(tmp_path: Path, case: str) -> None:
+    steps, _, _ = CASES[case]
+    report = check(tmp_path, *steps)
+    (violation,) = report.violations
+    assert any("line " in part for part in violation.story)
+    assert violation.reason in report.text()
+
+
+def test_the_story_of_a_missing_notification_is_complete(tmp_path: Path) -> None:
+    (violation,) = check(tmp_path, subscribe("a", 10, 20, HIGH), E).violations
+    assert violation.attributes == {"n": 15}
+    assert violation.story == [
+        'subscribe 10.000000 s … 20.000000 s filter {"n":{"gte":10}} to http://here/ (line 4, line 5)',
+        'publish 30.000000 s … 40.000000 s (line 6, line 7) {"n":15}',
+    ]
+
+
+# -- what cannot be decided or read ---------------------------------------------------------------------
+
+
+def test_an_empty_file_decides_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    path.touch()
+    assert check_recording(path).verdict == "unknown"
+
+
+def test_a_recording_in_which_nothing_happens_decides_nothing(tmp_path: Path) -> None:
+    report = check(tmp_path, *LIFE)
+    assert report.verdict == "unknown"
+    assert any("shows nothing" in reason for reason in report.undecided)
+
+
+def test_without_rest_nothing_is_missing_yet(tmp_path: Path) -> None:
+    assert check(tmp_path, *LIFE, E, quiet=None).verdict == "unknown"
+    assert check(tmp_path, *LIFE, E, GOT, quiet=None).verdict == "holds"
+    assert check(tmp_path, *LIFE, E, publish("f", 30, 2000), GOT).verdict == "holds"
+
+
+def test_a_cut_off_recording_can_only_show_what_is_wrong(tmp_path: Path) -> None:
+    assert check(tmp_path, *LIFE, E, GOT, end=False).verdict == "unknown"
+    assert check(tmp_path, *LIFE, E, GOT, got("f"), end=False).verdict == "violated"
+
+
+@pytest.mark.parametrize("lost", range(1, 300, 7))
+def test_a_recording_cut_off_anywhere_never_accuses(tmp_path: Path, lost: int) -> None:
+    path = write(tmp_path / "run.jsonl", *LIFE, E, GOT)
+    path.write_bytes(path.read_bytes()[:-lost])
+    assert check_recording(path).verdict == "unknown"
+
+
+def asked(kind: str, **fields: Any) -> str:
+    return json.dumps({"record": "invoke", "op": "w", "kind": kind, "time": 1, **fields})
+
+
+WRONG = {
+    "no JSON": "nonsense",
+    "an unknown record": '{"record": "opinion", "time": 1}',
+    "an answer to nothing": '{"record": "ok", "op": 99999, "time": 1}',
+    "a second header": '{"record": "header", "version": 1, "time": 0, "wall": 0}',
+    "another type": '{"record": "topic", "topic": "t", "attributes": {"n": "string"}, "time": 1}',
+    "no such type": '{"record": "topic", "topic": "u", "attributes": {"n": "colour"}, "time": 1}',
+    "no such topic": asked("subscribe", subscription="q", topic="v"),
+    "no such attribute": asked("publish", topic="t", events=[{"$id": "1", "q": 1}]),
+    "no such operator": asked("subscribe", subscription="q", topic="t", filter={"n": {"like": 1}}),
+    "an empty filter": asked("subscribe", subscription="q", topic="t", filter={}),
+    "no such subscription to change": asked("change", subscription="q", filter={"n": 1}),
+    "nothing to renew": asked("renew", expires="PT1S"),
+    "an expiry that is none": asked("subscribe", subscription="q", topic="t", expires="soon"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_read_is_said_with_its_line(tmp_path: Path, case: str) -> None:
+    written = lines(*LIFE, E, GOT)
+    written.insert(3, WRONG[case])
+    path = tmp_path / "run.jsonl"
+    path.write_text("\n".join(written) + "\n")
+    with pytest.raises(RecordingError) as raised:
+        check_recording(path)
+    assert "line 4" in raised.value.detail or "type 'colour'" in raised.value.detail
+
+
+def test_a_newer_version_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="version 2"):
+        check(tmp_path, *LIFE, header={"version": 2})
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="cannot read"):
+        check_recording(tmp_path / "nothing")
+
+
+# -- options and several files --------------------------------------------------------------------------
+
+
+def test_lateness_has_a_bound_if_asked(tmp_path: Path) -> None:
+    steps = [*LIFE, E, GOT]  # answered at 40, notified at 100
+    assert check(tmp_path, *steps, options={"within": 61}).verdict == "holds"
+    late = check(tmp_path, *steps, options={"within": 59})
+    assert (late.verdict, late.faults) == ("violated", {"late": 1})
+
+
+def test_order_counts_only_if_asked(tmp_path: Path) -> None:
+    steps = [*LIFE, E, publish("f", 50, 60), got("f", 70), got("e", 75, n=15)]
+    plain = check(tmp_path, *steps)
+    assert (plain.verdict, plain.faults) == ("holds", {"out_of_order": 1})
+    asked = check(tmp_path, *steps, options={"ordered": True})
+    assert (asked.verdict, asked.violations[0].event) == ("violated", "e")
+
+
+@pytest.mark.parametrize(
+    "second",
+    [publish("f", 35, 60), publish("f", 50, 60, via="other")],
+    ids=["published at once", "at different dispatchers"],
+)
+def test_events_without_an_order_cannot_be_out_of_it(tmp_path: Path, second: Step) -> None:
+    steps = [*LIFE, E, second, got("f", 70), got("e", 75, n=15)]
+    assert check(tmp_path, *steps, options={"ordered": True}).verdict == "holds"
+
+
+def test_unanswered_operations_settle_where_that_is_declared(tmp_path: Path) -> None:
+    steps = [subscribe("a", 10, 20), unsubscribe("a", 22, 24, answer="unknown"), E]
+    assert (
+        check(tmp_path, subscribe("a", 1, 2, answer="unknown"), *LIFE, publish("e", 92, 93), got()).verdict
+        == "holds"
+    )
+    settled = check(
+        tmp_path,
+        subscribe("a", 1, 2, answer="unknown"),
+        *LIFE,
+        publish("e", 92, 93),
+        got(),
+        header={"settles_after": 5},
+    )
+    assert settled.faults == {"unexpected": 1}
+    assert (
+        check(tmp_path, *steps, publish("f", 21, 21.5), got("f"), header={"settles_after": 5}).verdict
+        == "holds"
+    )
+
+
+def test_a_recording_may_be_in_several_files(tmp_path: Path) -> None:
+    first = write(tmp_path / "clients.jsonl", *LIFE, E, publish("f", 50, 60))
+    second = tmp_path / "receiver.jsonl"
+    header, *_, end = lines()
+    notification = [json.dumps(GOT.records[0][1] | {"time": 100 * 10**9})]
+    second.write_text("\n".join([header, *notification, end]) + "\n")
+    report = check_recording(first, second)
+    assert (report.verdict, report.faults) == ("violated", {"missing": 1})
+    assert "clients.jsonl line 4" in report.text()
+
+
+def test_only_the_first_violations_are_explained_and_all_are_counted(tmp_path: Path) -> None:
+    events = [publish(f"e{number}", 30 + number, 30.5 + number) for number in range(20)]
+    report = check(tmp_path, *LIFE, *events, options={"explained": 3})
+    assert (report.faults, len(report.violations)) == ({"missing": 20}, 3)
+    assert "17 more" in report.text()
+
+
+def test_counts_tell_what_was_judged(tmp_path: Path) -> None:
+    counts = check(
+        tmp_path, *LIFE, E, GOT, got(time=110, n=15), publish("f", 70, 85), got("f"), publish("g", 1, 2)
+    ).counts
+    assert (counts.operations, counts.subscriptions, counts.events, counts.posts) == (5, 1, 3, 3)
+    assert (counts.due, counts.notified, counts.optional, counts.repeats) == (1, 2, 1, 1)
