@@ -46,7 +46,7 @@ typecheck: setup ## mypy, strict
 bench: setup ## kernels against their peers, side by side in one run
 	$(BIN)/edn bench kernels $(ARGS)
 
-load: setup ## Locust against a network of its own, headless, two minutes
+load: setup ## Locust against a network of its own, headless, one minute
 	$(BIN)/python -m load $(ARGS)
 
 lock: setup ## resolve the dependencies anew into requirements.lock

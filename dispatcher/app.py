@@ -22,7 +22,7 @@ from dispatcher.publishing import PublishEndpoint
 from dispatcher.settings import Settings
 from dispatcher.subscriptions import Subscriptions, Wanted
 from dispatcher.topics import Topic, Topics
-from edn import wire
+from edn import strictjson, wire
 from edn.asgi import BodyLimit, StrictRoute, check_bearer, install
 from edn.errors import CorruptMessage, EdnError, NotFound, TooLarge, Unavailable
 from edn.filter import Filter
@@ -238,6 +238,22 @@ def _subscriptions(door: Door) -> APIRouter:
         """In the order of creation; `next` is the cursor of the following page."""
         found, following = door.subscriptions.page(limit=limit, cursor=cursor, topic=topic, owner=owner)
         return {"subscriptions": [door.view(one) for one in found], "next": following}
+
+    @router.delete("", response_model=bodies.Ended)
+    async def unsubscribe_covered(
+        topic: Annotated[str, Query(max_length=256)],
+        filter: Annotated[str, Query(max_length=65_536, description="as text, or as JSON")],
+        owner: Annotated[str, Query(max_length=128)] = NOBODY,
+    ) -> Any:
+        """Cancel all of an owner's subscriptions whose filter this one covers; none covered, no effect."""
+        found = door.topics.get(topic)
+        given = strictjson.decode(filter.encode()) if filter.lstrip().startswith("{") else filter
+        try:
+            bound = Filter.parse(given).bind(found.schema)
+        except EdnError as error:
+            error.pointer = "/filter" + (error.pointer or "")
+            raise
+        return {"ids": await door.subscriptions.delete_covered(found, owner, bound)}
 
     @router.get("/{id}", response_model=bodies.Subscription)
     async def get_subscription(id: str) -> Any:

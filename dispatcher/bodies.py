@@ -123,6 +123,10 @@ class SubscriptionList(BaseModel):
     subscriptions: list[Subscription]
 
 
+class Ended(BaseModel):
+    ids: list[str]
+
+
 class SubscriptionPage(SubscriptionList):
     next: str | None
 

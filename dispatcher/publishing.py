@@ -124,7 +124,10 @@ def _append_once(
             )
             fresh.append(place)
         elif before != digest:
-            raise Conflict(f'event {place}: id "{name[:80]}" was used for another event of this topic')
+            raise Conflict(
+                f'event {place}: id "{name[:80]}" was used for another event of this topic',
+                pointer=f"/{place}/$id",
+            )
         seen[name] = digest
     made = iter(
         transaction.append_events(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import secrets
 import time
@@ -276,6 +277,30 @@ class Subscriptions:
         if member is not None and member.subscriptions > 0:
             member.subscriptions -= 1
 
+    async def delete_covered(self, topic: Topic, owner: str, bound: BoundFilter) -> list[str]:
+        """Cancel all subscriptions of an owner whose filter is covered; their ids, in the order of creation.
+
+        One that changes meanwhile is left alone: it is not the one that was compared.
+        """
+        ended: list[str] = []
+        cursor: str | None = None
+        while True:
+            page, cursor = self.page(limit=200, cursor=cursor, topic=topic.name, owner=owner)
+
+            def covered(page: list[Subscription] = page) -> list[tuple[str, int]]:
+                return [
+                    (one.id, one.version)
+                    for one in page
+                    if bound.covers(Filter.parse(one.filter).bind(topic.schema))
+                ]
+
+            # Comparing filters may take a while; publishers shall not wait for it.
+            found = await asyncio.to_thread(covered)
+            if found:
+                ended += await self._log.submit(functools.partial(_end_unchanged, versions=found))
+            if cursor is None:
+                return ended
+
     async def sweep(self) -> int:
         """End what has expired; how many there were."""
 
@@ -317,6 +342,20 @@ def _live(transaction: Transaction, subscription: str) -> Subscription:
     if found is None or (found.expires is not None and found.expires <= transaction.time):
         raise NotFound(f'no subscription "{subscription[:80]}"')
     return found
+
+
+def _end_unchanged(transaction: Transaction, versions: list[tuple[str, int]]) -> list[str]:
+    by_server: dict[str, list[str]] = {}
+    ended = []
+    for name, version in versions:
+        found = directory.find(transaction.connection, name)
+        if found is not None and found.version == version:
+            directory.delete(transaction.connection, name)
+            by_server.setdefault(found.server, []).append(name)
+            ended.append(name)
+    for server, ids in by_server.items():
+        transaction.append_control(server, "deactivate", ids=ids)
+    return ended
 
 
 def _check_topic(transaction: Transaction, item: _Prepared) -> None:
