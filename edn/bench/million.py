@@ -1,7 +1,7 @@
 """One index of a million subscriptions in four dimensions: what loading, matching and changing it cost.
 
-Pauses are measured from outside: a thread matches one event after the other while the index is rebuilt, and the
-longest that one of them had to wait is the pause.
+Pauses are measured from outside: a thread matches one event after the other while the index is rebuilt, and
+the longest that one of them had to wait is the pause.
 """
 
 from __future__ import annotations

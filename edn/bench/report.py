@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from types import TracebackType
@@ -16,7 +16,9 @@ from rich.status import Status
 from rich.table import Table
 
 
-def interleaved(runs: dict[str, Callable[[], object]], *, repeats: int, at_least: float) -> dict[str, float]:
+def interleaved(
+    runs: Mapping[str, Callable[[], object]], *, repeats: int, at_least: float
+) -> dict[str, float]:
     """Seconds that each run takes: the median of `repeats` rounds, in each of which all take their turn.
 
     In its turn a run is made as often as it takes to fill `at_least` seconds, so that a short one is not

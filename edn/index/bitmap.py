@@ -37,8 +37,6 @@ _RECODE_FACTOR = 4
 _FIRST_RECODE = 64
 #: a merge takes in segments up to this many times its own size
 _TIER = 3
-#: a segment of which so much is deleted is merged whatever its size
-_DEAD_SHARE = 0.3
 #: an insert waits when so many segments are there, so that merging keeps up
 _MOST_SEGMENTS = 16
 
@@ -97,20 +95,26 @@ class BitmapMatcher:
                 known = segment.first_known(ids)
                 if known >= 0:
                     raise already_there(int(ids[known]))
+            before = len(self._segments)
             if len(ids) >= _BULK:
                 self._segments = (Segment.build(ids, lo, hi), *self._segments)
             else:
                 self._fill_tail(ids, lo, hi)
             self._count += len(ids)
-            self._start_merge()
+            if len(self._segments) > before:
+                self._start_merge()
 
     def delete(self, ids: Integers) -> None:
         ids = checked_ids(ids)
         with self._lock:
-            self._count -= sum(segment.delete(ids) for segment in self._segments)
             if self._merge is not None:
                 self._merge.deleted.append(ids.copy())
-            self._start_merge()
+            rotten = False
+            for segment in self._segments:
+                self._count -= segment.delete(ids)
+                rotten = rotten or segment.rotten
+            if rotten:
+                self._start_merge()
 
     def grow(self, dimensions: int) -> None:
         checked_growth(self._dimensions, dimensions)
@@ -190,10 +194,9 @@ def _choose(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
     total = 0
     due = False
     for segment in sorted(segments, key=len):
-        rotten = segment.dead > _DEAD_SHARE * segment.used
-        if rotten or not chosen or len(segment) <= _TIER * total:
+        if segment.rotten or not chosen or len(segment) <= _TIER * total:
             # a former tail was never clustered as a whole
-            due = due or rotten or segment.recode_at > 0 or len(chosen) > 0
+            due = due or segment.rotten or segment.recode_at > 0 or len(chosen) > 0
             chosen.append(segment)
             total += len(segment)
     return tuple(chosen) if due else ()

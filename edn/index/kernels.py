@@ -175,13 +175,11 @@ def code_bounds(
             low[row, k], high[row, k] = low_code, high_code
 
 
-@kernel("i8(i8, i8, u1[:,::1], u1[:,::1], i8[::1], u1[::1], u8[:,:,::1])")
-def place(
-    start: int, count: int, low: Codes, high: Codes, order: Integers, blocks: Codes, reach: Words
-) -> int:
-    """Write the codes and the reach of rectangles `order[:count]` into slots start, start + 1, …"""
+@kernel("void(i8, u1[:,::1], u1[:,::1], i8[::1], u1[::1], u8[:,:,::1])")
+def place(start: int, low: Codes, high: Codes, order: Integers, blocks: Codes, reach: Words) -> None:
+    """Write the codes and the reach of rectangles, in this order, into slots start, start + 1, …"""
     columns = low.shape[1]
-    for i in range(count):
+    for i in range(order.shape[0]):
         slot = start + i
         row = order[i]
         block, lane = slot >> 6, slot & 63
@@ -193,4 +191,3 @@ def place(
             blocks[offset + k * COLUMN_BYTES + BLOCK] = b
             for bin_ in range(a >> REACH_SHIFT, (b >> REACH_SHIFT) + 1):
                 reach[block >> 6, k, bin_] |= bit
-    return start + count

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import entry_points
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ from edn.errors import InvalidInput
 
 Coordinates = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+Scalar = TypeVar("Scalar", np.int64, np.float64)
 
 #: a matcher may be named by its URI, too: this and its name
 URI_PREFIX = "urn:edn:matcher:"
@@ -103,7 +104,7 @@ def checked_rectangles(
 
 def checked_ids(ids: npt.ArrayLike) -> Integers:
     """The argument of `delete` as an array that a kernel takes."""
-    array = np.require(ids, dtype=np.int64, requirements=("C", "W"))
+    array = _array(ids, np.int64)
     if array.ndim != 1:
         raise InvalidInput(f"ids must be a vector, not an array of {array.ndim} dimensions")
     return array
@@ -130,7 +131,7 @@ def already_there(id_: int) -> InvalidInput:
 
 
 def _matrix(values: npt.ArrayLike, dimensions: int, padding: float) -> Coordinates:
-    array = np.require(values, dtype=np.float64, requirements=("C", "W"))
+    array = _array(values, np.float64)
     if array.ndim != 2 or array.shape[1] > dimensions:
         raise InvalidInput(
             f"expected rows of at most {dimensions} columns, got an array of shape {array.shape}"
@@ -140,3 +141,10 @@ def _matrix(values: npt.ArrayLike, dimensions: int, padding: float) -> Coordinat
     padded = np.full((len(array), dimensions), padding)
     padded[:, : array.shape[1]] = array
     return padded
+
+
+def _array(values: npt.ArrayLike, dtype: type[Scalar]) -> npt.NDArray[Scalar]:
+    """What a kernel with an explicit signature takes: of this type, in rows, writable; a copy if need be."""
+    if isinstance(values, np.ndarray) and values.dtype == dtype and values.flags.carray:
+        return values
+    return np.require(values, dtype=dtype, requirements=("C", "A", "W"))

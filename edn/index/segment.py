@@ -33,6 +33,8 @@ from edn.index.table import Slots, bury, enter, first_known, new_table
 
 #: rectangles in a tile
 TILE = BLOCK * BLOCK
+#: a segment of which so much is deleted wants to be built anew
+_ROTTEN = 0.3
 
 
 @dataclass(slots=True, eq=False)
@@ -91,7 +93,11 @@ class Segment:
             occupied=np.zeros(tile_count, np.uint64),
             table=new_table(capacity),
         )
-        segment._fill(ids, lo, hi, low, high, order)
+        copy_rows(ids, lo, hi, order, 0, segment.ids, segment.lo, segment.hi)
+        place(0, low, high, order, segment.blocks, segment.reach)
+        enter(segment.table, segment.ids, 0, count)
+        raise_slots(0, count, segment.alive, segment.occupied)
+        segment.used = count
         return segment
 
     @property
@@ -101,19 +107,28 @@ class Segment:
     def __len__(self) -> int:
         return self.used - self.dead
 
+    @property
+    def rotten(self) -> bool:
+        """Whether so much was deleted that building it anew pays."""
+        return self.dead > _ROTTEN * self.used
+
     def append(self, ids: Integers, lo: Coordinates, hi: Coordinates) -> None:
         """Fill the next slots; there must be room, and every column must be one of ours."""
-        low, high = np.empty(lo.shape, np.uint8), np.empty(hi.shape, np.uint8)
-        code_bounds(lo, hi, self.bins.edges, self.bins.strides, low, high)
-        self._fill(ids, lo, hi, low, high, np.arange(len(ids)))
-
-    def _fill(
-        self, ids: Integers, lo: Coordinates, hi: Coordinates, low: Codes, high: Codes, order: Integers
-    ) -> None:
         start, stop = self.used, self.used + len(ids)
-        copy_rows(ids, lo, hi, order, self.ids[start:stop], self.lo[start:stop], self.hi[start:stop])
-        place(start, len(ids), low, high, order, self.blocks, self.reach)
-        enter(self.table, self.ids, start, stop)
+        append_rows(
+            ids,
+            lo,
+            hi,
+            self.bins.edges,
+            self.bins.strides,
+            start,
+            self.ids,
+            self.lo,
+            self.hi,
+            self.blocks,
+            self.reach,
+            self.table,
+        )
         raise_slots(start, stop, self.alive, self.occupied)
         self.used = stop
 
@@ -192,22 +207,53 @@ def gather_columns(bounds: Coordinates, columns: Integers) -> Coordinates:
     return result
 
 
-@kernel("void(i8[::1], f8[:,::1], f8[:,::1], i8[::1], i8[::1], f8[:,::1], f8[:,::1])")
+@kernel("void(i8[::1], f8[:,::1], f8[:,::1], i8[::1], i8, i8[::1], f8[:,::1], f8[:,::1])")
 def copy_rows(
     ids: Integers,
     lo: Coordinates,
     hi: Coordinates,
     order: Integers,
+    start: int,
     to_ids: Integers,
     to_lo: Coordinates,
     to_hi: Coordinates,
 ) -> None:
     for i in range(order.shape[0]):
-        row = order[i]
-        to_ids[i] = ids[row]
+        row, slot = order[i], start + i
+        to_ids[slot] = ids[row]
         for k in range(lo.shape[1]):
-            to_lo[i, k] = lo[row, k]
-            to_hi[i, k] = hi[row, k]
+            to_lo[slot, k] = lo[row, k]
+            to_hi[slot, k] = hi[row, k]
+
+
+@kernel(
+    "void(i8[::1], f8[:,::1], f8[:,::1], f8[:,::1], i8[::1], i8, i8[::1], f8[:,::1], f8[:,::1], u1[::1], "
+    "u8[:,:,::1], i4[::1])"
+)
+def append_rows(
+    ids: Integers,
+    lo: Coordinates,
+    hi: Coordinates,
+    edges: Coordinates,
+    strides: Integers,
+    start: int,
+    to_ids: Integers,
+    to_lo: Coordinates,
+    to_hi: Coordinates,
+    blocks: Codes,
+    reach: Words,
+    table: Slots,
+) -> None:
+    """Code rectangles and write them to slots start, start + 1, …: all but the bits that make them count.
+
+    One kernel, because rectangles often come one by one, and each call from Python costs a microsecond.
+    """
+    low, high = np.empty(lo.shape, np.uint8), np.empty(lo.shape, np.uint8)
+    order = np.arange(ids.shape[0])
+    code_bounds(lo, hi, edges, strides, low, high)
+    copy_rows(ids, lo, hi, order, start, to_ids, to_lo, to_hi)
+    place(start, low, high, order, blocks, reach)
+    enter(table, to_ids, start, start + ids.shape[0])
 
 
 @kernel("void(i8, i8, u8[::1], u8[::1])")
