@@ -77,6 +77,7 @@ NOT_COVERED: list[tuple[Any, Any]] = [
     ("s suffix 'b'", "s contains 'b'"),
     ("s prefix 'b'", "s contains 'b'"),
     ("s contains 'abc'", "s contains 'b'"),
+    ("s contains 'a'", "s >= 'ab' and s < 'c'"),
     ("s contains 'b'", "s prefix 'a' and s suffix 'c'"),
     ("n < 5 or n > 5", "n exists"),
     ("(n > 1 and i > 1) or (n <= 1 and i <= 1)", "n exists and i exists"),
@@ -117,6 +118,13 @@ def test_every_filter_covers_itself_and_its_conjunctions(seed: int) -> None:
         one, other = draw_filter(random, 2), draw_filter(random, 2)
         assert covers(one, {"$all": [one, other]}), (one, other)
         assert covers({"$any": [one, other]}, one), (one, other)
+
+
+def test_many_small_boxes_cover_the_large_one_that_they_fill() -> None:
+    tiles = [{"n": {"between": [x, x + 1]}, "i": [y]} for x in range(8) for y in range(8)]
+    whole = {"n": {"between": [0, 8]}, "i": {"between": [0, 7]}}
+    assert covers({"$any": tiles}, whole)
+    assert not covers({"$any": tiles[1:]}, whole)
 
 
 DISJOINT = [

@@ -180,6 +180,7 @@ def test_a_filter_that_does_not_fit_the_schema_is_refused_at_its_place(
         {"at": {"gte": "2024-01-01T00:00:00+05:00", "lte": "2023-12-31T23:00:00Z"}},  # as strings lo > hi
         "symbol > 'b' and symbol < 'a'",
         "price > 2 and price < 1",
+        "at > '2024-01-01T00:00:00-05:00' and at < '2024-01-01T01:00:00Z'",  # lo < hi as strings only
         {"$all": [{"at": {"gt": LATE}}, {"at": {"lt": EARLY}}]},
         {"volume": {"gt": 2**53, "lt": 2**53 + 1}},
     ],

@@ -121,6 +121,41 @@ def test_beyond_64_the_narrowest_gaps_are_closed_and_the_rectangles_say_so() -> 
     assert any(not exact for _, _, exact in found)
 
 
+def test_joined_boxes_are_exact_only_if_nothing_came_in_between() -> None:
+    diagonal = Filter.parse({"$any": [{"n": value, "i": value} for value in range(200)]}).bind(SCHEMA)
+    values = [{"n": float(n), "i": i} for n in range(0, 200, 3) for i in range(0, 200, 7)]
+    points, _ = decoded(values)
+    contained = diagonal.rects().contain(points)
+    assert len(diagonal.rects()) == 64
+    for row, event in enumerate(values):
+        assert contained[row].any() or event["n"] != event["i"]
+        assert event["n"] == event["i"] or not (contained[row] & diagonal.rects().exact).any()
+
+
+def test_joined_boxes_with_different_patterns_are_not_exact() -> None:
+    alternatives = [{"s": {"prefix": f"p{n:03}", "contains": f"c{n}"}} for n in range(100)]
+    found = rects({"$any": alternatives})
+    assert len(found) <= 64
+    assert not found.exact.any()
+
+
+def test_an_exact_rectangle_stays_beside_an_inexact_one_around_it() -> None:
+    found = sides({"$any": [{"s": "a"}, {"s": {"suffix": "x"}}]}, "s")
+    assert found == [(LOWEST, INF, False), (CODE("a"), CODE("a"), True)]
+
+
+def test_conjuncts_left_out_for_their_cost_make_the_rectangles_inexact() -> None:
+    schema = Schema.parse({f"a{number}": "number" for number in range(250)})
+    idle = {"$any": [{"a0": {"lt": 5}}, {"a1": {"lt": -1}}]}
+    last = {"$any": [{"a0": {"lt": 3}}, {"a1": {"lt": -1}}, {"a2": {"lt": -1}}]}
+    present = {f"a{number}": {"gte": 0} for number in range(250)}
+    bound = Filter.parse({**present, "$all": [*[idle] * 300, last]}).bind(schema)
+    point = np.full((1, 250), 4.0)
+    assert not bound.matches({f"a{number}": 4.0 for number in range(250)})
+    assert not (bound.rects().contain(point) & bound.rects().exact).any()
+    assert bound.rects().contain(point - 2.0).any()
+
+
 WIDE = Schema.parse({f"a{number}": "number" for number in range(40)})
 EITHER = [{"$any": [{f"a{one}": 1}, {f"a{other}": 2}]} for one, other in itertools.combinations(range(32), 2)]
 EXPLOSIVE: dict[str, Any] = {
