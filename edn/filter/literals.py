@@ -21,7 +21,8 @@ def literal(given: object) -> Literal:
             finite = False
         if not finite:
             raise ValueError("the number is beyond the range of a 64-bit double")
-        return given
+        # Only a double can hold it, so it is one from here on: messages carry integers of up to 64 bits.
+        return given if isinstance(given, float) or -(2**63) <= given < 2**63 else float(given)
     if given is None:
         raise ValueError("null is no value in a filter; for a missing attribute write exists: false")
     raise ValueError(f"a string, number or boolean is wanted; got {shown(given)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -190,6 +191,13 @@ def test_what_is_not_plainly_contradictory_binds_and_still_does_after_a_round_tr
     for form in (filter_.to_json(), filter_.to_text()):
         assert Filter.parse(form) == filter_
         Filter.parse(form).bind(SCHEMA)
+
+
+@pytest.mark.parametrize("big", [10**20, -(10**30), 2**63])
+def test_integers_beyond_64_bits_are_doubles_that_every_message_can_carry(big: int) -> None:
+    filter_ = Filter.parse({"price": {"gt": big}})
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(filter_.to_json())) == {"price": {"gt": float(big)}}
+    assert Filter.parse(f"price > {big}") == filter_
 
 
 def test_an_operators_name_may_be_an_attribute() -> None:
