@@ -22,8 +22,6 @@ def main(argv: list[str] | None = None) -> int:
     configure_logs()
     try:
         settings = parse(sys.argv[1:] if argv is None else argv, os.environ)
-        # The first subscription shall not wait for a compiler.
-        index.warm()
         node = Node(settings)
         try:
             listener = bind(settings.host, settings.port)
@@ -33,6 +31,8 @@ def main(argv: list[str] | None = None) -> int:
     except EdnError as error:
         print(f"edn_server: {error.detail}", file=sys.stderr)  # noqa: T201  it never started
         return 1
+    # The first subscription shall not wait for a compiler.
+    index.warm()
     url = settings.advertise or url_of(listener)
     # uvicorn raises the signal that stopped it once more when all is closed; that shall not kill us then.
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -109,6 +109,16 @@ def test_a_repeated_control_changes_nothing_a_second_time(kit: Kit) -> None:
     assert kit.told() == []
 
 
+def test_a_repeated_end_does_not_end_the_subscription_that_was_made_anew_after_it(kit: Kit) -> None:
+    kit.store(item("s"))
+    end = control(2, "deactivate", ids=["s"])
+    kit.frame(0, 2, activate(1, ("s", 1)), end)
+    kit.store(item("s", version=2))
+    kit.frame(2, 3, activate(3, ("s", 2)))
+    kit.frame(1, 4, end, activate(3, ("s", 2)), events=[(4, EVENT)])
+    assert kit.told() == [("s", "e4")]
+
+
 def test_a_frame_beyond_the_cursor_is_answered_with_the_cursor_and_changes_nothing(kit: Kit) -> None:
     kit.frame(0, 3)
     applied = kit.frame(4, 6)
