@@ -6,6 +6,7 @@ import fcntl
 import json
 import logging
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -97,7 +98,11 @@ class _Server(uvicorn.Server):
 
 
 def serve(app: FastAPI, listener: socket.socket, ready: dict[str, Any]) -> None:
-    """Run until SIGTERM or SIGINT."""
+    """Run until SIGTERM or SIGINT; from the main thread."""
+    # uvicorn raises the signal that stopped it once more when all is closed: a stop that was asked for
+    # shall end with exit code 0.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
     config = uvicorn.Config(
         app,
         log_config=None,

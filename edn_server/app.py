@@ -19,7 +19,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from edn import __version__, wire
-from edn.asgi import BodyLimit, check_bearer, install, problem_response, read_body
+from edn.asgi import PROBLEM, BodyLimit, check_bearer, install, problem_response, read_body
 from edn.errors import CorruptMessage, EdnError, Unavailable
 from edn_server.node import Node
 
@@ -123,7 +123,7 @@ def create_app(node: Node, url: str) -> FastAPI:
         "/readyz",
         tags=["health"],
         summary="Registered, and every log's join record is read",
-        responses={503: {"description": "not ready; the detail says why"}},
+        responses={503: {"description": "not ready; the detail says why", **_PROBLEM_BODY}},
     )
     async def readyz() -> Health:
         reason = node.not_ready()
@@ -131,7 +131,13 @@ def create_app(node: Node, url: str) -> FastAPI:
             raise Unavailable(f"not ready: {reason}", retry_after=1)
         return Health(status="ready")
 
-    @app.get("/internal/stats", tags=["internal"], summary="Figures", dependencies=[Depends(network_only)])
+    @app.get(
+        "/internal/stats",
+        tags=["internal"],
+        summary="Figures",
+        dependencies=[Depends(network_only)],
+        responses=_UNAUTHORIZED,
+    )
     async def stats() -> Figures:
         return Figures(**await node.stats())
 
@@ -158,7 +164,17 @@ def create_app(node: Node, url: str) -> FastAPI:
 
 
 _MSGPACK_BODY = {"content": {wire.MSGPACK: {"schema": {"type": "string", "format": "binary"}}}}
-_PROBLEM_BODY = {"content": {"application/problem+json": {"schema": {"type": "object"}}}}
+_PROBLEM_BODY = {"content": {PROBLEM: {"schema": {"type": "object"}}}}
+_UNAUTHORIZED: dict[int | str, dict[str, Any]] = {
+    "401": {"description": "the network secret is missing or wrong", **_PROBLEM_BODY}
+}
+#: a frame beyond the cursor is answered with where the cursor is
+_GAP = {
+    "409": {
+        "description": "`edn.wire.FrameAck`: the frame begins beyond the cursor",
+        "content": {**_MSGPACK_BODY["content"], **_PROBLEM_BODY["content"]},
+    }
+}
 
 
 def _describe_plain_routes(app: FastAPI) -> None:
@@ -170,11 +186,16 @@ def _describe_plain_routes(app: FastAPI) -> None:
             "summary": summary,
             "responses": {
                 "200": {"description": f"`edn.wire.{gives}`", **_MSGPACK_BODY},
-                "401": {"description": "the network secret is missing or wrong", **_PROBLEM_BODY},
-                **{status: {"description": text} for status, text in refusals.items()},
+                **_UNAUTHORIZED,
+                **{status: {"description": text, **_PROBLEM_BODY} for status, text in refusals.items()},
             },
         }
         if takes is not None:
+            described["responses"] |= {
+                "400": {"description": "not the message that this route takes", **_PROBLEM_BODY},
+                "413": {"description": "longer than the limit", **_PROBLEM_BODY},
+                "503": {"description": "the disk did not take it; try again", **_PROBLEM_BODY},
+            }
             described["requestBody"] = {
                 "description": f"`edn.wire.{takes}`",
                 "required": True,
@@ -196,11 +217,12 @@ def _describe_plain_routes(app: FastAPI) -> None:
                 "Apply a frame of a log",
                 "Frame",
                 "FrameAck",
-                {"400": "no such message", "409": "`edn.wire.FrameAck`: the frame begins beyond the cursor"},
+                {},
             )
         },
         "/internal/summary": {"get": operation("The summary of what is hosted", None, "SummarySnapshot", {})},
     }
+    paths["/internal/stream"]["post"]["responses"] |= _GAP
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:

@@ -85,13 +85,26 @@ def _part_holds(key: str, part: Any, values: Values, schema: Schema) -> bool:
     return condition(part, schema[key])(values.get(key, MISSING))
 
 
+class _Column:
+    """One attribute of many events; a test is put once to each distinct value."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        places = {value: place for place, value in enumerate(dict.fromkeys(values))}
+        self._distinct = list(places)
+        self._places = np.array([places[value] for value in values], dtype=np.intp)
+
+    def ask(self, test: Test) -> npt.NDArray[np.bool_]:
+        answers = np.fromiter(map(test, self._distinct), dtype=np.bool_, count=len(self._distinct))
+        return answers[self._places]
+
+
 class Events:
     """Many events of one schema, asked together which of them match a filter."""
 
     def __init__(self, events: Sequence[Values], schema: Schema) -> None:
         self.events = events
         self._schema = schema
-        self._columns = {name: [event.get(name, MISSING) for event in events] for name in schema}
+        self._columns = {name: _Column([event.get(name, MISSING) for event in events]) for name in schema}
 
     def __len__(self) -> int:
         return len(self.events)
@@ -107,6 +120,5 @@ class Events:
             elif key == "$not":
                 found &= ~self.matching(part)
             else:
-                test = condition(part, self._schema[key])
-                found &= np.fromiter(map(test, self._columns[key]), dtype=np.bool_, count=len(self))
+                found &= self._columns[key].ask(condition(part, self._schema[key]))
         return found

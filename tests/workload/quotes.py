@@ -49,7 +49,7 @@ def event(chance: random.Random) -> dict[str, Any]:
 
 def filter(chance: random.Random) -> dict[str, Any]:
     narrow: dict[str, Any] = {"symbol": chance.choice([_symbol, _symbols])(chance)}
-    if chance.random() < 0.5:
+    if chance.random() < 0.8:
         narrow |= {"price": _band(chance)}
     choice = chance.random()
     if choice < 0.06:
