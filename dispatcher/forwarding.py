@@ -71,7 +71,13 @@ class Forwarder:
         self._on_ack = on_ack
         self._scanned = acked
         self._told = time.monotonic()
+        self._sending = False
         self._wake = asyncio.Event()
+
+    @property
+    def position(self) -> int:
+        """Up to here this server has everything that concerns it, told or not."""
+        return self.acked if self._sending else self._scanned
 
     def wake(self) -> None:
         """There may be something to send."""
@@ -84,6 +90,7 @@ class Forwarder:
             frame, events = self._gather()
             if frame is None:
                 continue
+            self._sending = True
             try:
                 await self._send(frame, events)
             except (httpx.HTTPError, BadAnswer, msgspec.MsgspecError) as error:
@@ -92,6 +99,7 @@ class Forwarder:
                     logger.warning("server does not take its stream", server=self.server, reason=reason)
                 self.failure = reason
                 self._scanned = self.acked
+                self._sending = False
                 await self._rest(pause)
                 pause = min(pause * 2, 2.0)
             else:
@@ -99,6 +107,7 @@ class Forwarder:
                     logger.info("server takes its stream again", server=self.server)
                 self.failure = None
                 pause = 0.05
+            self._sending = False
 
     async def _until_due(self) -> None:
         self._wake.clear()

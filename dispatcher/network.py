@@ -281,7 +281,7 @@ class Network:
                     "backlog": member.backlog,
                     "cpu": member.cpu,
                     "cursor": forwarder.acked if forwarder else None,
-                    "lag": max(0, self.tail.head - forwarder.acked) if forwarder else None,
+                    "lag": max(0, self.tail.head - forwarder.position) if forwarder else None,
                     "forwarded": forwarder.forwarded if forwarder else 0,
                     "useful": forwarder.useful if forwarder else 0,
                     "matched": forwarder.matched if forwarder else 0,

@@ -71,3 +71,43 @@ def measure_million(as_json: Json = False, quick: Quick = False, seed: Seed = 1)
         typer.echo(json.dumps(result.to_json(), indent=2))
     else:
         print_table("One large index", ("", ""), result.cells())
+
+
+@app.command("publish")
+def measure_publish(
+    as_json: Json = False,
+    quick: Quick = False,
+    seed: Seed = 1,
+    dimensions: Annotated[
+        list[int] | None, typer.Option("--dimensions", help="Attributes; may be repeated.")
+    ] = None,
+    servers: Annotated[int, typer.Option("--servers", min=1)] = 10,
+    subscriptions: Annotated[int, typer.Option("--subscriptions", min=1, help="Per server.")] = 10_000,
+    events: Annotated[int, typer.Option("--events", min=100, help="Per round.")] = 20_000,
+    repeats: Annotated[int, typer.Option("--repeats", min=1)] = 3,
+) -> None:
+    """A whole network, from publishing to the committed outbox, beside a bare app that only decodes."""
+    from edn.bench import publish as benchmark
+    from edn.bench.report import Progress, print_table
+
+    if quick:
+        servers, subscriptions, events, repeats = 2, 20, 3000, 1
+    costs = []
+    with Progress() as progress:
+        for width in dimensions or [8, 4]:
+            costs.append(
+                benchmark.run(
+                    dimensions=width,
+                    servers=servers,
+                    subscriptions=subscriptions,
+                    events=events,
+                    seed=seed,
+                    repeats=repeats,
+                    progress=progress,
+                )
+            )
+    if as_json:
+        typer.echo(json.dumps([cost.to_json() for cost in costs], indent=2))
+    else:
+        for cost in costs:
+            print_table("Publishing, end to end", ("", ""), cost.cells())

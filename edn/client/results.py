@@ -58,7 +58,7 @@ class Server(msgspec.Struct, frozen=True):
     subscriptions: int = 0
     #: the offset up to which it has acknowledged the log
     cursor: int | None = None
-    #: records of the log that it has not acknowledged yet
+    #: records of the log between its end and what this server is known to have, or not to need
     lag: int | None = None
     #: rectangles in use ÷ maximal rectangles; 0 is "route everything"
     precision: float | None = None
@@ -66,6 +66,8 @@ class Server(msgspec.Struct, frozen=True):
     forwarded: int | None = None
     #: those of them that matched at least one of its subscriptions
     useful: int | None = None
+    #: (event, subscription) pairs that it found
+    matched: int | None = None
     #: share of the published events that were forwarded to it
     hit_ratio: float | None = None
     #: notifications waiting to be delivered
