@@ -1,51 +1,98 @@
 """Online placement: the server that a new subscription goes to.
 
-A policy sees the candidates' loads and answers with one of them. It is told of every placement at once, so
-that an array of subscriptions is spread by the same rule as single ones.
+A policy is asked with the candidates' loads and the subscription's rectangle, and answers with a server. It
+is told of summaries as they come (`summarise`), and takes its own decisions into account at once, so that
+an array of subscriptions is spread by the same rule as single ones, whatever the summaries' age. One policy
+object serves one topic: rectangles of different topics lie in different spaces.
+
+| policy | the server |
+|---|---|
+| `random` | any |
+| `least-loaded` | with the fewest subscriptions |
+| `rtree` | owning the rectangle that shares the largest volume with the new one |
+| `kmeans` | whose mean centre is nearest |
+| `traffic` | that would be sent least more, weighted by its distance |
+
+`Limits` exclude servers first. Where all are excluded, the least loaded of all is taken: refusing a
+subscription is not the placement's business. Equal answers go to the less loaded server, and by chance
+between equal loads.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
 
 from edn.errors import InvalidInput
+from partitioning.kernels import Floats
+from partitioning.placement import Limits, Placement, Settings, least_loaded
+from partitioning.similarity import KMeans, LeastTraffic, RTree
 
-
-class Placement(Protocol):
-    def place(self, loads: Mapping[str, int]) -> str:
-        """One of `loads`' servers, which is never empty; `loads` counts subscriptions."""
-        ...
+__all__ = [
+    "KMeans",
+    "LeastLoaded",
+    "LeastTraffic",
+    "Limits",
+    "Placement",
+    "RTree",
+    "Random",
+    "Settings",
+    "new_placement",
+]
 
 
 class Random:
-    """Any server, whatever its load: the paper's baseline."""
+    """Any server below the limits: the published baseline."""
 
-    def __init__(self, rng: random.Random | None = None) -> None:
+    def __init__(self, rng: random.Random | None = None, settings: Settings | None = None) -> None:
         self._rng = rng or random.Random()
+        self._settings = settings or Settings()
 
-    def place(self, loads: Mapping[str, int]) -> str:
-        return self._rng.choice(sorted(loads))
+    def place(
+        self,
+        loads: Mapping[str, int],
+        lo: Floats | None = None,
+        hi: Floats | None = None,
+        *,
+        location: Sequence[float] | None = None,
+    ) -> str:
+        return self._rng.choice(self._settings.limits.candidates(loads))
+
+    def summarise(self, server: str, lo: Floats, hi: Floats) -> None:
+        pass
+
+    def forget(self, server: str) -> None:
+        pass
 
 
-class LeastLoaded:
+class LeastLoaded(Random):
     """The server with the fewest subscriptions; of equals, one by chance."""
 
-    def __init__(self, rng: random.Random | None = None) -> None:
-        self._rng = rng or random.Random()
+    def place(
+        self,
+        loads: Mapping[str, int],
+        lo: Floats | None = None,
+        hi: Floats | None = None,
+        *,
+        location: Sequence[float] | None = None,
+    ) -> str:
+        return self._rng.choice(least_loaded(loads, sorted(loads)))
 
-    def place(self, loads: Mapping[str, int]) -> str:
-        least = min(loads.values())
-        return self._rng.choice(sorted(server for server, load in loads.items() if load == least))
+
+POLICIES: dict[str, Callable[[random.Random | None, Settings | None], Placement]] = {
+    "random": Random,
+    "least-loaded": LeastLoaded,
+    "rtree": RTree,
+    "kmeans": KMeans,
+    "traffic": LeastTraffic,
+}
 
 
-_POLICIES: dict[str, Callable[[], Placement]] = {"random": Random, "least-loaded": LeastLoaded}
-
-
-def new_placement(name: str) -> Placement:
+def new_placement(
+    name: str, *, settings: Settings | None = None, rng: random.Random | None = None
+) -> Placement:
     try:
-        return _POLICIES[name]()
+        return POLICIES[name](rng, settings)
     except KeyError:
-        known = ", ".join(sorted(_POLICIES))
+        known = ", ".join(sorted(POLICIES))
         raise InvalidInput(f'no placement policy "{name}"; known are {known}') from None

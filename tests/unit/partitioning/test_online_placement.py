@@ -25,5 +25,5 @@ def test_random_ignores_loads() -> None:
 
 
 def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InvalidInput, match="least-loaded, random"):
+    with pytest.raises(InvalidInput, match="kmeans, least-loaded, random, rtree, traffic"):
         new_placement("best")

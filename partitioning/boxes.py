@@ -1,0 +1,215 @@
+"""What is known of each server's subscriptions, as few rectangles as one likes: the table behind online
+placement.
+
+These subscription-routing summaries are advisory: a stale or coarse one costs traffic, never an event. All
+servers' rectangles lie in one pool, so that one kernel call compares a new subscription with all of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from partitioning.kernels import Floats, Ints, kernel
+from partitioning.space import MISSING_LENGTH, THINNEST, GrowingSpace, Space
+
+
+class BoxTable:
+    """Rectangles by server. Servers are numbered by `number`; a server without rectangles overlaps with
+    nothing."""
+
+    def __init__(self, bound: int | None) -> None:
+        #: the most rectangles kept a server; None keeps all that no other of the server contains
+        self.bound = bound
+        self._numbers: dict[str, int] = {}
+        self._used = 0
+        self._owner: Ints = np.empty(0, dtype=np.int64)
+        self._lo: Floats = np.empty((0, 0))
+        self._hi: Floats = np.empty((0, 0))
+        self._seen = GrowingSpace()
+        self._counts: dict[int, int] = {}
+
+    @property
+    def space(self) -> Space:
+        """The range of all bounds that were ever seen."""
+        return self._seen.space
+
+    def number(self, server: str) -> int:
+        return self._numbers.setdefault(server, len(self._numbers))
+
+    def count(self, server: str) -> int:
+        return self._counts.get(self.number(server), 0)
+
+    def rects(self, server: str) -> tuple[Floats, Floats]:
+        mine = np.flatnonzero(self._owner[: self._used] == self.number(server))
+        return self._lo[mine], self._hi[mine]
+
+    def replace(self, server: str, lo: Floats, hi: Floats) -> None:
+        """Forget what was known of a server; from now on it has these rectangles (n, d)."""
+        number = self.number(server)
+        kept = np.flatnonzero(self._owner[: self._used] != number)
+        for array in (self._owner, self._lo, self._hi):
+            array[: len(kept)] = array[kept]
+        self._used = len(kept)
+        self._counts[number] = 0
+        if self.bound is not None and len(lo) > self.bound:
+            raise ValueError(f"{len(lo)} rectangles of {server}; the table keeps at most {self.bound}")
+        if len(lo):
+            self._seen.see(lo, hi)
+            self._reserve(len(lo), lo.shape[1])
+            end = self._used + len(lo)
+            self._lo[self._used : end, : lo.shape[1]] = lo
+            self._hi[self._used : end, : lo.shape[1]] = hi
+            self._owner[self._used : end] = number
+            self._used = end
+            self._counts[number] = len(lo)
+
+    def overlaps(self, lo: Floats, hi: Floats) -> tuple[Floats, float]:
+        """For each server by number, the largest volume that one of its rectangles shares with this one (d,);
+        and this one's own volume."""
+        self._seen.see(lo[None], hi[None])
+        self._reserve(0, len(lo))
+        best = np.zeros(len(self._numbers))
+        space = self._seen.space
+        own = _overlaps(
+            self._padded(lo, -np.inf),
+            self._padded(hi, np.inf),
+            self._lo,
+            self._hi,
+            self._owner,
+            self._used,
+            space.base,
+            space.top,
+            space.inverse,
+            best,
+        )
+        return best, own
+
+    def add(self, server: str, lo: Floats, hi: Floats) -> None:
+        """A subscription was placed there: nothing to do if a rectangle contains it; otherwise it becomes
+        one more rectangle, or, at the bound, the rectangle that grows least takes it in."""
+        number = self.number(server)
+        self._seen.see(lo[None], hi[None])
+        self._reserve(1, len(lo))
+        low, high = self._padded(lo, -np.inf), self._padded(hi, np.inf)
+        space = self._seen.space
+        full = self.bound is not None and self._counts.get(number, 0) >= self.bound
+        measure = (space.base, space.top, space.inverse)
+        at = _room(low, high, self._lo, self._hi, self._owner, self._used, number, full, *measure)
+        if at == CONTAINED:
+            return
+        if at >= 0:
+            np.minimum(self._lo[at], low, out=self._lo[at])
+            np.maximum(self._hi[at], high, out=self._hi[at])
+            return
+        self._lo[self._used], self._hi[self._used] = low, high
+        self._owner[self._used] = number
+        self._used += 1
+        self._counts[number] = self._counts.get(number, 0) + 1
+
+    def _padded(self, side: Floats, fill: float) -> Floats:
+        """An older subscription is unconstrained in the columns that it lacks."""
+        if len(side) == self._lo.shape[1]:
+            return side
+        return np.concatenate([side, np.full(self._lo.shape[1] - len(side), fill)])
+
+    def _reserve(self, more: int, width: int) -> None:
+        rows, columns = self._lo.shape
+        if self._used + more <= rows and width <= columns:
+            return
+        rows = rows if self._used + more <= rows else max(64, 2 * (self._used + more))
+        lo = np.full((rows, max(width, columns)), -np.inf)
+        hi = np.full((rows, max(width, columns)), np.inf)
+        owner = np.full(rows, -1, dtype=np.int64)
+        lo[: self._used, :columns] = self._lo[: self._used]
+        hi[: self._used, :columns] = self._hi[: self._used]
+        owner[: self._used] = self._owner[: self._used]
+        self._lo, self._hi, self._owner = lo, hi, owner
+
+
+CONTAINED, APPEND = -1, -2
+
+
+@kernel
+def _side(lo: float, hi: float, base: float, top: float, inverse: float) -> float:
+    """The length that the interval counts; see `partitioning.space`."""
+    missing = MISSING_LENGTH / inverse
+    low = base - missing if lo == -np.inf else min(max(lo, base), top)
+    high = base - 0.5 * missing if hi == -np.inf else min(max(hi, base), top)
+    return max((high - low) * inverse, THINNEST)
+
+
+@kernel
+def _overlaps(
+    lo: Floats,
+    hi: Floats,
+    lows: Floats,
+    highs: Floats,
+    owner: Ints,
+    used: int,
+    base: Floats,
+    top: Floats,
+    inverse: Floats,
+    best: Floats,
+) -> float:
+    d = lo.shape[0]
+    own = 1.0
+    for j in range(d):
+        own *= _side(lo[j], hi[j], base[j], top[j], inverse[j])
+    # No side counts longer than this, so a product that is too small by more cannot recover.
+    slack = (1.0 + MISSING_LENGTH) ** d
+    for i in range(used):
+        server = owner[i]
+        if best[server] >= own:
+            continue
+        shared = 1.0
+        for j in range(d):
+            low, high = max(lo[j], lows[i, j]), min(hi[j], highs[i, j])
+            if low > high:
+                shared = 0.0
+                break
+            shared *= _side(low, high, base[j], top[j], inverse[j])
+            if shared * slack <= best[server]:
+                break
+        if shared > best[server]:
+            best[server] = shared
+    return own
+
+
+@kernel
+def _room(
+    lo: Floats,
+    hi: Floats,
+    lows: Floats,
+    highs: Floats,
+    owner: Ints,
+    used: int,
+    number: int,
+    full: bool,
+    base: Floats,
+    top: Floats,
+    inverse: Floats,
+) -> int:
+    """CONTAINED, APPEND, or, when the server is full, the rectangle that grows least."""
+    d = lo.shape[0]
+    chosen = APPEND
+    least = np.inf
+    for i in range(used):
+        if owner[i] != number:
+            continue
+        inside = True
+        for j in range(d):
+            if lo[j] < lows[i, j] or hi[j] > highs[i, j]:
+                inside = False
+                break
+        if inside:
+            return CONTAINED
+        if full:
+            before = after = 1.0
+            for j in range(d):
+                before *= _side(lows[i, j], highs[i, j], base[j], top[j], inverse[j])
+                low, high = min(lo[j], lows[i, j]), max(hi[j], highs[i, j])
+                after *= _side(low, high, base[j], top[j], inverse[j])
+            if after - before < least:
+                least = after - before
+                chosen = i
+    return chosen

@@ -1,0 +1,169 @@
+"""K-means with capacities: centroids as they are, and a fair way to the next one for those who find a
+server full.
+
+Subscriptions are points here, the centres of their clamped rectangles, with every dimension scaled to the
+length of its range. Clustering alone ignores load, so the assignment goes in rounds: every row that is not
+yet placed asks the nearest server that is not full; a server takes all who ask, or, when there are too
+many, the nearest ones (equals by row number), and is full. Each round but the last fills a server, so there
+are at most as many as servers. Like a split, the outcome is a function of the row alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from partitioning.contents import Contents
+from partitioning.kernels import Bools, Floats, Ints, kernel
+from partitioning.rows import Chunk, Rows
+from partitioning.selection import LAST_ROW, select
+from partitioning.space import Space
+from partitioning.survey import survey
+
+#: clustering stops when all centroids together move less than this, in lengths of the range
+MOVEMENT = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Who is taken: rows up to (key, row) of each server; `open` servers can be asked."""
+
+    open: Bools
+    key: Floats
+    row: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """Rows by the nearest centroid that had room. While it is being made, also the keys of the next round."""
+
+    space: Space
+    #: (servers, d), scaled
+    centroids: Floats
+    rounds: tuple[Round, ...]
+    #: servers that can be asked after the rounds
+    open: Bools
+
+    @property
+    def orderings(self) -> int:
+        return 1
+
+    def of(self, chunk: Chunk) -> tuple[Ints, Floats]:
+        """For those who are still waiting: whom they ask, and how far that is."""
+        _, asked, distance = self._walk(chunk)
+        return asked, distance[:, None]
+
+    def parts(self, chunk: Chunk) -> Ints:
+        taken, asked, _ = self._walk(chunk)
+        return np.where(taken >= 0, taken, asked)
+
+    def asking(self) -> Waiting:
+        return Waiting(self)
+
+    def _walk(self, chunk: Chunk) -> tuple[Ints, Ints, Floats]:
+        distances = squared_distances(centres(self.space, chunk), self.centroids)
+        opens = np.array([*(one.open for one in self.rounds), self.open])
+        shape = (0, len(self.centroids))
+        keys = np.array([one.key for one in self.rounds]).reshape(-1, shape[1])
+        rows = np.array([one.row for one in self.rounds], dtype=np.int64).reshape(-1, shape[1])
+        taken, asked = np.full(len(chunk), -1), np.full(len(chunk), -1)
+        distance = np.zeros(len(chunk))
+        _ask(distances, chunk.rows, opens, keys, rows, taken, asked, distance)
+        return taken, asked, distance
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Only those who are not taken yet, by the server that they ask."""
+
+    nearest: Nearest
+
+    def parts(self, chunk: Chunk) -> Ints:
+        return self.nearest.of(chunk)[0]
+
+
+def assign(rows: Rows, centroids: Floats, capacity: int) -> Nearest:
+    """Every row to a centroid, none with more than `capacity`; together they have room for all."""
+    servers = len(centroids)
+    nearest = Nearest(rows.space, centroids, (), np.ones(servers, dtype=np.bool_))
+    left = np.full(servers, capacity)
+    while True:
+        asking = np.array([part.count for part in survey(rows, nearest.asking(), Contents(), servers)])
+        over = np.flatnonzero(asking > left)
+        if not len(over):
+            return nearest
+        targets = [(int(server), int(left[server])) for server in over if left[server]]
+        # Centres lie within the range or an eighth of it below, so no distance is longer than this.
+        spans = dict.fromkeys(range(servers), (0.0, 2.0 * rows.space.dimensions))
+        cuts = select(rows, nearest, Contents(), spans, targets)
+        key, row = np.full(servers, np.inf), np.full(servers, LAST_ROW)
+        for server in over:
+            cut = cuts.get((int(server), int(left[server])))
+            key[server], row[server] = (cut.key, cut.row) if cut is not None else (-np.inf, -1)
+        done = Round(nearest.open, key, row)
+        left = left - np.minimum(asking, left)
+        still = nearest.open.copy()
+        still[over] = False
+        nearest = replace(nearest, rounds=(*nearest.rounds, done), open=still)
+
+
+def centres(space: Space, chunk: Chunk) -> Floats:
+    """Scaled centres, (n, d)."""
+    low, high = space.clamp(chunk.lo, chunk.hi)
+    scaled: Floats = ((low + high) / 2 - space.base) / (space.top - space.base)
+    return scaled
+
+
+def local_centroids(points: Floats, count: int, seed: int, movement: float = MOVEMENT) -> Floats:
+    """By scikit-learn, in this process."""
+    from sklearn.cluster import KMeans
+
+    # It stops when the sum of squared movements is below tol × mean variance; by Cauchy-Schwarz the sum of
+    # the movements is then below `movement`.
+    variance = float(points.var(axis=0).mean())
+    tolerance = movement**2 / count / variance if variance > 0 else 0.0
+    model = KMeans(n_clusters=count, n_init=1, random_state=seed, tol=tolerance).fit(points)
+    return np.ascontiguousarray(model.cluster_centers_, dtype=np.float64)
+
+
+@kernel
+def squared_distances(points: Floats, centroids: Floats) -> Floats:
+    out = np.zeros((points.shape[0], centroids.shape[0]))
+    for i in range(points.shape[0]):
+        for c in range(centroids.shape[0]):
+            total = 0.0
+            for j in range(points.shape[1]):
+                away = points[i, j] - centroids[c, j]
+                total += away * away
+            out[i, c] = total
+    return out
+
+
+@kernel
+def _ask(
+    distances: Floats,
+    numbers: Ints,
+    opens: Bools,
+    keys: Floats,
+    rows: Ints,
+    taken: Ints,
+    asked: Ints,
+    distance: Floats,
+) -> None:
+    """Play the rounds for each row: `taken` by a server, or who is `asked` next."""
+    servers = distances.shape[1]
+    for i in range(distances.shape[0]):
+        for turn in range(opens.shape[0]):
+            best = -1
+            for s in range(servers):
+                if opens[turn, s] and (best < 0 or distances[i, s] < distances[i, best]):
+                    best = s
+            distance[i] = distances[i, best]
+            if turn == opens.shape[0] - 1:
+                asked[i] = best
+            elif distance[i] < keys[turn, best] or (
+                distance[i] == keys[turn, best] and numbers[i] <= rows[turn, best]
+            ):
+                taken[i] = best
+                break

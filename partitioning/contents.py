@@ -1,0 +1,173 @@
+"""What a set of subscriptions amounts to, in a form that can be gathered from pieces in any order.
+
+The *content* of a set is a vector of 64-bit words: first one bit for each event of a sample, set when some
+rectangle of the set contains the event; then, as doubles, the bounding rectangle of the clamped rectangles,
+the upper bounds negated. So merging two contents is OR on the first words and minimum on the rest, and the
+content of nothing is zeros and infinities. Either part may be absent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from partitioning.kernels import Floats, Ints, Words, kernel
+from partitioning.rows import Chunk
+from partitioning.space import Space
+
+
+@dataclass(frozen=True, slots=True)
+class EventSample:
+    """A sample of events, prepared so that the events inside a rectangle are a few word operations away.
+
+    For each dimension the events' coordinates in order and, for each place in that order, the set of the
+    events before it. The events within a side are then the difference of two sets, those inside the
+    rectangle the intersection over the sides.
+    """
+
+    count: int
+    #: (d, events)
+    ordered: Floats
+    #: (d, events + 1, words)
+    before: Words
+
+    @classmethod
+    def of(cls, points: Floats) -> EventSample:
+        """From points (events, d), missing ones at -inf."""
+        count, d = points.shape
+        words = -(-count // 64)
+        ordered = np.empty((d, count))
+        before = np.zeros((d, count + 1, words), dtype=np.uint64)
+        for j in range(d):
+            order = np.argsort(points[:, j], kind="stable")
+            ordered[j] = points[order, j]
+            _accumulate(order, before[j])
+        return cls(count, ordered, before)
+
+    @property
+    def words(self) -> int:
+        return int(self.before.shape[2])
+
+    def inside(self, lo: Floats, hi: Floats) -> Words:
+        """(n, words): which events each rectangle contains."""
+        out = np.empty((len(lo), self.words), dtype=np.uint64)
+        _inside(np.ascontiguousarray(lo), np.ascontiguousarray(hi), self.ordered, self.before, out)
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """How contents are made, gathered and merged; which parts they have."""
+
+    #: bounding rectangles are kept when there is a space
+    space: Space | None = None
+    sample: EventSample | None = None
+
+    @property
+    def words(self) -> int:
+        return 0 if self.sample is None else self.sample.words
+
+    @property
+    def width(self) -> int:
+        return self.words + (0 if self.space is None else 2 * self.space.dimensions)
+
+    def blank(self, *shape: int) -> Words:
+        """Contents of nothing."""
+        out = np.zeros((*shape, self.width), dtype=np.uint64)
+        self.bounds(out)[:] = np.inf
+        return out
+
+    def bits(self, contents: Words) -> Words:
+        return contents[..., : self.words]
+
+    def bounds(self, contents: Words) -> Floats:
+        """A view of lower bounds and negated upper bounds, (…, 2d)."""
+        return contents[..., self.words :].view(np.float64)
+
+    def box(self, content: Words) -> tuple[Floats, Floats]:
+        """The bounding rectangle, clamped."""
+        bounds = self.bounds(content)
+        d = bounds.shape[-1] // 2
+        return bounds[..., :d], -bounds[..., d:]
+
+    def events(self, contents: Words) -> Ints:
+        """How many events of the sample lie inside."""
+        return np.asarray(np.bitwise_count(self.bits(contents)).sum(axis=-1, dtype=np.int64))
+
+    def of(self, chunk: Chunk) -> Words:
+        """The content of each row by itself, (n, width)."""
+        out = np.empty((len(chunk), self.width), dtype=np.uint64)
+        if self.sample is not None:
+            self.bits(out)[:] = self.sample.inside(chunk.lo, chunk.hi)
+        if self.space is not None:
+            low, high = self.space.clamp(chunk.lo, chunk.hi)
+            np.concatenate([low, -high], axis=1, out=self.bounds(out))
+        return out
+
+    def scatter(self, slots: Ints, contents: Words, into: Words) -> None:
+        """Merge row i's content into into[slots[i, o]] for every o; a negative slot is nowhere."""
+        _scatter_or(slots, self.bits(contents), self.bits(into))
+        _scatter_minimum(slots, self.bounds(contents), self.bounds(into))
+
+    def merge(self, into: Words, other: Words) -> None:
+        np.bitwise_or(self.bits(into), self.bits(other), out=self.bits(into))
+        np.minimum(self.bounds(into), self.bounds(other), out=self.bounds(into))
+
+    def running(self, contents: Words) -> Words:
+        """For each place in (n, width) the content of all up to and including it."""
+        out = np.empty_like(contents)
+        np.bitwise_or.accumulate(self.bits(contents), axis=0, out=self.bits(out))
+        np.minimum.accumulate(self.bounds(contents), axis=0, out=self.bounds(out))
+        return out
+
+
+@kernel
+def _accumulate(order: Ints, before: Words) -> None:
+    for i in range(order.shape[0]):
+        before[i + 1] = before[i]
+        event = order[i]
+        before[i + 1, event >> 6] |= np.uint64(1) << np.uint64(event & 63)
+
+
+@kernel
+def _inside(lo: Floats, hi: Floats, ordered: Floats, before: Words, out: Words) -> None:
+    d, words = ordered.shape[0], out.shape[1]
+    for i in range(lo.shape[0]):
+        for j in range(d):
+            first = np.searchsorted(ordered[j], lo[i, j], side="left")
+            last = np.searchsorted(ordered[j], hi[i, j], side="right")
+            lower, upper = before[j, first], before[j, last]
+            if j == 0:
+                for w in range(words):
+                    out[i, w] = upper[w] & ~lower[w]
+            else:
+                for w in range(words):
+                    out[i, w] &= upper[w] & ~lower[w]
+
+
+@kernel
+def _scatter_or(slots: Ints, contents: Words, into: Words) -> None:
+    n, width = contents.shape
+    if width == 0:
+        return
+    for i in range(n):
+        for o in range(slots.shape[1]):
+            slot = slots[i, o]
+            if slot >= 0:
+                for w in range(width):
+                    into[slot, w] |= contents[i, w]
+
+
+@kernel
+def _scatter_minimum(slots: Ints, contents: Floats, into: Floats) -> None:
+    n, width = contents.shape
+    if width == 0:
+        return
+    for i in range(n):
+        for o in range(slots.shape[1]):
+            slot = slots[i, o]
+            if slot >= 0:
+                for w in range(width):
+                    if contents[i, w] < into[slot, w]:
+                        into[slot, w] = contents[i, w]

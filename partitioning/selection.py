@@ -1,0 +1,337 @@
+"""Exact cuts of ordered rows by a few passes over them in any order: where the k-th of a group lies, and
+what is left and right of it.
+
+Theory of operation
+-------------------
+Every row belongs to at most one *node* and has a *key* in each of
+several orderings; a *group* is the rows of one node in one ordering, ordered by (key, row number). A
+*target* asks for the cut behind the first k of a group. The search keeps for each target an interval of
+(key, row number) in which the cut lies. A pass divides the intervals into bins and counts the rows of each
+bin, with their least and greatest key and their content. From that follows the one bin in which the cut
+lies: what is in the bins before it is left of the cut, what is in those behind it is right of it, and the
+bin becomes the interval of the next pass, unless the cut falls on its border.
+
+Bins are even in the key on the first pass and even in the bits of the key afterwards, so that a pass
+divides any distribution by the number of bins, not only even ones; rows with equal keys are divided by
+their numbers. Hence a dozen passes in the worst case, three or four usually, and nothing that is sent or
+kept grows with the rows. The result does not depend on how the rows are spread: counts add, and least and
+greatest are what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from partitioning.contents import Contents
+from partitioning.kernels import Floats, Ints, Words, kernel
+from partitioning.rows import Chunk, Rows
+
+LAST_ROW = int(np.iinfo(np.int64).max)
+
+#: bins of all intervals together that a pass may keep; and the most and the fewest of one interval
+_BINS_IN_ALL = 1 << 16
+_MOST_BINS = 256
+_FEWEST_BINS = 8
+
+_BY_KEY, _BY_BITS, _BY_ROW = 0, 1, 2
+
+
+class Keys(Protocol):
+    """Which node each row of a chunk belongs to (-1 for none), and its keys, (n, orderings)."""
+
+    @property
+    def orderings(self) -> int: ...
+
+    def of(self, chunk: Chunk) -> tuple[Ints, Floats]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Where a cut is known to lie: all rows of its group with keys from `low` to `high`, or, when those are
+    one key, with numbers from `first` to `last`."""
+
+    group: int
+    low: float
+    high: float
+    first: int = 0
+    last: int = LAST_ROW
+    #: `low` and `high` are bounds, not keys that were seen
+    wide: bool = True
+
+    @property
+    def mode(self) -> int:
+        if self.wide:
+            return _BY_KEY
+        return _BY_BITS if self.low < self.high else _BY_ROW
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Left are the rows with (key, row number) up to and including (`key`, `row`)."""
+
+    key: float
+    row: int
+    #: contents of the group's rows on either side
+    left: Words
+    right: Words
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What a pass found out about one target: the cut, or the interval that is left of it."""
+
+    cut: bool
+    key: float
+    row: int
+    interval: Interval
+    rank: int
+    left: Words
+    right: Words
+
+
+@dataclass(frozen=True, slots=True)
+class _Tally:
+    """The bins of one interval that are not empty."""
+
+    bins: Ints
+    counts: Ints
+    least: Floats
+    greatest: Floats
+    first: Ints
+    last: Ints
+    contents: Words
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A question to all rows: its subjects are the intervals, its answers the steps of their targets."""
+
+    keys: Keys
+    contents: Contents
+    #: by group, then by place
+    intervals: tuple[Interval, ...]
+    #: for each interval the ranks that are sought in it, counted from its beginning
+    ranks: tuple[tuple[int, ...], ...]
+    groups: int
+
+    @property
+    def bins(self) -> int:
+        bins = _MOST_BINS
+        while bins > _FEWEST_BINS and bins * len(self.intervals) > _BINS_IN_ALL:
+            bins //= 2
+        return bins
+
+    def gather(self, chunks: Iterable[Chunk]) -> Iterator[tuple[int, _Tally]]:
+        bins = self.bins
+        size = len(self.intervals) * bins
+        starts = np.searchsorted([one.group for one in self.intervals], np.arange(self.groups + 1))
+        mode = np.array([one.mode for one in self.intervals])
+        low = np.array([one.low for one in self.intervals])
+        high = np.array([one.high for one in self.intervals])
+        first = np.array([one.first for one in self.intervals])
+        last = np.array([one.last for one in self.intervals])
+        origin, shift = np.array([_origin(one, bins) for one in self.intervals], dtype=np.uint64).T.copy()
+        counts = np.zeros(size, dtype=np.int64)
+        least, greatest = np.full(size, np.inf), np.full(size, -np.inf)
+        lowest, highest = np.full(size, LAST_ROW), np.full(size, -1)
+        contents = self.contents.blank(size)
+        for chunk in chunks:
+            nodes, keys = self.keys.of(chunk)
+            slots = np.empty(keys.shape, dtype=np.int64)
+            _bin(nodes, keys, chunk.rows, starts, mode, low, high, first, last, origin, shift, bins, slots)
+            _count(slots, keys, chunk.rows, counts, least, greatest, lowest, highest)
+            if self.contents.width:
+                # After the first pass few rows lie in an interval, and contents are dear.
+                held = np.flatnonzero(slots.max(axis=1) >= 0)
+                self.contents.scatter(slots[held], self.contents.of(chunk.take(held)), contents)
+        for i in range(len(self.intervals)):
+            used = np.flatnonzero(counts[i * bins : (i + 1) * bins])
+            if len(used):
+                at = i * bins + used
+                parts = (counts[at], least[at], greatest[at], lowest[at], highest[at], contents[at])
+                yield i, _Tally(used, *parts)
+
+    def conclude(self, subject: int, partials: Sequence[_Tally]) -> list[_Step]:
+        interval = self.intervals[subject]
+        bins = self.bins
+        counts = np.zeros(bins, dtype=np.int64)
+        least, greatest = np.full(bins, np.inf), np.full(bins, -np.inf)
+        lowest, highest = np.full(bins, LAST_ROW), np.full(bins, -1)
+        contents = self.contents.blank(bins)
+        for one in partials:
+            counts[one.bins] += one.counts
+            least[one.bins] = np.minimum(least[one.bins], one.least)
+            greatest[one.bins] = np.maximum(greatest[one.bins], one.greatest)
+            lowest[one.bins] = np.minimum(lowest[one.bins], one.first)
+            highest[one.bins] = np.maximum(highest[one.bins], one.last)
+            merged = contents[one.bins]
+            self.contents.merge(merged, one.contents)
+            contents[one.bins] = merged
+        upto = np.cumsum(counts)
+        before = np.concatenate([self.contents.blank(1), self.contents.running(contents)])
+        behind = np.concatenate([self.contents.blank(1), self.contents.running(contents[::-1])])[::-1]
+        steps = []
+        for rank in self.ranks[subject]:
+            c = int(np.searchsorted(upto, rank))
+            exact = int(upto[c]) == rank
+            by_row = interval.mode == _BY_ROW
+            steps.append(
+                _Step(
+                    cut=exact,
+                    key=float(greatest[c]),
+                    # Bins by key hold all rows with their greatest key.
+                    row=int(highest[c]) if by_row else LAST_ROW,
+                    interval=Interval(
+                        interval.group,
+                        float(least[c]),
+                        float(greatest[c]),
+                        int(lowest[c]),
+                        int(highest[c]),
+                        wide=False,
+                    ),
+                    rank=rank - int(upto[c] - counts[c]),
+                    left=before[c + 1] if exact else before[c],
+                    right=behind[c + 1],
+                )
+            )
+        return steps
+
+
+def select(
+    rows: Rows,
+    keys: Keys,
+    contents: Contents,
+    spans: dict[int, tuple[float, float]],
+    targets: Iterable[tuple[int, int]],
+) -> dict[tuple[int, int], Cut]:
+    """The cut of each target (group, k), 0 < k < size of the group.
+
+    `spans` bounds the keys of each group; group g is node g // orderings in ordering g % orderings.
+    """
+    groups = max(spans) + 1
+    open_targets = {
+        target: (Interval(target[0], *spans[target[0]]), target[1], contents.blank(), contents.blank())
+        for target in targets
+    }
+    cuts: dict[tuple[int, int], Cut] = {}
+    while open_targets:
+        sought: dict[Interval, set[int]] = {}
+        for interval, rank, _, _ in open_targets.values():
+            sought.setdefault(interval, set()).add(rank)
+        intervals = tuple(sorted(sought, key=lambda one: (one.group, one.low, one.first)))
+        ranks = tuple(tuple(sorted(sought[one])) for one in intervals)
+        answers = rows.ask(Pass(keys, contents, intervals, ranks, groups))
+        steps = {
+            (interval, rank): step
+            for i, interval in enumerate(intervals)
+            for rank, step in zip(ranks[i], answers[i], strict=True)
+        }
+        for target, (interval, rank, left, right) in list(open_targets.items()):
+            step = steps[interval, rank]
+            left, right = left.copy(), right.copy()
+            contents.merge(left, step.left)
+            contents.merge(right, step.right)
+            if step.cut:
+                cuts[target] = Cut(step.key, step.row, left, right)
+                del open_targets[target]
+            else:
+                # Intervals that are the same must compare as the same: rows matter only among equal keys.
+                found = step.interval
+                if found.low < found.high:
+                    found = replace(found, first=0, last=LAST_ROW)
+                open_targets[target] = (found, step.rank, left, right)
+    return cuts
+
+
+def _origin(interval: Interval, bins: int) -> tuple[int, int]:
+    """Where bins begin in the whole numbers of this interval's mode, and how many low bits a bin spans."""
+    if interval.mode == _BY_KEY:
+        return 0, 0
+    if interval.mode == _BY_BITS:
+        start, end = (int(x) for x in sortable(np.array([interval.low, interval.high])))
+    else:
+        start, end = interval.first, interval.last
+    return start, max(0, (end - start).bit_length() - (bins.bit_length() - 1))
+
+
+@kernel
+def sortable(keys: Floats) -> Words:
+    """Unsigned numbers in the order of the keys, which are no NaN and no negative zero."""
+    flat = keys.ravel()
+    out = np.empty(flat.shape[0], dtype=np.uint64)
+    top = np.uint64(1) << np.uint64(63)
+    bits = flat.view(np.uint64)
+    for i in range(flat.shape[0]):
+        out[i] = ~bits[i] if bits[i] & top else bits[i] | top
+    return out.reshape(keys.shape)
+
+
+@kernel
+def _bin(
+    nodes: Ints,
+    keys: Floats,
+    rows: Ints,
+    starts: Ints,
+    mode: Ints,
+    low: Floats,
+    high: Floats,
+    first: Ints,
+    last: Ints,
+    origin: Words,
+    shift: Words,
+    bins: int,
+    slots: Ints,
+) -> None:
+    """slots[i, o] = interval × bins + bin of row i in ordering o, or -1 where no interval holds it."""
+    n, orderings = keys.shape
+    numbers = sortable(keys) if (mode == _BY_BITS).any() else np.empty((0, 0), dtype=np.uint64)
+    for i in range(n):
+        for o in range(orderings):
+            slots[i, o] = -1
+        if nodes[i] < 0:
+            continue
+        for o in range(orderings):
+            group = nodes[i] * orderings + o
+            if group >= starts.shape[0] - 1:
+                break
+            key = keys[i, o]
+            for at in range(starts[group], starts[group + 1]):
+                if key < low[at] or (mode[at] == _BY_ROW and key == low[at] and rows[i] < first[at]):
+                    break
+                if key > high[at] or (mode[at] == _BY_ROW and rows[i] > last[at]):
+                    continue
+                if mode[at] == _BY_KEY:
+                    length = high[at] - low[at]
+                    place = int((key - low[at]) / length * bins) if length > 0 else 0
+                elif mode[at] == _BY_BITS:
+                    place = int((numbers[i, o] - origin[at]) >> shift[at])
+                else:
+                    place = int((np.uint64(rows[i]) - origin[at]) >> shift[at])
+                slots[i, o] = at * bins + min(place, bins - 1)
+                break
+
+
+@kernel
+def _count(
+    slots: Ints,
+    keys: Floats,
+    rows: Ints,
+    counts: Ints,
+    least: Floats,
+    greatest: Floats,
+    lowest: Ints,
+    highest: Ints,
+) -> None:
+    for i in range(slots.shape[0]):
+        for o in range(slots.shape[1]):
+            slot = slots[i, o]
+            if slot >= 0:
+                counts[slot] += 1
+                least[slot] = min(least[slot], keys[i, o])
+                greatest[slot] = max(greatest[slot], keys[i, o])
+                lowest[slot] = min(lowest[slot], rows[i])
+                highest[slot] = max(highest[slot], rows[i])

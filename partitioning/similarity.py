@@ -1,0 +1,216 @@
+"""Placement by content: policies that send a subscription to where similar ones are.
+
+What they know of a server is advisory: the rectangles that were last reported, and what they placed there
+since.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from edn.errors import InvalidInput
+from partitioning.boxes import BoxTable
+from partitioning.kernels import Floats, Ints
+from partitioning.placement import Settings, least_loaded
+from partitioning.space import GrowingSpace
+
+#: how far a location reaches, in parts of the range of all locations seen
+REACH = 0.125
+
+
+class _ByContent:
+    """What the policies that look at content share: limits, the start, locations, ties.
+
+    A location becomes the first dimensions of the space, as a side that reaches a little around it; the
+    coordinates of the filter follow, since those may grow in number.
+    """
+
+    def __init__(self, rng: random.Random | None = None, settings: Settings | None = None) -> None:
+        self._rng = rng or random.Random()
+        self._settings = settings or Settings()
+        places = [np.asarray(place, dtype=np.float64) for place in self._settings.affinity.values()]
+        if len({len(place) for place in places}) > 1:
+            raise InvalidInput("the servers' locations have different numbers of coordinates")
+        self._places = np.stack(places) if places else np.empty((0, 0))
+        #: servers of which only the location is known
+        self._seeded = set(self._settings.affinity)
+        for server, place in self._settings.affinity.items():
+            self._replace(server, *self._located(np.empty(0), np.empty(0), place))
+
+    def place(
+        self,
+        loads: Mapping[str, int],
+        lo: Floats | None = None,
+        hi: Floats | None = None,
+        *,
+        location: Sequence[float] | None = None,
+    ) -> str:
+        candidates = self._settings.limits.candidates(loads)
+        if lo is None or hi is None:
+            return self._rng.choice(least_loaded(loads, candidates))
+        low, high = self._located(*_bounding(lo, hi), location)
+        fresh = [server for server in candidates if loads[server] < self._settings.spread]
+        if fresh and not self._seeded.intersection(fresh):
+            chosen = self._rng.choice(fresh)
+        else:
+            costs = self._costs(candidates, low, high)
+            least = costs.min()
+            ties = [server for server, cost in zip(candidates, costs, strict=True) if cost == least]
+            chosen = ties[0] if len(ties) == 1 else self._rng.choice(least_loaded(loads, ties))
+        if chosen in self._seeded:
+            self._seeded.discard(chosen)
+            self._replace(chosen, low, high)
+        else:
+            self._add(chosen, low, high)
+        return chosen
+
+    def summarise(self, server: str, lo: Floats, hi: Floats) -> None:
+        if not len(lo):
+            self.forget(server)
+            return
+        self._seeded.discard(server)
+        n = len(lo)
+        place = self._settings.affinity.get(server)
+        low, high = self._located(np.empty(0), np.empty(0), place)
+        lows, highs = np.repeat(low[None], n, axis=0), np.repeat(high[None], n, axis=0)
+        self._replace_all(server, np.hstack([lows, lo]), np.hstack([highs, hi]))
+
+    def forget(self, server: str) -> None:
+        self._replace_all(server, np.empty((0, 0)), np.empty((0, 0)))
+        if server in self._settings.affinity:
+            self._seeded.add(server)
+            self._replace(server, *self._located(np.empty(0), np.empty(0), self._settings.affinity[server]))
+
+    def _located(self, lo: Floats, hi: Floats, location: Sequence[float] | None) -> tuple[Floats, Floats]:
+        dimensions = self._places.shape[1]
+        if not dimensions:
+            return lo, hi
+        if location is None:
+            return (
+                np.concatenate([np.full(dimensions, -np.inf), lo]),
+                np.concatenate([np.full(dimensions, np.inf), hi]),
+            )
+        place = np.asarray(location, dtype=np.float64)
+        if place.shape != (dimensions,) or not np.isfinite(place).all():
+            raise InvalidInput(f"a location has {dimensions} finite coordinates, as the servers' have")
+        reach = REACH * np.maximum(np.ptp(self._places, axis=0), 1e-9)
+        return np.concatenate([place - reach, lo]), np.concatenate([place + reach, hi])
+
+    def _replace(self, server: str, low: Floats, high: Floats) -> None:
+        self._replace_all(server, low[None], high[None])
+
+    def _replace_all(self, server: str, lo: Floats, hi: Floats) -> None:
+        raise NotImplementedError
+
+    def _add(self, server: str, low: Floats, high: Floats) -> None:
+        raise NotImplementedError
+
+    def _costs(self, candidates: list[str], low: Floats, high: Floats) -> Floats:
+        """The least is best; equal ones are ties."""
+        raise NotImplementedError
+
+
+class RTree(_ByContent):
+    """The server with the rectangle of largest overlap; nothing overlaps with anything: the least loaded."""
+
+    def __init__(self, rng: random.Random | None = None, settings: Settings | None = None) -> None:
+        self._table = BoxTable((settings or Settings()).bound)
+        super().__init__(rng, settings)
+
+    def _replace_all(self, server: str, lo: Floats, hi: Floats) -> None:
+        self._table.replace(server, lo, hi)
+
+    def _add(self, server: str, low: Floats, high: Floats) -> None:
+        self._table.add(server, low, high)
+
+    def _costs(self, candidates: list[str], low: Floats, high: Floats) -> Floats:
+        numbers = [self._table.number(server) for server in candidates]
+        overlaps, _ = self._table.overlaps(low, high)
+        return -overlaps[numbers]
+
+
+class LeastTraffic(RTree):
+    """The server that would be sent least more: the volume outside its best rectangle, times its distance.
+
+    A subscription that costs nothing anywhere ties, and goes to the least loaded.
+    """
+
+    def _costs(self, candidates: list[str], low: Floats, high: Floats) -> Floats:
+        numbers = [self._table.number(server) for server in candidates]
+        overlaps, own = self._table.overlaps(low, high)
+        distances = [self._settings.distances.get(server, 1.0) for server in candidates]
+        added: Floats = np.maximum(own - overlaps[numbers], 0.0) * np.array(distances)
+        return added
+
+
+class KMeans(_ByContent):
+    """The server whose subscriptions' mean centre is nearest; the mean moves with each that is placed.
+
+    Dimensions count by the range of the bounds seen, and an unconstrained side is centred there.
+    """
+
+    def __init__(self, rng: random.Random | None = None, settings: Settings | None = None) -> None:
+        self._seen = GrowingSpace()
+        self._numbers: dict[str, int] = {}
+        #: by number of the server: mean centre, and how many it is the mean of; -1 where nothing is known
+        self._means: Floats = np.empty((0, 0))
+        self._counts: Ints = np.empty(0, dtype=np.int64)
+        super().__init__(rng, settings)
+
+    def _replace_all(self, server: str, lo: Floats, hi: Floats) -> None:
+        if not len(lo):
+            self._counts[self._number(server)] = -1
+            return
+        self._seen.see(lo, hi)
+        centres = self._centres(lo, hi)
+        number = self._number(server)
+        self._means[number] = centres.mean(axis=0)
+        # A location alone is no subscription: the first that comes replaces it.
+        self._counts[number] = 0 if server in self._seeded else len(lo)
+
+    def _add(self, server: str, low: Floats, high: Floats) -> None:
+        centre = self._centres(low[None], high[None])[0]
+        number = self._number(server)
+        count = max(0, int(self._counts[number]))
+        self._means[number] += (centre - self._means[number]) / (count + 1)
+        self._counts[number] = count + 1
+
+    def _costs(self, candidates: list[str], low: Floats, high: Floats) -> Floats:
+        self._seen.see(low[None], high[None])
+        centre = self._centres(low[None], high[None])[0]
+        numbers = [self._number(server) for server in candidates]
+        space = self._seen.space
+        away = (self._means[numbers] - centre) / (space.top - space.base)
+        costs: Floats = np.einsum("ij,ij->i", away, away)
+        costs[self._counts[numbers] < 0] = np.inf
+        return costs
+
+    def _centres(self, lo: Floats, hi: Floats) -> Floats:
+        """In all dimensions known by now; the table of means gets them too."""
+        self._seen.see(lo, hi)
+        space = self._seen.space
+        more = space.dimensions - lo.shape[1]
+        if more:
+            lo = np.hstack([lo, np.full((len(lo), more), -np.inf)])
+            hi = np.hstack([hi, np.full((len(hi), more), np.inf)])
+        low, high = space.clamp(lo, hi)
+        if self._means.shape[1] < space.dimensions:
+            middle = (space.base + space.top)[self._means.shape[1] :] / 2
+            self._means = np.hstack([self._means, np.tile(middle, (len(self._means), 1))])
+        centres: Floats = (low + high) / 2
+        return centres
+
+    def _number(self, server: str) -> int:
+        number = self._numbers.setdefault(server, len(self._numbers))
+        if number == len(self._counts):
+            self._means = np.vstack([self._means, np.zeros((1, self._means.shape[1]))])
+            self._counts = np.append(self._counts, -1)
+        return number
+
+
+def _bounding(lo: Floats, hi: Floats) -> tuple[Floats, Floats]:
+    lo, hi = np.asarray(lo, dtype=np.float64), np.asarray(hi, dtype=np.float64)
+    return (lo, hi) if lo.ndim == 1 else (lo.min(axis=0), hi.max(axis=0))

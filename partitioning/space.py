@@ -1,0 +1,154 @@
+"""A bounded measure of rectangles whose bounds may be infinite: what "volume" means when servers are
+compared.
+
+Each dimension is clamped to the range of the finite bounds that were seen, so that an unconstrained side is
+as long as the whole range and no longer. Missing is a stretch of its own below the range, a sixteenth as
+long as it: a rectangle that also takes events without the attribute is longer than one that does not.
+
+    coordinate     -inf as lo     -inf as hi       below the range   inside   above
+    clamped to     base - w       base - w/2       base              itself   top
+
+Sides are divided by a power of two, at least the length of the range. That is exact, so comparing volumes
+in the clamped space is comparing them in the original one, and products of many dimensions neither overflow
+nor vanish. No side counts as shorter than `THINNEST`: an equality has no length, yet two servers that hold
+one are not alike.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from partitioning.kernels import Floats, kernel
+
+#: the shortest that a side may count, relative to the scale of its dimension
+THINNEST = 2.0**-20
+#: how long "missing" is, relative to the scale
+MISSING_LENGTH = 2.0**-4
+
+_LARGEST = float(np.finfo(np.float64).max)
+#: coordinates beyond are treated as if they were here: the difference of two must stay finite
+_FAR = 2.0**996
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    #: the finite range of each dimension
+    base: Floats
+    top: Floats
+    #: a power of two not below top - base
+    scale: Floats
+    #: 1 / scale, exact
+    inverse: Floats
+
+    @classmethod
+    def spanning(cls, base: Floats, top: Floats) -> Space:
+        """From the least and the greatest finite bound of each dimension; +inf and -inf where there is
+        none."""
+        base, top = np.clip(base, -_FAR, _FAR), np.clip(top, -_FAR, _FAR)
+        # A dimension without any finite bound, or with a single one, still needs a length.
+        none = base > top
+        base, top = np.where(none, 0.0, base), np.where(none, 0.0, top)
+        point = base == top
+        pad = np.where(point, np.maximum(0.5, np.abs(base) * 2.0**-20), 0.0)
+        base, top = base - pad, top + pad
+        exponents = np.array([math.frexp(length)[1] for length in (top - base).tolist()], dtype=np.int64)
+        scale = np.ldexp(1.0, np.clip(exponents, -900, 1000))
+        return cls(base, top, scale, 1.0 / scale)
+
+    @classmethod
+    def of(cls, lo: Floats, hi: Floats) -> Space:
+        """The space that these rectangles, (n, d), span."""
+        return cls.spanning(*finite_range(lo, hi))
+
+    @property
+    def dimensions(self) -> int:
+        return len(self.base)
+
+    @property
+    def whole(self) -> float:
+        """The volume of an unconstrained rectangle."""
+        return float(np.prod((self.top - self.base) * self.inverse + MISSING_LENGTH))
+
+    def clamp(self, lo: Floats, hi: Floats) -> tuple[Floats, Floats]:
+        """Rectangles (n, d) with finite bounds."""
+        low, high = np.empty(lo.shape), np.empty(hi.shape)
+        _clamp(np.ascontiguousarray(lo), np.ascontiguousarray(hi), self.base, self.top, self.scale, low, high)
+        return low, high
+
+    def volume(self, low: Floats, high: Floats) -> Floats:
+        """Of clamped rectangles (…, d)."""
+        sides = np.maximum((high - low) * self.inverse, THINNEST)
+        return np.asarray(np.multiply.reduce(sides, axis=-1))
+
+    def share(self, lo: Floats, hi: Floats) -> Floats:
+        """Volume of rectangles (n, d) as they are, in parts of the whole space."""
+        return self.volume(*self.clamp(lo, hi)) / self.whole
+
+
+class GrowingSpace:
+    """The space of all rectangles seen so far, one after another; it widens, and gets dimensions, as they
+    come."""
+
+    __slots__ = ("_base", "_top", "space")
+
+    def __init__(self) -> None:
+        self._base: Floats = np.empty(0)
+        self._top: Floats = np.empty(0)
+        self.space = Space.spanning(self._base, self._top)
+
+    def see(self, lo: Floats, hi: Floats) -> None:
+        """Rectangles (n, d)."""
+        d = lo.shape[1]
+        if d > len(self._base):
+            more = d - len(self._base)
+            self._base = np.concatenate([self._base, np.full(more, np.inf)])
+            self._top = np.concatenate([self._top, np.full(more, -np.inf)])
+            self.space = Space.spanning(self._base, self._top)
+        if _finite_range(lo, hi, self._base, self._top):
+            self.space = Space.spanning(self._base, self._top)
+
+
+def finite_range(lo: Floats, hi: Floats) -> tuple[Floats, Floats]:
+    """The least and the greatest finite bound of each dimension; +inf and -inf where there is none."""
+    base = np.full(lo.shape[1], np.inf)
+    top = np.full(lo.shape[1], -np.inf)
+    _finite_range(np.ascontiguousarray(lo), np.ascontiguousarray(hi), base, top)
+    return base, top
+
+
+@kernel
+def _finite_range(lo: Floats, hi: Floats, base: Floats, top: Floats) -> bool:
+    """Widen the range; tell whether that was necessary."""
+    wider = False
+    for i in range(lo.shape[0]):
+        for j in range(lo.shape[1]):
+            for x in (lo[i, j], hi[i, j]):
+                if -_LARGEST < x < _LARGEST:
+                    if x < base[j]:
+                        base[j] = x
+                        wider = True
+                    if x > top[j]:
+                        top[j] = x
+                        wider = True
+    return wider
+
+
+@kernel
+def _clamp(
+    lo: Floats, hi: Floats, base: Floats, top: Floats, scale: Floats, low: Floats, high: Floats
+) -> None:
+    for i in range(lo.shape[0]):
+        for j in range(lo.shape[1]):
+            missing = MISSING_LENGTH * scale[j]
+            if lo[i, j] == -np.inf:
+                low[i, j] = base[j] - missing
+            else:
+                # Adding zero turns -0.0 into 0.0: the two are one key.
+                low[i, j] = min(max(lo[i, j], base[j]), top[j]) + 0.0
+            if hi[i, j] == -np.inf:
+                high[i, j] = base[j] - 0.5 * missing
+            else:
+                high[i, j] = min(max(hi[i, j], base[j]), top[j]) + 0.0
