@@ -4,8 +4,8 @@ The closer they lie, the fewer blocks reach into the bin of a point in every col
 are never looked at: of 1,563 blocks of uniform rectangles in 8 columns 200 remain, in random order all.
 
 Divide the set again and again, at a multiple of the block, by the lower or the upper bound in one column.
-Which bound, a sample decides: sorted by it and cut into eight runs, how much of the column's extent does a run
-still have, on average? (Eight, as the first cut alone may save nothing: think of names, half of them given.)
+Which bound, a sample decides: sorted by it and cut into eight runs, how much of the column's extent does a
+run still have, on average? (Eight, as one cut alone may save nothing: think of names, half of them given.)
 Extents are counted in bins, so that neither units nor outliers matter. The division is in halves, unless one
 code has the majority, as "unconstrained" often does: then it is at that code's end, so that what is
 constrained alike comes together. O(n log n), about 0.4 µs a rectangle for a million of them.

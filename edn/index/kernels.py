@@ -32,6 +32,8 @@ from edn.index.compiling import kernel
 BLOCK = 64
 #: bytes that one column of one block takes: 64 low codes, 64 high codes
 COLUMN_BYTES = 2 * BLOCK
+#: and those of a tile, one block after the other; then comes its next column
+TILE_COLUMN_BYTES = BLOCK * COLUMN_BYTES
 #: coarse bins a column
 REACHES = 64
 #: fine code >> REACH_SHIFT is the coarse bin
@@ -66,6 +68,26 @@ def _population(_context: Any, _word: Any) -> Any:
         return builder.ctpop(arguments[0])
 
     return types.int64(types.uint64), generate
+
+
+@intrinsic
+def _prefetch(_context: Any, bounds: Any, _row: Any) -> Any:
+    """Ask for the memory where a row of a matrix begins, without waiting for it."""
+    signature = types.void(bounds, types.int64)
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        stride = builder.extract_value(array.strides, 0)
+        byte = ir.IntType(8).as_pointer()
+        address = builder.gep(builder.bitcast(array.data, byte), [builder.mul(arguments[1], stride)])
+        integer = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, integer, integer, integer])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
+        # to read, to be kept in all caches, data
+        builder.call(function, [address, *(ir.Constant(integer, number) for number in (0, 3, 1))])
+        return context.get_dummy_value()
+
+    return signature, generate
 
 
 @intrinsic
@@ -106,6 +128,7 @@ def _block_masks(_context: Any, codes: Any, _offset: Any, _code: Any) -> Any:
 # what the compiler sees as instructions, the type checker sees as functions
 trailing_zeros = cast(Callable[[np.uint64], int], _trailing_zeros)
 population = cast(Callable[[np.uint64], int], _population)
+prefetch = cast(Callable[[Coordinates, int], None], _prefetch)
 block_masks = cast(Callable[[Codes, int, np.uint8], tuple[np.uint64, np.uint64]], _block_masks)
 #: to a signed word, inside kernels
 integer = cast(Callable[[Any], int], np.int64)
@@ -175,6 +198,15 @@ def code_bounds(
             low[row, k], high[row, k] = low_code, high_code
 
 
+@kernel("i8(i8, i8)")
+def column_offset(block: int, columns: int) -> int:
+    """Where the first column of a block begins; the others follow at every `TILE_COLUMN_BYTES`.
+
+    A tile lies column by column, so that a pass over some columns of all its blocks reads adjacent memory.
+    """
+    return (block >> 6) * columns * TILE_COLUMN_BYTES + (block & 63) * COLUMN_BYTES
+
+
 @kernel("void(i8, u1[:,::1], u1[:,::1], i8[::1], u1[::1], u8[:,:,::1])")
 def place(start: int, low: Codes, high: Codes, order: Integers, blocks: Codes, reach: Words) -> None:
     """Write the codes and the reach of rectangles, in this order, into slots start, start + 1, …"""
@@ -184,10 +216,10 @@ def place(start: int, low: Codes, high: Codes, order: Integers, blocks: Codes, r
         row = order[i]
         block, lane = slot >> 6, slot & 63
         bit = np.uint64(1) << np.uint64(block & 63)
-        offset = block * columns * COLUMN_BYTES + lane
+        offset = column_offset(block, columns) + lane
         for k in range(columns):
             a, b = low[row, k], high[row, k]
-            blocks[offset + k * COLUMN_BYTES] = a
-            blocks[offset + k * COLUMN_BYTES + BLOCK] = b
+            blocks[offset + k * TILE_COLUMN_BYTES] = a
+            blocks[offset + k * TILE_COLUMN_BYTES + BLOCK] = b
             for bin_ in range(a >> REACH_SHIFT, (b >> REACH_SHIFT) + 1):
                 reach[block >> 6, k, bin_] |= bit

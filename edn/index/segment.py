@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from edn.index.bins import Bins
 from edn.index.clustering import cluster
-from edn.index.compiling import kernel
 from edn.index.kernels import (
     BLOCK,
     COLUMN_BYTES,
-    HIGHEST_CODE,
     REACHES,
     Codes,
     Coordinates,
@@ -28,13 +28,26 @@ from edn.index.kernels import (
     code_points,
     place,
 )
+from edn.index.rows import (
+    append_rows,
+    close_blocks,
+    constrained,
+    copy_rows,
+    count_bits,
+    gather_alive,
+    gather_columns,
+    raise_slots,
+)
 from edn.index.sieve import sieve
 from edn.index.table import Slots, bury, enter, first_known, new_table
 
 #: rectangles in a tile
 TILE = BLOCK * BLOCK
+CACHE_LINE = 64
 #: a segment of which so much is deleted wants to be built anew
 _ROTTEN = 0.3
+
+Scalar = TypeVar("Scalar", np.uint8, np.float64)
 
 
 @dataclass(slots=True, eq=False)
@@ -44,9 +57,8 @@ class Segment:
     #: the columns in which any rectangle may be constrained; all others are left out everywhere below
     columns: Integers
     bins: Bins
-    #: bounds, slot by slot, for when codes cannot tell
-    lo: Coordinates
-    hi: Coordinates
+    #: for when codes cannot tell: the lower and then the upper bounds of each slot, side by side in memory
+    bounds: Coordinates
     ids: Integers
     #: codes, see `edn.index.kernels`
     blocks: Codes
@@ -84,16 +96,16 @@ class Segment:
         segment = cls(
             columns=columns,
             bins=bins,
-            lo=np.empty((capacity, width)),
-            hi=np.empty((capacity, width)),
+            bounds=_aligned(capacity * 2 * width, np.float64).reshape(capacity, 2, width),
             ids=np.empty(capacity, np.int64),
-            blocks=_empty_blocks(block_count * width * COLUMN_BYTES),
+            blocks=_aligned(tile_count * width * BLOCK * COLUMN_BYTES, np.uint8),
             reach=np.zeros((tile_count, width, REACHES), np.uint64),
             alive=np.zeros(block_count, np.uint64),
             occupied=np.zeros(tile_count, np.uint64),
             table=new_table(capacity),
         )
-        copy_rows(ids, lo, hi, order, 0, segment.ids, segment.lo, segment.hi)
+        close_blocks(segment.blocks)
+        copy_rows(ids, lo, hi, order, 0, segment.ids, segment.bounds)
         place(0, low, high, order, segment.blocks, segment.reach)
         enter(segment.table, segment.ids, 0, count)
         raise_slots(0, count, segment.alive, segment.occupied)
@@ -123,8 +135,7 @@ class Segment:
             self.bins.strides,
             start,
             self.ids,
-            self.lo,
-            self.hi,
+            self.bounds,
             self.blocks,
             self.reach,
             self.table,
@@ -147,14 +158,12 @@ class Segment:
         codes = np.empty((len(points), len(self.columns)), np.uint8)
         values = np.empty(codes.shape)
         code_points(points, self.columns, self.bins.edges, self.bins.strides, codes, values)
-        return sieve(
-            values, codes, self.blocks, self.reach, self.occupied, self.alive, self.lo, self.hi, counts
-        )
+        return sieve(values, codes, self.blocks, self.reach, self.occupied, self.alive, self.bounds, counts)
 
     @property
     def nbytes(self) -> int:
         """Memory taken, in bytes."""
-        arrays = (self.lo, self.hi, self.ids, self.blocks, self.reach, self.alive, self.occupied, self.table)
+        arrays = (self.bounds, self.ids, self.blocks, self.reach, self.alive, self.occupied, self.table)
         return sum(array.nbytes for array in arrays) + self.bins.edges.nbytes
 
 
@@ -168,135 +177,13 @@ def gather(
     lo, hi = np.empty((total, dimensions)), np.empty((total, dimensions))
     at = 0
     for segment, alive in parts:
-        at = gather_alive(segment.ids, segment.lo, segment.hi, segment.columns, alive, at, ids, lo, hi)
+        at = gather_alive(segment.ids, segment.bounds, segment.columns, alive, at, ids, lo, hi)
     return ids, lo, hi
 
 
-def _empty_blocks(size: int) -> Codes:
-    """Codes that nothing is inside, beginning on a multiple of 64 bytes."""
-    memory = np.empty(size + BLOCK, np.uint8)
-    start = -memory.ctypes.data % BLOCK
-    blocks = memory[start : start + size]
-    close_blocks(blocks)
-    return blocks
-
-
-@kernel("void(u1[::1])")
-def close_blocks(blocks: Codes) -> None:
-    for start in range(0, blocks.shape[0], COLUMN_BYTES):
-        blocks[start : start + BLOCK] = HIGHEST_CODE
-        blocks[start + BLOCK : start + COLUMN_BYTES] = 0
-
-
-@kernel("b1[::1](f8[:,::1], f8[:,::1])")
-def constrained(lo: Coordinates, hi: Coordinates) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """In which columns any rectangle is not [-inf, +inf]."""
-    found = np.zeros(lo.shape[1], np.bool_)
-    for row in range(lo.shape[0]):
-        for k in range(lo.shape[1]):
-            found[k] |= not (lo[row, k] == -np.inf and hi[row, k] == np.inf)
-    return found
-
-
-@kernel("f8[:,::1](f8[:,::1], i8[::1])")
-def gather_columns(bounds: Coordinates, columns: Integers) -> Coordinates:
-    result = np.empty((bounds.shape[0], columns.shape[0]))
-    for row in range(bounds.shape[0]):
-        for k in range(columns.shape[0]):
-            result[row, k] = bounds[row, columns[k]]
-    return result
-
-
-@kernel("void(i8[::1], f8[:,::1], f8[:,::1], i8[::1], i8, i8[::1], f8[:,::1], f8[:,::1])")
-def copy_rows(
-    ids: Integers,
-    lo: Coordinates,
-    hi: Coordinates,
-    order: Integers,
-    start: int,
-    to_ids: Integers,
-    to_lo: Coordinates,
-    to_hi: Coordinates,
-) -> None:
-    for i in range(order.shape[0]):
-        row, slot = order[i], start + i
-        to_ids[slot] = ids[row]
-        for k in range(lo.shape[1]):
-            to_lo[slot, k] = lo[row, k]
-            to_hi[slot, k] = hi[row, k]
-
-
-@kernel(
-    "void(i8[::1], f8[:,::1], f8[:,::1], f8[:,::1], i8[::1], i8, i8[::1], f8[:,::1], f8[:,::1], u1[::1], "
-    "u8[:,:,::1], i4[::1])"
-)
-def append_rows(
-    ids: Integers,
-    lo: Coordinates,
-    hi: Coordinates,
-    edges: Coordinates,
-    strides: Integers,
-    start: int,
-    to_ids: Integers,
-    to_lo: Coordinates,
-    to_hi: Coordinates,
-    blocks: Codes,
-    reach: Words,
-    table: Slots,
-) -> None:
-    """Code rectangles and write them to slots start, start + 1, …: all but the bits that make them count.
-
-    One kernel, because rectangles often come one by one, and each call from Python costs a microsecond.
-    """
-    low, high = np.empty(lo.shape, np.uint8), np.empty(lo.shape, np.uint8)
-    order = np.arange(ids.shape[0])
-    code_bounds(lo, hi, edges, strides, low, high)
-    copy_rows(ids, lo, hi, order, start, to_ids, to_lo, to_hi)
-    place(start, low, high, order, blocks, reach)
-    enter(table, to_ids, start, start + ids.shape[0])
-
-
-@kernel("void(i8, i8, u8[::1], u8[::1])")
-def raise_slots(start: int, stop: int, alive: Words, occupied: Words) -> None:
-    """Make slots count, from the next match on."""
-    for slot in range(start, stop):
-        block = slot >> 6
-        alive[block] |= np.uint64(1) << np.uint64(slot & 63)
-        occupied[block >> 6] |= np.uint64(1) << np.uint64(block & 63)
-
-
-@kernel("i8(u8[::1])")
-def count_bits(words: Words) -> int:
-    total = 0
-    for i in range(words.shape[0]):
-        word = words[i]
-        while word != 0:
-            total += 1
-            word &= word - np.uint64(1)
-    return total
-
-
-@kernel("i8(i8[::1], f8[:,::1], f8[:,::1], i8[::1], u8[::1], i8, i8[::1], f8[:,::1], f8[:,::1])")
-def gather_alive(
-    ids: Integers,
-    lo: Coordinates,
-    hi: Coordinates,
-    columns: Integers,
-    alive: Words,
-    at: int,
-    to_ids: Integers,
-    to_lo: Coordinates,
-    to_hi: Coordinates,
-) -> int:
-    """Append the rectangles whose bit is set, unconstrained in the columns that a segment leaves out."""
-    for slot in range(ids.shape[0]):
-        if not (alive[slot >> 6] >> np.uint64(slot & 63)) & np.uint64(1):
-            continue
-        to_ids[at] = ids[slot]
-        to_lo[at, :] = -np.inf
-        to_hi[at, :] = np.inf
-        for k in range(columns.shape[0]):
-            to_lo[at, columns[k]] = lo[slot, k]
-            to_hi[at, columns[k]] = hi[slot, k]
-        at += 1
-    return at
+def _aligned(count: int, dtype: type[Scalar]) -> npt.NDArray[Scalar]:
+    """Memory that begins on a multiple of a cache line, as vector loads and rows of bounds want it."""
+    size = count * np.dtype(dtype).itemsize
+    memory = np.empty(size + CACHE_LINE, np.uint8)
+    start = -memory.ctypes.data % CACHE_LINE
+    return memory[start : start + size].view(dtype)

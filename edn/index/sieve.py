@@ -15,15 +15,17 @@ import numpy as np
 
 from edn.index.compiling import kernel
 from edn.index.kernels import (
-    COLUMN_BYTES,
     REACH_SHIFT,
+    TILE_COLUMN_BYTES,
     Codes,
     Coordinates,
     Integers,
     Words,
     block_masks,
+    column_offset,
     integer,
     population,
+    prefetch,
     trailing_zeros,
 )
 
@@ -35,7 +37,7 @@ _STRIDE = 4
 
 @kernel(
     "Tuple((u8[::1], u8[::1]))"
-    "(f8[:,::1], u1[:,::1], u1[::1], u8[:,:,::1], u8[::1], u8[::1], f8[:,::1], f8[:,::1], i8[::1])"
+    "(f8[:,::1], u1[:,::1], u1[::1], u8[:,:,::1], u8[::1], u8[::1], f8[:,:,::1], i8[::1])"
 )
 def sieve(
     values: Coordinates,
@@ -44,8 +46,7 @@ def sieve(
     reach: Words,
     occupied: Words,
     alive: Words,
-    lo: Coordinates,
-    hi: Coordinates,
+    bounds: Coordinates,
     counts: Integers,
 ) -> tuple[Words, Words]:
     """Find the rectangles that contain each point; add their number to `counts`.
@@ -82,8 +83,9 @@ def sieve(
                 for i in range(count):
                     row, block = integer(where[i] >> half), integer(where[i] & low_half)
                     inside, certain = maybe[i], sure[i]
+                    offset = column_offset(block, columns)
                     for k in range(first, last):
-                        may, must = block_masks(blocks, (block * columns + k) * COLUMN_BYTES, codes[row, k])
+                        may, must = block_masks(blocks, offset + k * TILE_COLUMN_BYTES, codes[row, k])
                         inside &= may
                         certain &= must
                     where[left], maybe[left], sure[left] = where[i], inside, certain
@@ -92,8 +94,11 @@ def sieve(
             # 3. ask the doubles where a bound and the point share a bin
             doubtful = 0
             for i in range(count):
-                unsure[doubtful] = i
-                doubtful += integer(maybe[i] != sure[i])
+                if maybe[i] != sure[i]:
+                    unsure[doubtful] = i
+                    doubtful += 1
+                    slot = integer(where[i] & low_half) << 6
+                    prefetch(bounds, slot + trailing_zeros(maybe[i] & ~sure[i]))
             for j in range(doubtful):
                 i = unsure[j]
                 row, slot = integer(where[i] >> half), integer(where[i] & low_half) << 6
@@ -104,7 +109,9 @@ def sieve(
                     inside_ = True
                     for k in range(columns):
                         x = values[row, k]
-                        inside_ = inside_ & (lo[slot + lane, k] <= x) & (x <= hi[slot + lane, k])
+                        inside_ = (
+                            inside_ & (bounds[slot + lane, 0, k] <= x) & (x <= bounds[slot + lane, 1, k])
+                        )
                     sure[i] |= np.uint64(inside_) << np.uint64(lane)
             # 4. keep what was hit
             if found + count > size:

@@ -1,0 +1,140 @@
+"""Kernels that move rectangles: into slots, out of slots, from columns to columns."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edn.index.compiling import kernel
+from edn.index.kernels import (
+    BLOCK,
+    COLUMN_BYTES,
+    HIGHEST_CODE,
+    LOWEST_CODE,
+    Codes,
+    Coordinates,
+    Integers,
+    Words,
+    code_bounds,
+    place,
+)
+from edn.index.table import Slots, enter
+
+
+@kernel("void(u1[::1])")
+def close_blocks(blocks: Codes) -> None:
+    """Codes that nothing is inside, for slots that are not filled yet."""
+    for start in range(0, blocks.shape[0], COLUMN_BYTES):
+        blocks[start : start + BLOCK] = HIGHEST_CODE
+        blocks[start + BLOCK : start + COLUMN_BYTES] = LOWEST_CODE
+
+
+@kernel("b1[::1](f8[:,::1], f8[:,::1])")
+def constrained(lo: Coordinates, hi: Coordinates) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """In which columns any rectangle is not [-inf, +inf]."""
+    found = np.zeros(lo.shape[1], np.bool_)
+    for row in range(lo.shape[0]):
+        for k in range(lo.shape[1]):
+            found[k] |= not (lo[row, k] == -np.inf and hi[row, k] == np.inf)
+    return found
+
+
+@kernel("f8[:,::1](f8[:,::1], i8[::1])")
+def gather_columns(bounds: Coordinates, columns: Integers) -> Coordinates:
+    result = np.empty((bounds.shape[0], columns.shape[0]))
+    for row in range(bounds.shape[0]):
+        for k in range(columns.shape[0]):
+            result[row, k] = bounds[row, columns[k]]
+    return result
+
+
+@kernel("void(i8[::1], f8[:,::1], f8[:,::1], i8[::1], i8, i8[::1], f8[:,:,::1])")
+def copy_rows(
+    ids: Integers,
+    lo: Coordinates,
+    hi: Coordinates,
+    order: Integers,
+    start: int,
+    to_ids: Integers,
+    to_bounds: Coordinates,
+) -> None:
+    """Write ids and bounds, in this order, to slots start, start + 1, …"""
+    for i in range(order.shape[0]):
+        row, slot = order[i], start + i
+        to_ids[slot] = ids[row]
+        for k in range(lo.shape[1]):
+            to_bounds[slot, 0, k] = lo[row, k]
+            to_bounds[slot, 1, k] = hi[row, k]
+
+
+@kernel(
+    "void(i8[::1], f8[:,::1], f8[:,::1], f8[:,::1], i8[::1], i8, i8[::1], f8[:,:,::1], u1[::1], u8[:,:,::1], "
+    "i4[::1])"
+)
+def append_rows(
+    ids: Integers,
+    lo: Coordinates,
+    hi: Coordinates,
+    edges: Coordinates,
+    strides: Integers,
+    start: int,
+    to_ids: Integers,
+    to_bounds: Coordinates,
+    blocks: Codes,
+    reach: Words,
+    table: Slots,
+) -> None:
+    """Code rectangles and write them to slots start, start + 1, …: all but the bits that make them count.
+
+    One kernel, because rectangles often come one by one, and each call from Python costs a microsecond.
+    """
+    low, high = np.empty(lo.shape, np.uint8), np.empty(lo.shape, np.uint8)
+    order = np.arange(ids.shape[0])
+    code_bounds(lo, hi, edges, strides, low, high)
+    copy_rows(ids, lo, hi, order, start, to_ids, to_bounds)
+    place(start, low, high, order, blocks, reach)
+    enter(table, to_ids, start, start + ids.shape[0])
+
+
+@kernel("void(i8, i8, u8[::1], u8[::1])")
+def raise_slots(start: int, stop: int, alive: Words, occupied: Words) -> None:
+    """Make slots count, from the next match on."""
+    for slot in range(start, stop):
+        block = slot >> 6
+        alive[block] |= np.uint64(1) << np.uint64(slot & 63)
+        occupied[block >> 6] |= np.uint64(1) << np.uint64(block & 63)
+
+
+@kernel("i8(u8[::1])")
+def count_bits(words: Words) -> int:
+    total = 0
+    for i in range(words.shape[0]):
+        word = words[i]
+        while word != 0:
+            total += 1
+            word &= word - np.uint64(1)
+    return total
+
+
+@kernel("i8(i8[::1], f8[:,:,::1], i8[::1], u8[::1], i8, i8[::1], f8[:,::1], f8[:,::1])")
+def gather_alive(
+    ids: Integers,
+    bounds: Coordinates,
+    columns: Integers,
+    alive: Words,
+    at: int,
+    to_ids: Integers,
+    to_lo: Coordinates,
+    to_hi: Coordinates,
+) -> int:
+    """Append the rectangles whose bit is set, unconstrained in the columns that a segment leaves out."""
+    for slot in range(ids.shape[0]):
+        if not (alive[slot >> 6] >> np.uint64(slot & 63)) & np.uint64(1):
+            continue
+        to_ids[at] = ids[slot]
+        to_lo[at, :] = -np.inf
+        to_hi[at, :] = np.inf
+        for k in range(columns.shape[0]):
+            to_lo[at, columns[k]] = bounds[slot, 0, k]
+            to_hi[at, columns[k]] = bounds[slot, 1, k]
+        at += 1
+    return at
