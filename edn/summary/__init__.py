@@ -8,8 +8,24 @@ disk, no clock comes in.
 
 from __future__ import annotations
 
+import numpy as np
+
 from edn.summary.cover import Bundle, Cover, Router, new_router
 from edn.summary.hierarchy import Summary
 from edn.summary.maximal import Maximal
 
-__all__ = ["Bundle", "Cover", "Maximal", "Router", "Summary", "new_router"]
+__all__ = ["Bundle", "Cover", "Maximal", "Router", "Summary", "compile_kernels", "new_router"]
+
+
+def compile_kernels() -> None:
+    """Compile all loops, or load them from their cache: seconds that a service spends before it is ready."""
+    rng = np.random.default_rng(0)
+    one, other = rng.random((20, 2)), rng.random((20, 2))
+    maximal = Maximal(2)
+    maximal.insert(range(20), np.minimum(one, other), np.maximum(one, other))
+    maximal.delete([0])
+    summary = Summary.from_bytes(Summary.build(*maximal.rects()).to_bytes())
+    summary.cut(2, by="level")
+    summary.cut(2, weights=one)
+    router = new_router("bitmap")
+    router.bundle([(0, router.cover(one, one))]).mark(other, np.zeros((20, 1), dtype=np.bool_))

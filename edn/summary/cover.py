@@ -1,9 +1,9 @@
 """Which points lie in at least one rectangle of a set: the question that routing asks for every server.
 
 A *cover* is an immutable set of rectangles prepared for it. A *bundle* of covers answers for many columns
-(servers) at once: `bundle.mark(points, out)` sets `out[i, column]` for every point that some cover of the column
-contains, and spends nothing on those that are set already. Points have any width: what they lack is missing,
-and a rectangle is unconstrained in the columns that it lacks. A *router* makes both; there are two:
+(servers) at once: `bundle.mark(points, out)` sets `out[i, column]` for every point that some cover of the
+column contains, and spends nothing on those that are set already. Points have any width: what they lack is
+missing, and a rectangle is unconstrained in the columns that it lacks. A *router* makes both; there are two:
 
 `bitmap`    Rectangles are sorted by falling size, and the largest few are tried one by one. For the others
             each dimension is cut into bins, and a bin has a bitset of the rectangles that meet it: the AND of
@@ -206,11 +206,14 @@ def new_router(name: str) -> Router:
 
 
 def widened(points: Floats, dimensions: int) -> Floats:
-    """Points with at least that many columns, contiguous; columns that they lack are missing."""
-    width = points.shape[1]
-    if width >= dimensions:
-        return np.ascontiguousarray(points, dtype=np.float64)
-    return np.hstack([points, np.full((len(points), dimensions - width), -np.inf)])
+    """Points with at least that many columns, as the kernels take them; columns that they lack are missing."""
+    rows, width = points.shape
+    if width >= dimensions and points.flags.c_contiguous and points.flags.writeable:
+        return points
+    # Arrays over the bytes of a message are read-only: to a kernel another type, compiled for seconds.
+    fitted = np.full((rows, max(width, dimensions)), -np.inf)
+    fitted[:, :width] = points
+    return fitted
 
 
 def _joined(arrays: Sequence[npt.NDArray[Any]], kind: type[np.generic]) -> npt.NDArray[Any]:

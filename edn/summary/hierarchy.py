@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edn.errors import CorruptMessage
-from edn.summary import tree
+from edn.summary import opening, tree
 from edn.summary.cover import widened
 from edn.summary.kernels import Floats, Ints
 from edn.summary.measure import unit_rects
@@ -44,6 +44,10 @@ _CRC = struct.Struct("<I")
 _BODY = _HEADER.size + _CRC.size
 #: points that decide between cuts; the error of a hit ratio estimated from them is below one percent
 _SAMPLE = 16_384
+#: how many rectangles are merged from the bottom rather than split from the top: within these bounds as
+#: many as keep (number of rectangles) × (size of a bucket), to which the time is proportional, near this
+_BUCKET = (1024, 4096)
+_MERGING = 40_000_000
 
 
 class Summary:
@@ -63,28 +67,29 @@ class Summary:
     @classmethod
     def build(cls, lo: npt.ArrayLike, hi: npt.ArrayLike) -> Summary:
         """From maximal rectangles, or any: what another covers is a waste of bytes, not a fault."""
-        low = np.ascontiguousarray(lo, dtype=np.float64)
-        high = np.ascontiguousarray(hi, dtype=np.float64)
+        low = np.array(lo, dtype=np.float64, order="C")
+        high = np.array(hi, dtype=np.float64, order="C")
         if low.ndim != 2 or low.shape != high.shape:
             raise ValueError(f"bounds of shapes {low.shape} and {high.shape}")
         if not (low <= high).all():
             raise ValueError("a lower bound is above its upper one, or NaN")
         n = len(low)
         if n < 2:
-            return cls(np.empty((0, 2), dtype=np.int64), low.copy(), high.copy(), n)
-        a, b = unit_rects(low, high)
-        children = tree.split_tree(a, b)
+            return cls(np.empty((0, 2), dtype=np.int64), low, high, n)
+        a, b = unit_rects(low, high) if low.shape[1] else (np.zeros((n, 1)), np.ones((n, 1)))
+        children = tree.grow_tree(a, b, int(np.clip(_MERGING // n, *_BUCKET)))
         a, b = tree.bound_nodes(children, a, b)
-        points = np.random.default_rng(0).random((_SAMPLE, low.shape[1]))
-        _, starts, nodes = tree.uncovered(children, a, b, points, True)
-        opening = tree.closing_order(children, tree.node_waste(children, a, b), starts, nodes)[::-1]
+        points = np.random.default_rng(0).random((_SAMPLE, a.shape[1]))
+        starts, nodes = opening.uncovered(children, a, b, points, True)
+        closing = opening.closing_order(children, opening.node_waste(children, a, b), starts, nodes)
         low, high = tree.bound_nodes(children, low, high)
         # From "leaves first" to "inner nodes first, in opening order".
         number = np.empty(2 * n - 1, dtype=np.int64)
-        number[n + opening] = np.arange(n - 1)
+        order = closing[::-1]
+        number[n + order] = np.arange(n - 1)
         number[:n] = np.arange(n - 1, 2 * n - 1)
         back = np.argsort(number)
-        return cls(number[children[opening]], low[back], high[back], n)
+        return cls(number[children[order]], low[back], high[back], n)
 
     @property
     def count(self) -> int:
@@ -133,7 +138,7 @@ class Summary:
 
     def _level_order(self) -> Ints:
         if self._level is None:
-            self._level = np.argsort(tree.depths(self._children), kind="stable")
+            self._level = np.argsort(opening.depths(self._children), kind="stable")
         return self._level
 
     def _weighted_order(self, points: Floats) -> Ints:
@@ -142,7 +147,7 @@ class Summary:
         if known is not None and known[0] is points:
             return known[1]
         fitted = widened(points, self._dimensions)
-        order = tree.weighted_order(self._children, self._lo, self._hi, fitted)
+        order = opening.weighted_order(self._children, self._lo, self._hi, fitted)
         self._weighted = (points, order)
         return order
 

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+Singles = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
@@ -29,9 +30,10 @@ def kernel(function: F) -> F:
     return cast(F, numba.njit(cache=True, nogil=True)(function))
 
 
-def inline(function: F) -> F:
-    """The same for a function that is called inside a kernel's innermost loop."""
-    return cast(F, numba.njit(cache=True, nogil=True, inline="always")(function))
+def finite_kernel(function: F) -> F:
+    """The same where nothing is NaN or infinite, so that minima and maxima vectorise; rounding stays as it
+    is."""
+    return cast(F, numba.njit(cache=True, nogil=True, fastmath={"nnan", "ninf", "nsz"})(function))
 
 
 @kernel

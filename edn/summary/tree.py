@@ -1,15 +1,19 @@
-"""The compiled loops that build a summary's hierarchy: a binary tree over unit rectangles, and its opening
-order.
+"""The compiled loops that build a summary's hierarchy: a binary tree over rectangles in the unit cube.
 
-All of it happens in the unit cube of `edn.summary.measure`, where volume means share of the events. Nodes are
-numbered leaves first: 0 … n - 1 are the rectangles, n … 2n - 2 the inner nodes, the root last.
+There volume means share of the events (see `edn.summary.measure`). From the top the set is split until at
+most some thousand rectangles are left together; within such a bucket pairs are merged from the bottom, the
+pair first that adds least to the larger of its two. Splitting alone pairs badly at the bottom, where
+precise summaries are cut; merging alone, besides being quadratic, forgets at the top what lies far apart.
+
+Nodes are numbered leaves first: 0 … n - 1 are the rectangles, n … 2n - 2 the inner nodes, each after its
+children, the root last.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from edn.summary.kernels import Floats, Ints, kernel
+from edn.summary.kernels import Floats, Ints, Singles, finite_kernel, kernel
 
 _BINS = 16
 #: rows looked at to choose a split; all of them would cost more and choose the same
@@ -93,47 +97,181 @@ def _choose_split(a: Floats, b: Floats, rows: Ints) -> tuple[int, float]:
 
 
 @kernel
-def split_tree(a: Floats, b: Floats) -> Ints:
-    """Children of the inner nodes, (n - 1, 2), by splitting from the top; n is at least 2."""
+def _part(a: Floats, b: Floats, rows: Ints, begin: int, end: int, scratch: Ints) -> int:
+    """Reorder rows[begin:end] into two sides and return where the second begins; none is empty."""
+    middle = begin
+    key, border = _choose_split(a, b, rows[begin:end])
+    if key >= 0:
+        j, kind = key // 3, key % 3
+        tail = 0
+        for i in range(begin, end):
+            r = rows[i]
+            x = a[r, j] if kind == 0 else (b[r, j] if kind == 1 else a[r, j] + b[r, j])
+            if x < border:
+                rows[middle] = r
+                middle += 1
+            else:
+                scratch[tail] = r
+                tail += 1
+        for i in range(tail):
+            rows[middle + i] = scratch[i]
+    if middle in (begin, end):
+        middle = (begin + end) // 2
+    return middle
+
+
+@finite_kernel
+def _merging_costs(low: Singles, high: Singles, size: Singles, i: int, costs: Singles) -> None:
+    """What merging cluster i with each other one adds to the larger of the two; one row a dimension.
+
+    This is the innermost loop of all: slices of known length, single precision and no branches let the
+    compiler take eight or sixteen clusters at a time.
+    """
+    m = len(costs)
+    first_low, first_high = low[0, :m], high[0, :m]
+    a, b = low[0, i], high[0, i]
+    for j in range(m):
+        costs[j] = max(b, first_high[j]) - min(a, first_low[j])
+    for k in range(1, low.shape[0]):
+        row_low, row_high = low[k, :m], high[k, :m]
+        a, b = low[k, i], high[k, i]
+        for j in range(m):
+            costs[j] *= max(b, row_high[j]) - min(a, row_low[j])
+    mine = size[i]
+    sizes = size[:m]
+    for j in range(m):
+        costs[j] -= max(mine, sizes[j])
+
+
+@kernel
+def _before(a: int, b: int, c: int, d: int) -> bool:
+    """Whether the pair {a, b} comes before {c, d}: the order among pairs of equal cost."""
+    low, other = min(a, b), min(c, d)
+    return low < other or (low == other and max(a, b) < max(c, d))
+
+
+@kernel
+def _merge_bucket(a: Floats, b: Floats, rows: Ints, children: Ints, base: int) -> None:
+    """Merge the rectangles `rows` into one tree: inner nodes `base` … of `children`, the last is its root.
+
+    In rounds: every cluster knows its cheapest partner, and those who are each other's are merged. Only
+    clusters that are new or lost their partner look for one again. Pairs of equal cost have an order of
+    their own, so that one pair is the first of all and each round merges at least that.
+    """
+    n, d = a.shape
+    count = len(rows)
+    low = np.empty((d, count), dtype=np.float32)
+    high = np.empty((d, count), dtype=np.float32)
+    size = np.ones(count, dtype=np.float32)
+    for i in range(count):
+        for k in range(d):
+            low[k, i] = a[rows[i], k]
+            high[k, i] = b[rows[i], k]
+            size[i] *= high[k, i] - low[k, i]
+    # Clusters are numbered like nodes, here 0 … 2 count - 2; `place` is where one lies now, -1 when it is
+    # gone.
+    name = np.arange(count)
+    place = np.full(2 * count - 1, -1, dtype=np.int64)
+    place[:count] = np.arange(count)
+    partner = np.full(count, -1, dtype=np.int64)
+    price = np.full(count, np.inf, dtype=np.float32)
+    looking = np.ones(count, dtype=np.bool_)
+    costs = np.empty(count, dtype=np.float32)
+    made = 0
+    m = count
+    while m > 1:
+        for i in range(m):
+            if looking[i]:
+                price[i] = np.inf
+                partner[i] = -1
+        for i in range(m):
+            if not looking[i]:
+                continue
+            _merging_costs(low, high, size, i, costs[:m])
+            me = name[i]
+            for j in range(m):
+                cost = costs[j]
+                if (cost > price[i] and cost > price[j]) or j == i:
+                    continue
+                # A cost that the other side learns too: new clusters are known to all who gain by them.
+                you = name[j]
+                if cost < price[i] or (cost == price[i] and _before(me, you, me, partner[i])):
+                    price[i], partner[i] = cost, you
+                if cost < price[j] or (cost == price[j] and _before(me, you, you, partner[j])):
+                    price[j], partner[j] = cost, me
+        looking[:m] = False
+        before = made
+        while made == before:
+            for i in range(m):
+                if name[i] < 0:
+                    continue
+                j = place[partner[i]]
+                if j <= i or partner[j] != name[i]:
+                    continue
+                for side in range(2):
+                    node = name[i] if side == 0 else name[j]
+                    children[base + made, side] = rows[node] if node < count else n + base + node - count
+                    place[node] = -1
+                size[i] = 1.0
+                for k in range(d):
+                    low[k, i] = min(low[k, i], low[k, j])
+                    high[k, i] = max(high[k, i], high[k, j])
+                    size[i] *= high[k, i] - low[k, i]
+                name[i] = count + made
+                name[j] = -1
+                looking[i] = True
+                made += 1
+            if made == before:
+                # The order of pairs rules this out; a server must not hang should it ever fail.
+                partner[0], partner[1] = name[1], name[0]
+        kept = 0
+        for i in range(m):
+            if name[i] < 0:
+                continue
+            if kept < i:
+                name[kept], size[kept], looking[kept] = name[i], size[i], looking[i]
+                partner[kept], price[kept] = partner[i], price[i]
+                for k in range(d):
+                    low[k, kept] = low[k, i]
+                    high[k, kept] = high[k, i]
+            place[name[kept]] = kept
+            kept += 1
+        m = kept
+        for i in range(m):
+            if not looking[i] and place[partner[i]] < 0:
+                looking[i] = True
+
+
+@kernel
+def grow_tree(a: Floats, b: Floats, bucket: int) -> Ints:
+    """Children of the inner nodes, (n - 1, 2); n is at least 2."""
     n = a.shape[0]
     children = np.empty((n - 1, 2), dtype=np.int64)
     rows = np.arange(n)
-    # A job is a range of rows and the place (inner node, side) that waits for it; parents get higher numbers.
+    scratch = np.empty(n, dtype=np.int64)
+    # A job is a range of rows, and the place (inner node, side) that waits for its root. Numbers are dealt
+    # from the highest, so that a parent's is above its children's.
     jobs = np.empty((n + 1, 4), dtype=np.int64)
     jobs[0] = (0, n, -1, 0)
     waiting = 1
-    following = n - 2
-    scratch = np.empty(n, dtype=np.int64)
+    free = n - 1
     while waiting > 0:
         waiting -= 1
         begin, end, parent, side = jobs[waiting]
-        if end - begin == 1:
-            children[parent, side] = rows[begin]
-            continue
-        node = following
-        following -= 1
+        count = end - begin
+        root = rows[begin] if count == 1 else n + free - 1
         if parent >= 0:
-            children[parent, side] = n + node
-        middle = begin
-        key, border = _choose_split(a, b, rows[begin:end])
-        if key >= 0:
-            j, kind = key // 3, key % 3
-            tail = 0
-            for i in range(begin, end):
-                r = rows[i]
-                x = a[r, j] if kind == 0 else (b[r, j] if kind == 1 else a[r, j] + b[r, j])
-                if x < border:
-                    rows[middle] = r
-                    middle += 1
-                else:
-                    scratch[tail] = r
-                    tail += 1
-            for i in range(tail):
-                rows[middle + i] = scratch[i]
-        if middle in (begin, end):
-            middle = (begin + end) // 2
-        jobs[waiting] = (begin, middle, node, 0)
-        jobs[waiting + 1] = (middle, end, node, 1)
+            children[parent, side] = root
+        if count == 1:
+            continue
+        if count <= bucket:
+            free -= count - 1
+            _merge_bucket(a, b, rows[begin:end], children, free)
+            continue
+        free -= 1
+        middle = _part(a, b, rows, begin, end, scratch)
+        jobs[waiting] = (begin, middle, free, 0)
+        jobs[waiting + 1] = (middle, end, free, 1)
         waiting += 2
     return children
 
@@ -152,211 +290,3 @@ def bound_nodes(children: Ints, lo: Floats, hi: Floats) -> tuple[Floats, Floats]
             all_lo[n + i, j] = min(all_lo[one, j], all_lo[other, j])
             all_hi[n + i, j] = max(all_hi[one, j], all_hi[other, j])
     return all_lo, all_hi
-
-
-@kernel
-def _sift_up(keys: Floats, items: Ints, at: int) -> None:
-    key, item = keys[at], items[at]
-    while at > 0:
-        above = (at - 1) >> 1
-        if keys[above] <= key:
-            break
-        keys[at], items[at] = keys[above], items[above]
-        at = above
-    keys[at], items[at] = key, item
-
-
-@kernel
-def _sift_down(keys: Floats, items: Ints, count: int) -> None:
-    key, item = keys[0], items[0]
-    at = 0
-    while True:
-        below = 2 * at + 1
-        if below >= count:
-            break
-        if below + 1 < count and keys[below + 1] < keys[below]:
-            below += 1
-        if keys[below] >= key:
-            break
-        keys[at], items[at] = keys[below], items[below]
-        at = below
-    keys[at], items[at] = key, item
-
-
-@kernel
-def uncovered(
-    children: Ints, lo: Floats, hi: Floats, points: Floats, half_open: bool
-) -> tuple[Ints, Ints, Ints]:
-    """Points that no leaf contains, and the inner nodes that contain each: (points, starts, nodes).
-
-    `half_open` is for the unit cube, where an upper bound is outside.
-    """
-    n = (lo.shape[0] + 1) // 2
-    d = lo.shape[1]
-    kept = np.empty(len(points), dtype=np.int64)
-    starts = np.zeros(len(points) + 1, dtype=np.int64)
-    nodes = np.empty(1024, dtype=np.int64)
-    stack = np.empty(2 * n + 1, dtype=np.int64)
-    count = 0
-    used = 0
-    for p in range(len(points)):
-        begin = used
-        stack[0] = 2 * n - 2
-        depth = 1
-        hit = False
-        while depth > 0:
-            depth -= 1
-            node = stack[depth]
-            inside = True
-            for j in range(d):
-                x = points[p, j]
-                if x < lo[node, j] or x > hi[node, j] or (half_open and x == hi[node, j]):
-                    inside = False
-                    break
-            if not inside:
-                continue
-            if node < n:
-                hit = True
-                break
-            if used == len(nodes):
-                grown = np.empty(2 * used, dtype=np.int64)
-                grown[:used] = nodes
-                nodes = grown
-            nodes[used] = node - n
-            used += 1
-            stack[depth] = children[node - n, 0]
-            stack[depth + 1] = children[node - n, 1]
-            depth += 2
-        if hit:
-            used = begin
-        else:
-            kept[count] = p
-            count += 1
-            starts[count] = used
-    return kept[:count], starts[: count + 1], nodes[:used]
-
-
-@kernel
-def closing_order(children: Ints, waste: Floats, starts: Ints, nodes: Ints) -> Ints:
-    """Inner nodes in the order in which they should be closed, the cheapest first, children before parents.
-
-    Closing a node replaces what is below it by its bounding rectangle. Its price is the number of sample
-    points that become covered by that, so a point counts for the first node that covers it and is free for
-    all later ones; `waste`, below 1, decides between equals. (starts, nodes) are the inner nodes that
-    contain each point.
-    """
-    inner = len(children)
-    n = inner + 1
-    price = np.zeros(inner, dtype=np.int64)
-    for at in range(len(nodes)):
-        price[nodes[at]] += 1
-    # The points in each node, from the nodes of each point.
-    first = np.zeros(inner + 1, dtype=np.int64)
-    for i in range(inner):
-        first[i + 1] = first[i] + price[i]
-    fill = first[:-1].copy()
-    points = np.empty(len(nodes), dtype=np.int64)
-    for p in range(len(starts) - 1):
-        for at in range(starts[p], starts[p + 1]):
-            points[fill[nodes[at]]] = p
-            fill[nodes[at]] += 1
-    parent = np.full(inner, -1, dtype=np.int64)
-    open_children = np.zeros(inner, dtype=np.int64)
-    for i in range(inner):
-        for side in range(2):
-            below = children[i, side]
-            if below >= n:
-                parent[below - n] = i
-                open_children[i] += 1
-    capacity = inner + len(nodes) + 1
-    keys = np.empty(capacity)
-    items = np.empty(capacity, dtype=np.int64)
-    held = 0
-    for i in range(inner):
-        if open_children[i] == 0:
-            keys[held] = price[i] + waste[i]
-            items[held] = i
-            held += 1
-            _sift_up(keys, items, held - 1)
-    order = np.empty(inner, dtype=np.int64)
-    closed = np.zeros(inner, dtype=np.bool_)
-    covered = np.zeros(len(starts) - 1, dtype=np.bool_)
-    done = 0
-    while held > 0:
-        node = items[0]
-        held -= 1
-        keys[0], items[0] = keys[held], items[held]
-        if held > 0:
-            _sift_down(keys, items, held)
-        # A node whose price fell is in the heap again under the lower one, which came first.
-        if closed[node]:
-            continue
-        closed[node] = True
-        order[done] = node
-        done += 1
-        for at in range(first[node], first[node + 1]):
-            p = points[at]
-            if covered[p]:
-                continue
-            covered[p] = True
-            for other_at in range(starts[p], starts[p + 1]):
-                other = nodes[other_at]
-                price[other] -= 1
-                if not closed[other] and open_children[other] == 0:
-                    keys[held] = price[other] + waste[other]
-                    items[held] = other
-                    held += 1
-                    _sift_up(keys, items, held - 1)
-        above = parent[node]
-        if above >= 0:
-            open_children[above] -= 1
-            if open_children[above] == 0:
-                keys[held] = price[above] + waste[above]
-                items[held] = above
-                held += 1
-                _sift_up(keys, items, held - 1)
-    return order
-
-
-@kernel
-def node_waste(children: Ints, a: Floats, b: Floats) -> Floats:
-    """Volume of each inner node that its two children leave free, at most just below 1."""
-    inner = len(children)
-    n = inner + 1
-    waste = np.empty(inner)
-    for i in range(inner):
-        one, other = children[i]
-        common = 1.0
-        for j in range(a.shape[1]):
-            common *= max(0.0, min(b[one, j], b[other, j]) - max(a[one, j], a[other, j]))
-        free = volume(a[n + i], b[n + i]) - volume(a[one], b[one]) - volume(a[other], b[other]) + common
-        waste[i] = min(max(free, 0.0), 0.999)
-    return waste
-
-
-@kernel
-def depths(children: Ints) -> Ints:
-    """How deep each inner node lies; here inner nodes come first, parents before children."""
-    inner = len(children)
-    depth = np.zeros(inner, dtype=np.int64)
-    for i in range(inner):
-        for side in range(2):
-            below = children[i, side]
-            if below < inner:
-                depth[below] = depth[i] + 1
-    return depth
-
-
-def weighted_order(children: Ints, lo: Floats, hi: Floats, points: Floats) -> Ints:
-    """Another opening order, for a sample of events; here inner nodes come first, parents before children."""
-    inner = len(children)
-    if inner == 0:
-        return np.empty(0, dtype=np.int64)
-    # To "leaves first, children before parents" and back: node x becomes 2n - 2 - x.
-    last = 2 * inner
-    turned = np.ascontiguousarray(last - children[::-1])
-    low, high = np.ascontiguousarray(lo[::-1]), np.ascontiguousarray(hi[::-1])
-    _, starts, nodes = uncovered(turned, low, high, points, False)
-    # Among equals the later of the present order is closed first.
-    waste = np.arange(inner) / (inner + 1.0)
-    return inner - 1 - closing_order(turned, waste, starts, nodes)[::-1]
