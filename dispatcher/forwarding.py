@@ -11,11 +11,11 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 
-import httpx
 import msgspec
 import numpy as np
 import structlog
 
+from dispatcher.channel import Channel, ChannelError
 from dispatcher.framing import FrameBuilder
 from dispatcher.log import Log
 from dispatcher.records import ControlRecord, EventsRecord, Record
@@ -42,18 +42,16 @@ class Forwarder:
     def __init__(
         self,
         server: str,
-        url: str,
         *,
         log: Log,
         tail: Tail,
         table: RoutingTable,
-        client: httpx.AsyncClient,
+        channel: Channel,
         settings: Settings,
         acked: int,
         on_ack: Callable[[wire.FrameAck], None],
     ) -> None:
         self.server = server
-        self.url = url
         #: the server's cursor, as it last said
         self.acked = acked
         #: why the last attempt failed, or None
@@ -66,7 +64,7 @@ class Forwarder:
         self._log = log
         self._tail = tail
         self._table = table
-        self._client = client
+        self._channel = channel
         self._settings = settings
         self._on_ack = on_ack
         self._scanned = acked
@@ -84,6 +82,12 @@ class Forwarder:
         self._wake.set()
 
     async def run(self) -> None:
+        try:
+            await self._run()
+        finally:
+            self._channel.close()
+
+    async def _run(self) -> None:
         pause = 0.05
         while True:
             await self._until_due()
@@ -93,7 +97,7 @@ class Forwarder:
             self._sending = True
             try:
                 await self._send(frame, events)
-            except (httpx.HTTPError, BadAnswer, msgspec.MsgspecError) as error:
+            except (ChannelError, BadAnswer, msgspec.MsgspecError) as error:
                 reason = str(error) or type(error).__name__
                 if self.failure is None:
                     logger.warning("server does not take its stream", server=self.server, reason=reason)
@@ -166,17 +170,15 @@ class Forwarder:
         builder.add_events(record, record.routed[:, record.servers.index(self.server)])
 
     async def _send(self, frame: wire.Frame, events: int) -> None:
-        response = await self._client.post(
-            f"{self.url}/internal/stream", content=wire.encode(frame), headers={"content-type": wire.MSGPACK}
-        )
-        if response.status_code not in (200, 409):
-            raise BadAnswer(f"{response.status_code} to a frame: {response.text[:200]}")
-        ack = _ack.decode(response.content)
-        if response.status_code == 200 and ack.cursor < frame.upto:
+        status, answer = await self._channel.post("/internal/stream", wire.encode(frame), wire.MSGPACK)
+        if status not in (200, 409):
+            raise BadAnswer(f"{status} to a frame: {answer[:200].decode(errors='replace')}")
+        ack = _ack.decode(answer)
+        if status == 200 and ack.cursor < frame.upto:
             raise BadAnswer(f"took a frame up to {frame.upto} but stands at {ack.cursor}")
         self.acked = self._scanned = ack.cursor
         self._told = time.monotonic()
-        if response.status_code == 200:
+        if status == 200:
             self.forwarded += events
             self.matched += ack.matched
             self.useful += ack.useful

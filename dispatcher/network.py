@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import structlog
 
+from dispatcher.channel import Channel
 from dispatcher.forwarding import Forwarder
 from dispatcher.framing import stack
 from dispatcher.log import Log, Transaction
@@ -177,8 +178,6 @@ class Network:
         return wire.Registered(self.log.id, self.log.incarnation, self.settings.heartbeat_seconds)
 
     def _forwarder(self, member: Member, acked: int) -> Forwarder:
-        assert self._client is not None
-
         def on_ack(ack: wire.FrameAck) -> None:
             self.members.touch(member)
             if ack.shrinkable > 100 + member.subscriptions // 20:
@@ -187,11 +186,10 @@ class Network:
         before = member.forwarder
         forwarder = Forwarder(
             member.id,
-            member.url,
             log=self.log,
             tail=self.tail,
             table=self.table,
-            client=self._client,
+            channel=Channel(member.url, self.settings.secret),
             settings=self.settings,
             acked=acked,
             on_ack=on_ack,
