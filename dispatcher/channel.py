@@ -1,8 +1,8 @@
 """One kept-alive HTTP/1.1 connection for one request at a time: what a stream of frames needs and no more.
 
 A general client costs several times as much CPU for each request, and the dispatcher pays it for every frame
-to every server (`edn bench publish` shows it). This one speaks to our own servers only: it sends a body of known
-length and reads an answer of known length.
+to every server (`edn bench publish` shows it). This one speaks to our own servers only: it sends a body of
+known length and reads an answer of known length.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class ChannelError(Exception):
 
 
 class Channel:
-    """Requests to one address, one after another. A failure closes the connection; the next request opens one."""
+    """Requests to one address, one after another. A failure closes the connection; the next opens one."""
 
     def __init__(self, url: str, secret: str, *, timeout: float = 30.0, connect_timeout: float = 3.0) -> None:
         parts = urlsplit(url)
