@@ -10,9 +10,9 @@ Other packages add theirs in the entry-point group `edn.matchers`. `kernels.py` 
 matching. Nothing here knows of subscriptions, topics, networks or disks, and only `edn.errors` is imported.
 """
 
-from edn.index.matcher import Matcher, known_engines, new_matcher
+from edn.index.matcher import Matcher, engine_name, known_engines, new_matcher
 
-__all__ = ["Matcher", "known_engines", "new_matcher", "warm"]
+__all__ = ["Matcher", "engine_name", "known_engines", "new_matcher", "warm"]
 
 
 def warm() -> None:

@@ -56,32 +56,39 @@ def known_engines() -> tuple[str, ...]:
     return BUILT_IN + tuple(sorted(others.difference(BUILT_IN)))
 
 
+def engine_name(engine: str) -> str:
+    """The name of an engine that is given by its name or its URI; `InvalidInput` if there is none such."""
+    name = engine.removeprefix(URI_PREFIX)
+    known = known_engines()
+    if name not in known:
+        raise InvalidInput(
+            f"unknown engine {engine[:80]!r}; known are {', '.join(known)}, or the same after {URI_PREFIX}",
+            pointer="/engine",
+        )
+    return name
+
+
 def new_matcher(engine: str, dimensions: int) -> Matcher:
     """An empty matcher by its name or URI: `bitmap`, `urn:edn:matcher:rtree`, …"""
     if dimensions < 0:
         raise InvalidInput(f"a matcher cannot have {dimensions} dimensions")
-    match engine.removeprefix(URI_PREFIX):
-        # imported here, because each brings a large library and few processes need more than one
-        case "bitmap":
-            from edn.index.bitmap import BitmapMatcher
+    name = engine_name(engine)
+    # imported here, because each brings a large library and few processes need more than one
+    if name == "bitmap":
+        from edn.index.bitmap import BitmapMatcher
 
-            return BitmapMatcher(dimensions)
-        case "rtree":
-            from edn.index.spatial import RtreeMatcher
+        return BitmapMatcher(dimensions)
+    if name == "rtree":
+        from edn.index.spatial import RtreeMatcher
 
-            return RtreeMatcher(dimensions)
-        case "scan":
-            from edn.index.scan import ScanMatcher
+        return RtreeMatcher(dimensions)
+    if name == "scan":
+        from edn.index.scan import ScanMatcher
 
-            return ScanMatcher(dimensions)
-    # a name, or whatever URI an installed package calls its own by
-    for entry in entry_points(group=ENTRY_POINT_GROUP):
-        if engine in (entry.name, URI_PREFIX + entry.name):
-            matcher: Matcher = entry.load()(dimensions)
-            return matcher
-    raise InvalidInput(
-        f"unknown matcher {engine!r}; known are {', '.join(known_engines())}", pointer="/engine"
-    )
+        return ScanMatcher(dimensions)
+    (entry,) = entry_points(group=ENTRY_POINT_GROUP, name=name)
+    matcher: Matcher = entry.load()(dimensions)
+    return matcher
 
 
 def checked_rectangles(

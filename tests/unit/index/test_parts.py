@@ -6,7 +6,7 @@ import bisect
 import os
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import edn.index.matcher
 from edn.errors import InvalidInput
-from edn.index import Matcher, compiling, known_engines, new_matcher, warm
+from edn.index import Matcher, compiling, engine_name, known_engines, new_matcher, warm
 from edn.index.bins import LEAST, Bins
 from edn.index.clustering import cluster
 from edn.index.kernels import FAN, code_bounds, code_points, find_bin
@@ -105,20 +105,26 @@ def test_engines_are_found_by_name_and_by_uri() -> None:
             assert len(matcher) == 0
 
 
-def test_an_unknown_engine_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InvalidInput) as refused:
-        new_matcher("quadtree", 2)
-    assert refused.value.detail == "unknown matcher 'quadtree'; known are bitmap, rtree, scan"
+@pytest.mark.parametrize(
+    "name", ["quadtree", "", "urn:edn:matcher:", "urn:edn:matcher:quadtree", "Bitmap", "urn:bitmap"]
+)
+def test_an_unknown_engine_is_refused_with_the_known_ones(name: str) -> None:
+    for call in (engine_name, lambda engine: new_matcher(engine, 2)):
+        with pytest.raises(InvalidInput) as refused:
+            call(name)
+        assert f"unknown engine {name!r}; known are bitmap, rtree, scan" in refused.value.detail
+
+
+def test_a_matcher_has_no_fewer_than_no_dimensions() -> None:
     with pytest.raises(InvalidInput):
         new_matcher("bitmap", -1)
 
 
 def test_an_installed_package_can_bring_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = EntryPoint("their-scan", "edn.index.scan:ScanMatcher", "edn.matchers")
-    monkeypatch.setattr(
-        edn.index.matcher, "entry_points", lambda *, group: [entry] if group == entry.group else []
-    )
+    installed = EntryPoints([EntryPoint("their-scan", "edn.index.scan:ScanMatcher", "edn.matchers")])
+    monkeypatch.setattr(edn.index.matcher, "entry_points", installed.select)
     assert known_engines() == ("bitmap", "rtree", "scan", "their-scan")
+    assert engine_name("urn:edn:matcher:their-scan") == "their-scan"
     assert isinstance(new_matcher("their-scan", 2), ScanMatcher)
     assert isinstance(new_matcher("urn:edn:matcher:their-scan", 2), ScanMatcher)
 
