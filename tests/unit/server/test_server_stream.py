@@ -154,12 +154,11 @@ def test_a_join_drops_what_an_earlier_incarnation_stored_and_never_activated(kit
 
 
 def test_a_version_stored_anew_by_the_next_incarnation_is_not_dropped_by_its_join(kit: Kit) -> None:
-    kit.store(item("s"), incarnation=1)
+    kit.store(item("s", expires=3), incarnation=1)
     kit.frame(0, 1)
-    kit.store(item("s"), incarnation=2)
-    kit.frame(
-        1, 4, control(2, "join", incarnation=2), activate(3, ("s", 1)), events=[(4, EVENT)], incarnation=2
-    )
+    kit.store(item("s", expires=30), incarnation=2)
+    kit.frame(1, 2, control(2, "join", incarnation=2), incarnation=2)
+    kit.frame(2, 4, activate(3, ("s", 1)), events=[(4, EVENT)], incarnation=2)
     assert kit.told() == [("s", "e4")]
 
 
