@@ -3,11 +3,12 @@
 | module | what it gives |
 |---|---|
 | `recorder` | `Recorder`: writes a recording, line by line, from threads or asyncio |
-| `records` | the lines of a recording, and `read_recording` |
+| `records`, `reading` | the lines of a recording, and `read_recording` |
 | `values`, `columns` | what a filter means, written apart from the product's own reading |
 | `timeline` | when an operation can have taken effect, seen from outside |
-| `history` | records become events and the lives of subscriptions |
+| `published`, `history` | records become events and the lives of subscriptions |
 | `obligations` | must, may, must not |
+| `doubts`, `arrivals` | what a lack of notifications proves; once, in time, in order |
 | `lives`, `judge` | one subscription, and all of them: `check_recording` |
 | `verdicts`, `stories` | the `Report`, and how it explains itself |
 | `command` | `edn check` |

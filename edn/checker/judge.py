@@ -22,10 +22,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from edn.checker.history import SECOND, History, build_history
+from edn.checker.history import History, build_history
 from edn.checker.lives import Judged, LifeJudge
-from edn.checker.records import Recording, Told, read_recording
+from edn.checker.reading import Recording, Told, read_recording
 from edn.checker.stories import Stories
+from edn.checker.timeline import SECOND
 from edn.checker.values import microseconds, read_event
 from edn.checker.verdicts import Counts, Fault, Findings, Report, Verdict
 
@@ -127,10 +128,7 @@ def _judge_contents(recording: Recording, history: History, findings: Findings, 
     twice = "two different contents were accepted under this id"
     findings.add(
         Fault.ALTERED,
-        [
-            (twice, recording.events.number((topic, id)), publishing.attempts[-1].place)
-            for topic, id, publishing in history.contradicted
-        ],
+        [(twice, number, publishing.attempts[-1].place) for number, publishing in history.contradicted],
         stories.altered_event,
     )
 

@@ -11,21 +11,18 @@ from functools import partial
 
 import numpy as np
 
+from edn.checker.arrivals import ArrivalJudge, Notified
 from edn.checker.columns import Indices
-from edn.checker.history import SECOND, History, Life, Numbers, TopicEvents
+from edn.checker.doubts import CERTAIN, REASONS, Doubts
+from edn.checker.history import History, Life
 from edn.checker.obligations import Lawbook, Obligations, contains
-from edn.checker.records import Recording, RecordingError
+from edn.checker.published import TopicEvents
+from edn.checker.reading import Recording
+from edn.checker.records import RecordingError
 from edn.checker.stories import Stories
-from edn.checker.timeline import NEVER, Mask, Times
+from edn.checker.timeline import NEVER, SECOND, Mask
 from edn.checker.verdicts import Fault, Findings, Violation
 
-_CERTAIN, _EXCUSED, _NO_QUIET, _NOT_LISTENING, _PAUSED = range(5)
-#: why a lack of notifications proves nothing; that of an excused address needs no mention
-_DOUBTS = {
-    _NO_QUIET: "due, but the network was never said to be at rest after they were published",
-    _NOT_LISTENING: "due, but nobody recorded what their address accepted",
-    _PAUSED: "due, but their subscription was not surely resumed",
-}
 TEXT_FILTER = "subscriptions whose filter is recorded as text only"
 NAMELESS_SUBSCRIPTION = "notified subscriptions that may stem from an unanswered subscribe without an id"
 NAMELESS_EVENT = "notified events that may stem from an unanswered publish without ids"
@@ -37,24 +34,6 @@ class Judged:
     notified: int = 0
     optional: int = 0
     repeats: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Notified:
-    """What one subscription was notified of in one topic: rows in the order of arrival."""
-
-    #: index of the event in its topic
-    events: Indices
-    posts: Indices
-    recipients: Indices
-    times: Times
-    accepted: Mask
-
-    def first_accepted(self) -> tuple[Indices, Indices]:
-        """Events that were accepted, ascending, and the row of each first acceptance."""
-        rows = np.flatnonzero(self.accepted)
-        events, firsts = np.unique(self.events[rows], return_index=True)
-        return events, rows[firsts]
 
 
 class LifeJudge:
@@ -71,9 +50,7 @@ class LifeJudge:
         self._history = history
         self._findings = findings
         self._stories = stories
-        self._bound = bound
         self._slack = round(recording.header.clock_tolerance * SECOND) if recording.header else 0
-        self._quiets = np.array(recording.quiets, dtype=np.int64)
         self._events = np.frombuffer(recording.pair_event, dtype=np.int32)
         self._recipients = np.frombuffer(recording.pair_recipient, dtype=np.int32)
         self._posts = np.frombuffer(recording.pair_post, dtype=np.int32)
@@ -81,12 +58,8 @@ class LifeJudge:
         self._post_times = np.array([post.time for post in posts], dtype=np.int64)
         self._post_accepted = np.array([post.accepted for post in posts], dtype=np.bool_)
         addresses: dict[str, int] = {}
-        webhooks: dict[str, int] = {}
         self._post_address = np.array(
             [addresses.setdefault(post.address, len(addresses)) for post in posts], dtype=np.int64
-        )
-        self._post_webhook = np.array(
-            [webhooks.setdefault(post.webhook, len(webhooks)) for post in posts], dtype=np.int64
         )
         self._addresses = addresses
         self._topic_names = list(history.topics)
@@ -97,7 +70,8 @@ class LifeJudge:
         for place, events in enumerate(history.topics.values()):
             self._topic_of[events.numbers] = place
             self._index_of[events.numbers] = np.arange(len(events.numbers))
-        self._heard = _heard(recording)
+        self._doubts = Doubts(recording)
+        self._arrivals = ArrivalJudge(recording, findings, self._doubts, self._tell, bound)
 
     def judge(self, name: str, rows: Indices) -> Judged:
         """`rows`: the places of its notified pairs."""
@@ -174,8 +148,10 @@ class LifeJudge:
             self._post_accepted[self._posts[rows]],
         )
         notified = np.unique(seen.events)
-        accepted, firsts = seen.first_accepted()
-        obligations = law.judge(notified, lambda unseen: self._doubts(life, law, events, unseen) == _CERTAIN)
+        accepted, _ = seen.first_accepted()
+        obligations = law.judge(
+            notified, lambda unseen: self._doubts.about(life, law, events, unseen) == CERTAIN
+        )
         due = obligations.due()
         judged.due += len(due)
         judged.notified += len(notified)
@@ -184,9 +160,7 @@ class LifeJudge:
             self._findings.leave_open(TEXT_FILTER, 1)
         self._judge_presence(name, life, law, events, obligations, seen)
         self._judge_missing(name, life, law, events, due[~contains(accepted, due)], seen)
-        judged.repeats += self._judge_minimality(name, events, seen, len(accepted))
-        self._judge_lateness(name, life, events, accepted, seen, firsts)
-        self._judge_order(name, events, accepted, seen, firsts)
+        judged.repeats += self._arrivals.judge(name, life, events, seen)
 
     def _judge_presence(
         self,
@@ -266,13 +240,13 @@ class LifeJudge:
         """What is due and was not accepted, as far as the recording can know that it never will be."""
         if not len(missing):
             return
-        doubts = self._doubts(life, law, events, missing)
-        for doubt, reason in _DOUBTS.items():
+        doubts = self._doubts.about(life, law, events, missing)
+        for doubt, reason in REASONS.items():
             if (doubts == doubt).any():
                 self._findings.leave_open(reason, int((doubts == doubt).sum()))
         self._findings.add(
             Fault.MISSING,
-            missing[doubts == _CERTAIN].tolist(),
+            missing[doubts == CERTAIN].tolist(),
             lambda event: self._tell(
                 Fault.MISSING,
                 name,
@@ -282,131 +256,3 @@ class LifeJudge:
                 *tried,
             ),
         )
-
-    def _doubts(self, life: Life, law: Lawbook, events: TopicEvents, missing: Indices) -> Numbers:
-        """Why it may not be known of each event that its notification never came."""
-        doubts = np.full(len(missing), _CERTAIN, dtype=np.int32)
-        resumed = max((effect.end for effect in life.of("resume") if effect.end < NEVER), default=-NEVER)
-        quiet = self._quiet_after(np.maximum(events.high[missing], resumed))
-        unheard, excused = self._unheard(law, events, missing, quiet)
-        doubts[unheard] = _NOT_LISTENING
-        for pause in life.of("pause"):
-            if not any(one.sure and one.begin > pause.end for one in life.of("resume")):
-                doubts[quiet > pause.begin] = _PAUSED
-        doubts[quiet == NEVER] = _NO_QUIET
-        doubts[excused] = _EXCUSED
-        return doubts
-
-    def _quiet_after(self, times: Times) -> Times:
-        """The first time at or after each at which the network was at rest."""
-        quiets = np.append(self._quiets, NEVER)
-        found: Times = quiets[np.minimum(np.searchsorted(self._quiets, times), len(self._quiets))]
-        return found
-
-    def _unheard(
-        self, law: Lawbook, events: TopicEvents, missing: Indices, quiet: Times
-    ) -> tuple[Mask, Mask]:
-        """Where an address that should have got it was not recorded, and where it fails on purpose."""
-        unheard = np.zeros(len(missing), dtype=np.bool_)
-        excused = np.zeros(len(missing), dtype=np.bool_)
-        for state in law.states:
-            if not state.alive or state.address is None:
-                continue
-            met = law.can_have_met(state, missing)
-            if state.address in self._recording.excused:
-                excused |= met
-            heard = np.zeros(len(missing), dtype=np.bool_)
-            for begin, end in self._heard.get(state.address, ()):
-                heard |= (events.low[missing] >= begin) & (quiet <= end)
-            unheard |= met & ~heard
-        return unheard, excused
-
-    # -- once, in time, in order ------------------------------------------------------------------------
-
-    def _judge_minimality(self, name: str, events: TopicEvents, seen: Notified, accepted: int) -> int:
-        """Counts the permitted repeats and finds the others."""
-        rows = np.flatnonzero(seen.accepted)
-        if len(rows) == accepted:
-            return 0  # nothing was accepted twice
-        webhooks = self._post_webhook[seen.posts[rows]]
-        by_webhook = np.unique(np.stack([seen.events[rows], webhooks]), axis=1)[0]
-        by_post = np.stack([seen.events[rows], seen.posts[rows]])
-        _, in_one = np.unique(by_post, axis=1, return_counts=True)
-        twice_inside = np.unique(by_post, axis=1)[0][in_one > 1]
-        found, counts = np.unique(by_webhook, return_counts=True)
-        several = np.union1d(found[counts > 1], twice_inside)
-        self._findings.add(
-            Fault.DUPLICATE,
-            several.tolist(),
-            lambda event: self._tell(
-                Fault.DUPLICATE,
-                name,
-                "it was notified under two webhook-ids"
-                if len(np.unique(webhooks[seen.events[rows] == event])) > 1
-                else "it stands twice in one POST",
-                int(events.numbers[event]),
-                *seen.posts[rows][seen.events[rows] == event].tolist(),
-            ),
-        )
-        return len(rows) - len(by_webhook)
-
-    def _judge_lateness(
-        self, name: str, life: Life, events: TopicEvents, accepted: Indices, seen: Notified, firsts: Indices
-    ) -> None:
-        if not len(accepted) or (self._bound is None and not len(self._quiets)):
-            return
-        times = seen.times[firsts]
-        since = events.answered[accepted].copy()
-        since = np.maximum(since, min((one.end for one in life.of("subscribe")), default=NEVER))
-        for effect in life.of("resume"):
-            since = np.where(effect.begin <= times, np.maximum(since, effect.end), since)
-        late = times > self._quiet_after(since)
-        if self._bound is not None:
-            late |= times - since > self._bound
-        self._findings.add(
-            Fault.LATE,
-            np.flatnonzero(late).tolist(),
-            lambda place: self._tell(
-                Fault.LATE,
-                name,
-                f"it came {(times[place] - since[place]) / SECOND:.3f} s after it was answered",
-                int(events.numbers[accepted[place]]),
-                int(seen.posts[firsts[place]]),
-            ),
-        )
-
-    def _judge_order(
-        self, name: str, events: TopicEvents, accepted: Indices, seen: Notified, firsts: Indices
-    ) -> None:
-        """An event that arrives after one which was published when it had been answered long ago."""
-        arrival = np.argsort(firsts, kind="stable")
-        order = accepted[arrival]
-        streams = events.stream[order]
-        for stream in np.unique(streams[streams >= 0]).tolist():
-            mine = np.flatnonzero(streams == stream)
-            low, high = events.low[order[mine]], events.high[order[mine]]
-            latest = np.maximum.accumulate(low)
-            late = mine[np.flatnonzero(high[1:] < latest[:-1]) + 1]
-            self._findings.add(
-                Fault.OUT_OF_ORDER,
-                late.tolist(),
-                lambda place: self._tell(
-                    Fault.OUT_OF_ORDER,
-                    name,
-                    "it arrived after an event that was published later",
-                    int(events.numbers[order[place]]),
-                    int(seen.posts[firsts[arrival[place]]]),
-                ),
-            )
-
-
-def _heard(recording: Recording) -> dict[str, list[tuple[int, int]]]:
-    """The spans of time over which each address recorded what it accepted."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    for time, address, begins in sorted(recording.listening):
-        spans = found.setdefault(address, [])
-        if begins and (not spans or spans[-1][1] < NEVER):
-            spans.append((time, NEVER))
-        elif not begins and spans and spans[-1][1] == NEVER:
-            spans[-1] = (spans[-1][0], time)
-    return found

@@ -20,7 +20,8 @@ import msgspec
 import numpy as np
 
 from edn.checker.columns import Indices
-from edn.checker.history import Life, TopicEvents
+from edn.checker.history import Life
+from edn.checker.published import TopicEvents
 from edn.checker.timeline import NEVER, NOTHING, Effect, Mask, can_meet, lasts
 
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
-from edn.checker.history import SECOND, History, Life
-from edn.checker.records import Fail, Ok, Operation, Post, Recording, Unknown
-from edn.checker.timeline import NEVER, Effect
+from edn.checker.history import History, Life
+from edn.checker.reading import Operation, Post, Recording
+from edn.checker.records import Fail, Ok, Unknown
+from edn.checker.timeline import NEVER, SECOND, Effect
 from edn.checker.verdicts import Fault, Violation
 
 #: operations of one subscription that a story tells of

@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+SECOND = 1_000_000_000
 #: later than everything
 NEVER = 1 << 61
 
