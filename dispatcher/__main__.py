@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dispatcher.app import create_app
 from dispatcher.settings import Settings
+from edn import defects
 from edn.errors import EdnError
 from edn.process import bind, configure_logs, lock_folder, read_secret, serve, url_of
 
@@ -40,6 +41,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     arguments = _arguments(argv)
     configure_logs()
+    defects.announce()
     try:
         lock = lock_folder(arguments.data)
         settings = Settings(

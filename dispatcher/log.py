@@ -32,7 +32,7 @@ from typing import Any, Generic, TypeVar
 import structlog
 
 from dispatcher.records import ControlRecord, EventsRecord, Record, events_payload, load_control, load_events
-from edn import wire
+from edn import defects, wire
 from edn.errors import EdnError, Unavailable
 
 logger = structlog.get_logger()
@@ -276,6 +276,12 @@ class Log:
             connection.execute("BEGIN IMMEDIATE")
             for waiting in batch:
                 self._perform(transaction, waiting)
+            if defects.planted("route-before-commit"):  # for tests only
+                assert self._loop is not None
+                self._loop.call_soon_threadsafe(self._on_commit, list(transaction.records))
+                time.sleep(defects.WINDOW)
+            elif defects.planted("acknowledge-before-commit"):  # for tests only
+                time.sleep(defects.WINDOW)
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             # Nothing of this batch is on disk: not even an operation that seemed to go well.
@@ -306,7 +312,7 @@ class Log:
         connection.execute("RELEASE operation")
 
     def _finish(self, batch: list[_Waiting[Any]], records: list[Record]) -> None:
-        if records:
+        if records and not defects.planted("route-before-commit"):
             self._on_commit(records)
         for waiting in batch:
             self.pending -= waiting.size

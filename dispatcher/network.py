@@ -26,7 +26,7 @@ from dispatcher.records import EventsRecord, Record
 from dispatcher.routing import RoutingTable
 from dispatcher.settings import Settings
 from dispatcher.tail import Tail
-from edn import wire
+from edn import clock, defects, wire
 from edn.errors import Conflict, CorruptMessage, EdnError, InvalidInput, NotFound, Unavailable
 from edn.summary import Summary
 
@@ -39,7 +39,7 @@ _snapshot = msgspec.msgpack.Decoder(wire.SummarySnapshot)
 class Network:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.log = Log(settings.data, on_commit=self._committed)
+        self.log = Log(settings.data, on_commit=self._committed, clock=clock.now)
         self.tail = Tail(head=self.log.head, limit_bytes=settings.tail_bytes)
         self.table = RoutingTable(router=settings.router)
         self.members = Members(settings.heartbeat_seconds * settings.missed_heartbeats)
@@ -159,6 +159,8 @@ class Network:
                 "url = excluded.url, epoch = excluded.epoch",
                 (request.id, request.url, key, request.epoch, transaction.time),
             )
+            if defects.planted("forget-the-join") and cursor is not None:  # for tests only
+                return transaction.head + 1, transaction.time
             offset = transaction.append_control(request.id, "join", incarnation=transaction.incarnation)
             return offset, transaction.time
 
@@ -171,6 +173,8 @@ class Network:
         member.url, member.epoch, member.joined = request.url, request.epoch, joined
         member.subscriptions = request.subscriptions
         self.members.touch(member)
+        if defects.planted("forget-the-join"):  # for tests only
+            cursor, member.joined = None, joined - 1
         member.forwarder = self._forwarder(member, joined - 1 if cursor is None else cursor)
         member.task = self.spawn(member.forwarder.run(), f"forward to {member.id}")
         self.ask_summary(member)
@@ -255,6 +259,8 @@ class Network:
                 except (httpx.HTTPError, msgspec.MsgspecError, EdnError) as error:
                     logger.warning("no summary", server=member.id, reason=str(error) or type(error).__name__)
                     continue
+                if defects.planted("accept-an-old-snapshot"):  # for tests only
+                    await asyncio.sleep(10 * defects.WINDOW)
                 if self.table.accept(member.id, snapshot.epoch, snapshot.seq, summaries):
                     member.summary = (snapshot.epoch, snapshot.seq)
                     break

@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 
-from edn import index
+from edn import defects, index
 from edn.errors import EdnError
 from edn.process import bind, configure_logs, serve, url_of
 from edn_server.app import create_app
@@ -20,6 +20,7 @@ from edn_server.settings import parse
 
 def main(argv: list[str] | None = None) -> int:
     configure_logs()
+    defects.announce()
     try:
         settings = parse(sys.argv[1:] if argv is None else argv, os.environ)
         node = Node(settings)

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 
 import structlog
 
+from edn import clock
 from edn_server import outbox, retry
 from edn_server.delivery import Answer, Delivery
 from edn_server.hosting import Hosting
@@ -184,9 +185,8 @@ class Notifier:
                 # A body is kept over one quick retry only: dead addresses shall not fill the memory.
                 if body is None:
                     body = await loop.run_in_executor(self._thread, self._compose, row)
-                now = datetime.now(UTC)
                 webhook_id = f"{self._prefix}_{row.id}"
-                answer = await self._delivery.post(row.address, webhook_id, int(now.timestamp()), body)
+                answer = await self._delivery.post(row.address, webhook_id, int(clock.now()), body)
             chance = random.random()
             decision = retry.decide(answer.status, answer.retry_after, attempt, chance, datetime.now(UTC))
             if decision.kind == "delivered":
