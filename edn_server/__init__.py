@@ -3,7 +3,8 @@
     settings       what an operator can set
     database       the data folder: its lock, its format, its tables
     writer         the one thread that writes, and the transactions that it groups
-    hosting        what is hosted, in memory: matchers, intervals, maximal rectangles; `loading` rebuilds it
+    topic          one topic in memory: its matcher and its maximal rectangles
+    hosting        what is hosted, in memory: topics, versions, intervals; `loading` rebuilds it
     storing        a store request becomes durable, inactive versions of subscriptions
     controls       what a control record does to the intervals
     stream         a frame becomes notifications, in one transaction

@@ -24,7 +24,8 @@ import structlog
 
 from edn import wire
 from edn_server import outbox
-from edn_server.hosting import NEVER, Hosting, Int64s, LogState
+from edn_server.hosting import NEVER, Hosting, LogState
+from edn_server.topic import Int64s
 from edn_server.writer import Job
 
 logger = structlog.get_logger()

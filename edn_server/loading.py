@@ -6,8 +6,9 @@ import sqlite3
 
 import msgspec
 
-from edn_server.hosting import NEVER, Hosting, NewVersion, Topic
+from edn_server.hosting import NEVER, Hosting, NewVersion
 from edn_server.storing import unpack_rects
+from edn_server.topic import Topic
 
 
 def load(db: sqlite3.Connection) -> Hosting:

@@ -148,9 +148,8 @@ class Notifier:
 
     async def _deliver_waiting(self, address: str) -> None:
         loop = asyncio.get_running_loop()
-        after = 0
         while True:
-            rows = await loop.run_in_executor(self._thread, outbox.page, self._reader, address, after, PAGE)
+            rows = await loop.run_in_executor(self._thread, outbox.page, self._reader, address, PAGE)
             if not rows:
                 return
             settling = []
@@ -158,7 +157,6 @@ class Notifier:
                 for row in rows:
                     await self._deliver(row)
                     settling.append(self._settle(row))
-                    after = row.id
             finally:
                 # Whoever reads this address next must not find what is delivered.
                 await asyncio.shield(asyncio.gather(*settling))

@@ -23,7 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edn_server.database import BATCH_BITS
-from edn_server.hosting import Flags, Hosting, Int32s, Int64s
+from edn_server.hosting import Hosting
+from edn_server.topic import Flags, Int32s, Int64s
 from edn_server.writer import Job
 
 #: a row holds no more events, and no more estimated bytes, than this
@@ -195,11 +196,11 @@ def waiting_addresses(db: sqlite3.Connection) -> list[str]:
     return [address for (address,) in db.execute("SELECT DISTINCT address FROM outbox")]
 
 
-def page(db: sqlite3.Connection, address: str, after: int, rows: int) -> list[Row]:
+def page(db: sqlite3.Connection, address: str, rows: int) -> list[Row]:
     """The next rows of an address, oldest first."""
     found = db.execute(
-        "SELECT id, address, batch, composition FROM outbox WHERE address = ? AND id > ? ORDER BY id LIMIT ?",
-        (address, after, rows),
+        "SELECT id, address, batch, composition FROM outbox WHERE address = ? ORDER BY id LIMIT ?",
+        (address, rows),
     )
     return [Row(*values) for values in found]
 

@@ -23,7 +23,8 @@ from edn.filter import Filter
 from edn.index import new_matcher
 from edn.rect import Rects
 from edn.schema import Schema
-from edn_server.hosting import NEVER, Hosting, NewVersion, Topic
+from edn_server.hosting import NEVER, Hosting, NewVersion
+from edn_server.topic import Topic
 from edn_server.writer import Job
 
 

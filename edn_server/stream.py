@@ -26,8 +26,9 @@ from edn.coordinates import Key
 from edn.errors import CorruptMessage
 from edn_server import outbox
 from edn_server.controls import Controls
-from edn_server.hosting import Flags, Hosting, Int32s, Int64s, LogState, Matrix, Topic
+from edn_server.hosting import Hosting, LogState
 from edn_server.outbox import Event
+from edn_server.topic import Flags, Int32s, Int64s, Matrix, Topic
 from edn_server.writer import Job
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from serverkit import Kit, activate, control, item
 
-from edn_server import retry
+from edn_server import outbox, retry
 from edn_server.delivery import Delivery
 from edn_server.notifier import Notifier
 
@@ -266,6 +266,32 @@ def test_rows_that_come_while_a_courier_works_are_delivered_too(kit: Kit) -> Non
                 notifier.wake(applied.addresses)
             await notifier.idle()
         assert len(receiver.posts) == 11
+
+    run(scenario)
+
+
+def test_a_wake_between_the_last_look_and_the_end_of_a_courier_is_not_lost(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(receiver: Receiver) -> None:
+        loop = asyncio.get_running_loop()
+        fill(kit, receiver.url("/a"))
+        looked: list[bool] = []
+
+        def page(*arguments: Any) -> list[outbox.Row]:
+            found = real_page(*arguments)
+            if not found and not looked:
+                looked.append(True)
+                applied = kit.frame(2, 3, events=[(3, EVENT)])
+                loop.call_soon_threadsafe(notifier.wake, applied.addresses)
+            return found
+
+        real_page = outbox.page
+        monkeypatch.setattr(outbox, "page", page)
+        async with notifying(kit) as notifier:
+            await notifier.idle()
+        assert looked
+        assert len(receiver.posts) == 2
 
     run(scenario)
 

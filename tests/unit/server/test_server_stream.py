@@ -366,6 +366,7 @@ def test_an_ended_version_leaves_matcher_and_summary_at_once_and_its_row_with_it
     # Its number is free, and a new version that takes it begins blank.
     kit.store(item("next", CHEAP))
     assert kit.frame(3, 4, events=[(4, EVENT)]).ack.matched == 1
+    assert kit.frame(4, 6, activate(5, ("next", 1)), events=[(6, EVENT)]).ack.matched == 2
 
 
 SINK_B = "http://127.0.0.1:9/b"
