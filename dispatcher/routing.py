@@ -28,14 +28,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dispatcher.routing_holding import Floats, Holding, Instant, TopicRouting, Widening
+from dispatcher.routing_holding import Floats, Holding, How, Instant, TopicRouting, Widening
 from edn import defects
 from edn.summary import Bundle, Router, Summary, new_router
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 
-#: how a summary is cut; `weighted` is `waste` with the topic's recent events as its sample
+#: how a summary may be cut
 CUTS = ("waste", "weighted", "level")
 
 #: recent events kept a topic for weighted cuts, how many of them one batch may replace, and the least
@@ -109,12 +109,14 @@ class _Recent:
 
 
 class RoutingTable:
-    def __init__(self, *, router: str = "bitmap", precision: float = 1.0, cut: str = "waste") -> None:
+    def __init__(
+        self, *, router: str = "bitmap", precision: float = 1.0, cut: str = "waste", bloom: bool = False
+    ) -> None:
         if cut not in CUTS:
             raise ValueError(f"no cut is called {cut!r}; there are {', '.join(CUTS)}")
         self._router: Router = new_router(router)
         self._precision = _checked(precision)
-        self._cut = cut
+        self._how = How(cut, bloom)
         self._servers: dict[str, _Server] = {}
         self._recent: dict[int, _Recent] = {}
         #: a row for each name ever added: events routed, events asked about
@@ -176,7 +178,7 @@ class RoutingTable:
             holding = held.topics.setdefault(topic, Holding())
             widenings = [] if forgetful else self._outlives(holding.remembered, at)
             holding.rebase(self._router, summaries.get(topic), widenings)
-            holding.cut_to(self._router, held.precision, self._cut, self._sample(topic))
+            holding.cut_to(self._router, held.precision, self._how, self._sample(topic))
             if holding.empty:
                 del held.topics[topic]
         first = held.accepted is None
@@ -202,7 +204,7 @@ class RoutingTable:
             held.precision = precision
             for topic, holding in held.topics.items():
                 if precision > 0:
-                    holding.cut_to(self._router, precision, self._cut, self._sample(topic))
+                    holding.cut_to(self._router, precision, self._how, self._sample(topic))
                     touched.add(topic)
         for topic in touched:
             self._renew_topic(topic)
@@ -220,7 +222,7 @@ class RoutingTable:
             bundles.cuts.mark(points, out)
             bundles.packed.mark(points, out)
             bundles.tails.mark(points, out)
-        if self._cut == "weighted" and len(points):
+        if self._how.cut == "weighted" and len(points):
             recent = self._recent.get(topic)
             if recent is None or recent.points.shape[1] != points.shape[1]:
                 self._recent[topic] = recent = _Recent(np.empty((RECENT, points.shape[1])))

@@ -39,6 +39,16 @@ class TopicRouting(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
+class How:
+    """How a summary is cut, the same for all servers and topics of a table."""
+
+    #: `level`, `waste`, or `weighted`: by waste, with the topic's recent events as its sample
+    cut: str
+    #: whether nodes carry Bloom filters of the values that are asked for by equality
+    bloom: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Widening:
     at: Instant
     lo: Floats
@@ -66,15 +76,16 @@ class Holding:
     def empty(self) -> bool:
         return self.summary is None and not self.remembered
 
-    def cut_to(self, router: Router, precision: float, how: str, sample: Floats | None) -> None:
+    def cut_to(self, router: Router, precision: float, how: How, sample: Floats | None) -> None:
         summary = self.summary
         if summary is None or summary.count == 0 or precision == 0:
             self.cut = None
             return
         # The subtrahend keeps 0.1 × 30 from becoming 4 by its last bit.
         k = max(1, math.ceil(precision * summary.count - 1e-9))
-        lo, hi = summary.cut(k, by="level") if how == "level" else summary.cut(k, weights=sample)
-        self.cut = router.cover(lo, hi)
+        nodes = summary.choose(k, by="level") if how.cut == "level" else summary.choose(k, weights=sample)
+        masks = summary.masks(nodes) if how.bloom else None
+        self.cut = router.cover(*summary.bounds(nodes), masks)
 
     def widen(self, router: Router, widening: Widening) -> bool:
         """Remember it and lay it on top; True if the tail became long and was packed."""

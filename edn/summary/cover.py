@@ -32,6 +32,8 @@ from edn.summary.measure import unit_rects
 _FIRST = 8
 #: bounds that are looked at to choose edges
 _LOOK = 16_384
+_NO_TABLE: Words = np.empty((0, 0, 0), dtype=np.uint64)
+_NO_BITS: Words = np.empty((0, 0), dtype=np.uint64)
 
 
 class Cover(Protocol):
@@ -48,8 +50,8 @@ class Bundle(Protocol):
 
 
 class Router(Protocol):
-    def cover(self, lo: Floats, hi: Floats) -> Cover:
-        """Prepare rectangles for many questions."""
+    def cover(self, lo: Floats, hi: Floats, masks: Words | None = None) -> Cover:
+        """Prepare rectangles for many questions; masks narrow them, where the router knows how to."""
 
     def tail(self, lo: Floats, hi: Floats) -> Cover:
         """Prepare a few rectangles at no cost."""
@@ -66,6 +68,8 @@ class BitmapCover:
     first: int
     edges: Floats
     table: Words
+    #: values that a rectangle admits in a dimension, one bit each; empty where it admits all inside
+    masks: Words
 
     @property
     def count(self) -> int:
@@ -73,59 +77,63 @@ class BitmapCover:
 
     @property
     def nbytes(self) -> int:
-        return self.lo.nbytes + self.hi.nbytes + self.edges.nbytes + self.table.nbytes
+        return self.lo.nbytes + self.hi.nbytes + self.edges.nbytes + self.table.nbytes + self.masks.nbytes
 
 
 class BitmapBundle:
     """The arrays of all covers laid end to end, so that one kernel call sees them all."""
 
-    __slots__ = ("_edges", "_hi", "_lo", "_shape", "_table", "_width")
+    __slots__ = ("_edges", "_hi", "_lo", "_masks", "_shape", "_table", "_width")
 
     def __init__(self, covers: Sequence[tuple[int, BitmapCover]]) -> None:
         rows = []
-        edges_at = table_at = rects_at = 0
+        edges_at = table_at = rects_at = masks_at = 0
         for column, cover in covers:
             n, d = cover.lo.shape
             words = cover.table.shape[2]
-            rows.append((column, d, n, cover.first, words, edges_at, table_at, rects_at))
+            first_mask = masks_at if cover.masks.size else -1
+            rows.append((column, d, n, cover.first, words, edges_at, table_at, rects_at, first_mask))
             edges_at += cover.edges.size
             table_at += cover.table.size
             rects_at += cover.lo.size
-        self._shape: Ints = np.array(rows, dtype=np.int64).reshape(len(rows), 8)
+            masks_at += cover.masks.size
+        self._shape: Ints = np.array(rows, dtype=np.int64).reshape(len(rows), 9)
         self._width = max((cover.lo.shape[1] for _, cover in covers), default=0)
         self._edges: Floats = _joined([cover.edges for _, cover in covers], np.float64)
         self._table: Words = _joined([cover.table for _, cover in covers], np.uint64)
         self._lo: Floats = _joined([cover.lo for _, cover in covers], np.float64)
         self._hi: Floats = _joined([cover.hi for _, cover in covers], np.float64)
+        self._masks: Words = _joined([cover.masks for _, cover in covers], np.uint64)
 
     def mark(self, points: Floats, out: Bools) -> None:
         if len(self._shape):
             fitted = widened(points, self._width)
-            marking.mark(fitted, self._shape, self._edges, self._table, self._lo, self._hi, out)
+            bits = marking.as_bits(fitted) if self._masks.size else _NO_BITS
+            marking.mark(
+                fitted, bits, self._shape, self._edges, self._table, self._lo, self._hi, self._masks, out
+            )
 
 
 class BitmapRouter:
-    def cover(self, lo: Floats, hi: Floats) -> BitmapCover:
+    def cover(self, lo: Floats, hi: Floats, masks: Words | None = None) -> BitmapCover:
         n, d = lo.shape
-        if n <= _FIRST:
-            return self.tail(lo, hi)
         a, b = unit_rects(lo, hi)
         order = np.argsort(-np.prod(b - a, axis=1), kind="stable")
         lo, hi = np.ascontiguousarray(lo[order]), np.ascontiguousarray(hi[order])
+        ordered = _NO_BITS if masks is None else np.ascontiguousarray(masks[order])
+        if n <= _FIRST:
+            return BitmapCover(lo, hi, n, np.empty((d, 0)), _NO_TABLE, ordered)
         edges = np.empty((d, marking.BINS - 1))
         step = -(-2 * n // _LOOK)
         for j in range(d):
             edges[j] = quantile_edges(np.concatenate([lo[::step, j], hi[::step, j]]), marking.BINS)
         table = np.zeros((d, marking.BINS, words_for(n)), dtype=np.uint64)
         marking.fill(lo, hi, edges, table)
-        return BitmapCover(lo, hi, _FIRST, edges, table)
+        return BitmapCover(lo, hi, _FIRST, edges, table, ordered)
 
     def tail(self, lo: Floats, hi: Floats) -> BitmapCover:
-        d = lo.shape[1]
-        blank = np.empty((d, 0, 0), dtype=np.uint64)
-        return BitmapCover(
-            np.ascontiguousarray(lo), np.ascontiguousarray(hi), len(lo), np.empty((d, 0)), blank
-        )
+        low, high = np.ascontiguousarray(lo), np.ascontiguousarray(hi)
+        return BitmapCover(low, high, len(lo), np.empty((lo.shape[1], 0)), _NO_TABLE, _NO_BITS)
 
     def bundle(self, covers: Sequence[tuple[int, Cover]]) -> BitmapBundle:
         return BitmapBundle([(column, cover) for column, cover in covers if isinstance(cover, BitmapCover)])
@@ -185,7 +193,7 @@ class RtreeBundle:
 
 
 class RtreeRouter:
-    def cover(self, lo: Floats, hi: Floats) -> RtreeCover:
+    def cover(self, lo: Floats, hi: Floats, masks: Words | None = None) -> RtreeCover:
         return RtreeCover(lo, hi)
 
     def tail(self, lo: Floats, hi: Floats) -> RtreeCover:
@@ -206,7 +214,7 @@ def new_router(name: str) -> Router:
 
 
 def widened(points: Floats, dimensions: int) -> Floats:
-    """Points with at least that many columns, as the kernels take them; columns that they lack are missing."""
+    """Points with at least that many columns, as the kernels take them; what they lack is missing."""
     rows, width = points.shape
     if width >= dimensions and points.flags.c_contiguous and points.flags.writeable:
         return points

@@ -30,9 +30,9 @@ import numpy as np
 import numpy.typing as npt
 
 from edn.errors import CorruptMessage
-from edn.summary import opening, tree
+from edn.summary import marking, opening, tree
 from edn.summary.cover import widened
-from edn.summary.kernels import Floats, Ints
+from edn.summary.kernels import Floats, Ints, Words
 from edn.summary.measure import unit_rects
 
 By = Literal["waste", "level"]
@@ -53,7 +53,7 @@ _MERGING = 40_000_000
 class Summary:
     """Immutable. `build` on the server, `from_bytes` on the dispatcher; both may `cut` from any thread."""
 
-    __slots__ = ("_children", "_count", "_dimensions", "_hi", "_level", "_lo", "_weighted")
+    __slots__ = ("_children", "_count", "_dimensions", "_hi", "_level", "_lo", "_masks", "_weighted")
 
     def __init__(self, children: Ints, lo: Floats, hi: Floats, count: int) -> None:
         self._children = children
@@ -62,11 +62,15 @@ class Summary:
         self._count = count
         self._dimensions: int = lo.shape[1]
         self._level: Ints | None = None
+        self._masks: Words | None = None
         self._weighted: tuple[Floats, Ints] | None = None
 
     @classmethod
-    def build(cls, lo: npt.ArrayLike, hi: npt.ArrayLike) -> Summary:
-        """From maximal rectangles, or any: what another covers is a waste of bytes, not a fault."""
+    def build(cls, lo: npt.ArrayLike, hi: npt.ArrayLike, *, split_only: bool = False) -> Summary:
+        """From maximal rectangles, or any: what another covers is a waste of bytes, not a fault.
+
+        `split_only` makes the hierarchy only from the top, as it was first published: for comparison.
+        """
         low = np.array(lo, dtype=np.float64, order="C")
         high = np.array(hi, dtype=np.float64, order="C")
         if low.ndim != 2 or low.shape != high.shape:
@@ -77,7 +81,8 @@ class Summary:
         if n < 2:
             return cls(np.empty((0, 2), dtype=np.int64), low, high, n)
         a, b = unit_rects(low, high) if low.shape[1] else (np.zeros((n, 1)), np.ones((n, 1)))
-        children = tree.grow_tree(a, b, int(np.clip(_MERGING // n, *_BUCKET)))
+        bucket = 1 if split_only else int(np.clip(_MERGING // n, *_BUCKET))
+        children = tree.grow_tree(a, b, bucket)
         a, b = tree.bound_nodes(children, a, b)
         points = np.random.default_rng(0).random((_SAMPLE, a.shape[1]))
         starts, nodes = opening.uncovered(children, a, b, points, True)
@@ -116,25 +121,43 @@ class Summary:
         opens the node that lets most useless events through; `weights` are recent events, (m, d), that say
         which do.
         """
+        chosen = self.choose(k, by, weights)
+        return self._lo[chosen], self._hi[chosen]
+
+    def choose(self, k: int, by: By = "waste", weights: Floats | None = None) -> Ints:
+        """The nodes of a cut, for `masks`."""
         if k < 1:
             raise ValueError(f"a cut of {k} rectangles; at least 1 is needed")
+        inner = len(self._children)
         if k >= self._count:
-            lo, hi = self.rects()
-            return lo.copy(), hi.copy()
+            return np.arange(inner, inner + self._count)
         opened = k - 1
-        if by == "level":
-            order = self._level_order()
-        elif weights is not None:
-            order = self._weighted_order(weights)
-        else:
-            chosen = self._children[:opened].ravel()
-            chosen = chosen[chosen >= opened] if opened else np.zeros(1, dtype=np.int64)
-            return self._lo[chosen], self._hi[chosen]
-        is_open = np.zeros(2 * self._count - 1, dtype=np.bool_)
+        if not opened:
+            return np.zeros(1, dtype=np.int64)
+        if by == "waste" and weights is None:
+            below = self._children[:opened].ravel()
+            return below[below >= opened]
+        order = (
+            self._weighted_order(weights) if by == "waste" and weights is not None else self._level_order()
+        )
+        is_open = np.zeros(inner + self._count, dtype=np.bool_)
         is_open[order[:opened]] = True
-        chosen = self._children[order[:opened]].ravel()
-        chosen = chosen[~is_open[chosen]] if opened else np.zeros(1, dtype=np.int64)
-        return self._lo[chosen], self._hi[chosen]
+        below = self._children[order[:opened]].ravel()
+        return below[~is_open[below]]
+
+    def bounds(self, nodes: Ints) -> tuple[Floats, Floats]:
+        return self._lo[nodes], self._hi[nodes]
+
+    def masks(self, nodes: Ints) -> Words:
+        """A Bloom filter of 64 bits for each node and dimension: the values that are asked for by equality.
+
+        An event whose value has no bit there concerns nobody below the node, though it may lie within the
+        bounds. All bits are set where somebody asks for a range.
+        """
+        if self._masks is None:
+            bits = marking.as_bits(self._lo)
+            self._masks = marking.node_masks(self._children, self._lo, self._hi, bits)
+        return self._masks[nodes]
 
     def _level_order(self) -> Ints:
         if self._level is None:

@@ -14,6 +14,8 @@ BINS = 64
 _CHUNK = 8
 _ONE = np.uint64(1)
 _NONE = np.uint64(0)
+_ALL = ~np.uint64(0)
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
 @kernel
@@ -27,31 +29,58 @@ def fill(lo: Floats, hi: Floats, edges: Floats, table: Words) -> None:
 
 
 @kernel
+def bit_of(bits: int) -> int:
+    """The place in a mask, 0 … 63, of a value given as the bits of its double."""
+    # The upper bits of a product with an odd constant depend on all bits of the value.
+    return int((np.uint64(bits) * _SPREAD) >> np.uint64(58))
+
+
+@kernel
+def _contains(
+    points: Floats, bits: Words, p: int, lo: Floats, hi: Floats, masks: Words, at: int, mask_at: int, d: int
+) -> bool:
+    """Whether the rectangle whose bounds begin at `at` contains point p, and its mask, if any, admits it."""
+    for j in range(d):
+        x = points[p, j]
+        if x < lo[at + j] or x > hi[at + j]:
+            return False
+    if mask_at >= 0:
+        for j in range(d):
+            if masks[mask_at + j] >> np.uint64(bit_of(bits[p, j])) & _ONE == _NONE:
+                return False
+    return True
+
+
+@kernel
 def mark(
-    points: Floats, shape: Ints, edges: Floats, table: Words, lo: Floats, hi: Floats, out: Bools
+    points: Floats,
+    bits: Words,
+    shape: Ints,
+    edges: Floats,
+    table: Words,
+    lo: Floats,
+    hi: Floats,
+    masks: Words,
+    out: Bools,
 ) -> None:
     """Set out[p, column] where a cover contains point p; what is set already is not looked at.
 
     `shape` has a row a cover: column, dimensions, rectangles, how many of them to try one by one, words of a
-    bitset, and where its edges, its table and its bounds begin. One cover after the other, because a table
-    fits into a cache and all of them do not.
+    bitset, and where its edges, its table, its bounds and its masks (-1: none) begin. One cover after the
+    other, because a table fits into a cache and all of them do not. `bits` are the points as bits, for masks.
     """
     found = np.empty(_CHUNK, dtype=np.uint64)
     start = np.empty(max(1, points.shape[1]), dtype=np.int64)
     for s in range(shape.shape[0]):
-        column, d, n, first, words, edges_at, table_at, rects_at = shape[s]
+        column, d, n, first, words, edges_at, table_at, rects_at, masks_at = shape[s]
         for p in range(points.shape[0]):
             if out[p, column]:
                 continue
             hit = False
             for i in range(first):
-                hit = True
-                for j in range(d):
-                    x = points[p, j]
-                    if x < lo[rects_at + i * d + j] or x > hi[rects_at + i * d + j]:
-                        hit = False
-                        break
-                if hit:
+                mask_at = masks_at + i * d if masks_at >= 0 else -1
+                if _contains(points, bits, p, lo, hi, masks, rects_at + i * d, mask_at, d):
+                    hit = True
                     break
             if hit or first == n:
                 out[p, column] = hit
@@ -85,14 +114,10 @@ def mark(
                 for w in range(_CHUNK):
                     word = found[w]
                     while word != _NONE:
-                        i = rects_at + ((chunk + w) * 64 + trailing_zeros(word)) * d
-                        hit = True
-                        for j in range(d):
-                            x = points[p, j]
-                            if x < lo[i + j] or x > hi[i + j]:
-                                hit = False
-                                break
-                        if hit:
+                        i = (chunk + w) * 64 + trailing_zeros(word)
+                        mask_at = masks_at + i * d if masks_at >= 0 else -1
+                        if _contains(points, bits, p, lo, hi, masks, rects_at + i * d, mask_at, d):
+                            hit = True
                             break
                         word &= word - _ONE
                     if hit:
@@ -100,3 +125,26 @@ def mark(
                 if hit:
                     out[p, column] = True
                     break
+
+
+@kernel
+def node_masks(children: Ints, lo: Floats, hi: Floats, bits: Words) -> Words:
+    """For every node and dimension the values that its rectangles ask for by equality, one bit each.
+
+    A rectangle that asks for a range admits all. Inner nodes come first, parents before children; `bits` are
+    the lower bounds as bits.
+    """
+    inner = len(children)
+    masks = np.empty(lo.shape, dtype=np.uint64)
+    for node in range(inner, lo.shape[0]):
+        for j in range(lo.shape[1]):
+            masks[node, j] = _ONE << np.uint64(bit_of(bits[node, j])) if lo[node, j] == hi[node, j] else _ALL
+    for node in range(inner - 1, -1, -1):
+        for j in range(lo.shape[1]):
+            masks[node, j] = masks[children[node, 0], j] | masks[children[node, 1], j]
+    return masks
+
+
+def as_bits(values: Floats) -> Words:
+    """The doubles as bits; both zeros as one, since they are equal."""
+    return (values + 0.0).view(np.uint64)
