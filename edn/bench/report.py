@@ -22,18 +22,19 @@ def interleaved(
     """Seconds that each run takes: the median of `repeats` rounds, in each of which all take their turn.
 
     In its turn a run is made as often as it takes to fill `at_least` seconds, so that a short one is not
-    measured by its first, cold moment. Whatever slows the machine for a while slows all of them.
+    measured by its first, cold moment. Whatever slows the machine for a while slows all of them. The clock is
+    that of the one thread that works: when other programs have the processor, it stands still.
     """
     taken: dict[str, list[float]] = {name: [] for name in runs}
     for run in runs.values():
         run()
     for _ in range(repeats):
         for name, run in runs.items():
-            count, began = 0, time.perf_counter()
+            count, began = 0, time.thread_time()
             while True:
                 run()
                 count += 1
-                elapsed = time.perf_counter() - began
+                elapsed = time.thread_time() - began
                 if elapsed >= at_least:
                     break
             taken[name].append(elapsed / count)

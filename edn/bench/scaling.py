@@ -68,10 +68,10 @@ def measure(workload: Workload, subscriptions: int, events: int, *, seed: int, t
     lo, hi = workload.rectangles(rng, subscriptions)
     points = workload.points(rng, events)
     matcher = BitmapMatcher(workload.dimensions)
-    began = time.perf_counter()
+    began = time.process_time()
     matcher.insert(np.arange(subscriptions), lo, hi)
     matcher.settle()
-    loaded = time.perf_counter() - began
+    loaded = time.process_time() - began
     seconds = interleaved({"match": lambda: matcher.match(points)}, repeats=5, at_least=turn)["match"]
     found = len(matcher.match(points)[1])
     return Result(

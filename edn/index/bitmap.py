@@ -124,7 +124,12 @@ class BitmapMatcher:
 
     def settle(self) -> None:
         """Wait until nothing is being merged. For measurements; matching never needs it."""
-        while (merge := self._merge) is not None:
+        while True:
+            # a merge that ends may start the next one, under the lock
+            with self._lock:
+                merge = self._merge
+            if merge is None:
+                return
             merge.thread.join()
 
     def _fill_tail(self, ids: Integers, lo: Coordinates, hi: Coordinates) -> None:
@@ -159,8 +164,9 @@ class BitmapMatcher:
         # the copies are taken under the lock: a deletion is either in them or noted in the merge
         parts = [(segment, segment.alive.copy()) for segment in chosen]
         thread = threading.Thread(target=self._run_merge, args=(parts,), name="edn-index-merge")
-        self._merge = _Merge(chosen, thread)
+        # may fail when the process ends or has too many; then nothing has changed
         thread.start()
+        self._merge = _Merge(chosen, thread)
 
     def _run_merge(self, parts: list[tuple[Segment, np.ndarray[tuple[int], np.dtype[np.uint64]]]]) -> None:
         merged = None
