@@ -113,8 +113,15 @@ def settle(network: Network, *, seconds: float = 120.0) -> None:
         }
         return {name: backlog for name, backlog in backlogs.items() if backlog}
 
-    def quiet() -> bool:
-        # The log first: what is not read yet may still become a notification.
-        return not unread() and not undelivered(network.servers)
+    under_way: dict[str, Any] = {}
 
-    until("the network to come to rest", quiet, seconds=seconds, every=0.1)
+    def quiet() -> bool:
+        nonlocal under_way
+        # The log first: what is not read yet may still become a notification.
+        under_way = unread() or undelivered(network.servers)
+        return not under_way
+
+    try:
+        until("the network to come to rest", quiet, seconds=seconds, every=0.1)
+    except AssertionError as waited:
+        raise AssertionError(f"{waited}; still under way: {under_way}") from None
