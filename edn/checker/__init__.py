@@ -19,9 +19,26 @@ filters. A recording is described in `docs/checking.md`.
 
 from __future__ import annotations
 
-from edn.checker.judge import check_recording
+from typing import TYPE_CHECKING, Any
+
 from edn.checker.recorder import Operation, Recorder
 from edn.checker.records import RecordingError
-from edn.checker.verdicts import Report, Verdict, Violation
+
+if TYPE_CHECKING:
+    from edn.checker.judge import check_recording
+    from edn.checker.verdicts import Report, Verdict, Violation
 
 __all__ = ["Operation", "Recorder", "RecordingError", "Report", "Verdict", "Violation", "check_recording"]
+
+
+def __getattr__(name: str) -> Any:
+    # The judge brings numpy: a program that only records, or the command line, need not wait for it.
+    if name == "check_recording":
+        from edn.checker.judge import check_recording
+
+        return check_recording
+    if name in ("Report", "Verdict", "Violation"):
+        from edn.checker import verdicts
+
+        return getattr(verdicts, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

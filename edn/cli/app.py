@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.util import find_spec
 
 import typer
 
+from edn.checker import command as checking
 from edn.cli import listening, publishing, status, subscriptions, topics, up
-from edn.cli.console import USAGE, JsonOption, fail, show_json
+from edn.cli.console import JsonOption, show_json
 
 app = typer.Typer(
     name="edn",
@@ -25,6 +25,7 @@ app.command("subscriptions")(subscriptions.subscriptions)
 app.command("publish")(publishing.publish)
 app.command("listen")(listening.listen)
 app.command("status")(status.status)
+app.command("check")(checking.check)
 
 
 @app.command()
@@ -38,17 +39,17 @@ def version(json: JsonOption = False) -> None:
         typer.echo(f"edn {__version__}")
 
 
-if find_spec("edn.bench") is not None:
+def _tree(name: str, module: str, help: str) -> None:
+    """Mount a tree of commands that is loaded only when it is called: these import large libraries."""
 
     @app.command(
-        "bench",
+        name,
+        help=f"{help} (`edn {name} --help` lists them)",
         add_help_option=False,
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
     )
-    def bench(context: typer.Context) -> None:
-        """Measure single parts against their peers (`edn bench --help` lists the benchmarks)."""
-        # Loaded only now: the benchmarks import every numerical library that there is.
-        benchmarks = getattr(import_module("edn.bench"), "app", None)
-        if benchmarks is None:
-            fail("this installation has no benchmarks", USAGE)
-        benchmarks(args=context.args or ["--help"], prog_name="edn bench")
+    def run(context: typer.Context) -> None:
+        import_module(module).app(args=context.args or ["--help"], prog_name=f"edn {name}")
+
+
+_tree("bench", "edn.bench", "Measure single parts against their peers.")

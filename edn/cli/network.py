@@ -252,7 +252,7 @@ class Network:
             while time.monotonic() < deadline:
                 try:
                     health = await client.health()
-                    servers = await client.servers()
+                    servers = sorted(await client.servers(), key=lambda server: server.id)
                     ready = {server.id for server in servers if server.state == "ready"}
                     if health.ready and ready >= set(self._folder.servers):
                         return servers
