@@ -369,6 +369,16 @@ def test_an_ended_version_leaves_matcher_and_summary_at_once_and_its_row_with_it
     assert kit.frame(4, 6, activate(5, ("next", 1)), events=[(6, EVENT)]).ack.matched == 2
 
 
+def test_a_number_that_is_used_again_begins_blank(kit: Kit) -> None:
+    kit.store(item("first"))
+    kit.frame(0, 2, activate(1, ("first", 1)), control(2, "deactivate", ids=["first"]))
+    assert kit.collect() == 1
+    kit.store(item("second"))
+    assert list(kit.hosting.versions) == [0]
+    kit.frame(2, 5, activate(4, ("second", 1)), events=[(3, EVENT), (5, EVENT)])
+    assert kit.told() == [("second", "e5")]
+
+
 SINK_B = "http://127.0.0.1:9/b"
 
 
