@@ -1,0 +1,290 @@
+"""Publishers and subscribers: every request is recorded, and an unknown outcome is treated as unknown.
+
+What a client sends is drawn from the seed; when, depends on how the network answers. Ids are always the
+client's own, so that a request whose answer got lost can be repeated and stays one operation for the network.
+A connection that was refused carried no request: that is a refusal, not an unknown outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from edn.checker import Operation, Recorder
+from tests.workload import quotes
+
+TOPICS = ("stocks.quotes", "stocks.late")
+#: the dispatcher's name in the recording: all of its lives have one log
+VIA = "dispatcher"
+#: longer than a request takes, shorter than some stops last, so that answers get lost
+_TIMEOUT = httpx.Timeout(4.0, connect=2.0)
+_LONGEST_PAUSE = 1.0
+
+
+@dataclass
+class Figures:
+    """What the clients did, and what came of it."""
+
+    #: (kind, outcome) of each recorded operation
+    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    acknowledged_events: int = 0
+    #: refusals that no client should see, with an example of each
+    surprises: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def acknowledged_changes(self) -> int:
+        return sum(self.outcomes[kind, "ok"] for kind in ("subscribe", "unsubscribe", "change"))
+
+
+@dataclass
+class Client:
+    """What both kinds of clients need."""
+
+    name: str
+    url: str
+    recorder: Recorder
+    chance: random.Random
+    figures: Figures
+    #: set when clients shall come to an end
+    ending: asyncio.Event
+
+    def http(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(base_url=self.url, timeout=_TIMEOUT, trust_env=False)
+
+    async def rest(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self.ending.wait()
+        except TimeoutError:
+            pass
+
+    async def ask(
+        self,
+        http: httpx.AsyncClient,
+        operations: Sequence[tuple[str, Operation]],
+        method: str,
+        path: str,
+        body: Any = None,
+        headers: dict[str, str] | None = None,
+        expected: Sequence[int] = (),
+    ) -> httpx.Response | None:
+        """Send one request that is all of these (kind, operation); the answer if it was 2xx or 4xx."""
+        for _, operation in operations:
+            operation.__enter__()
+        outcome, answer = "unknown", None
+        try:
+            answer = await http.request(method, path, json=body, headers=headers)
+        except httpx.ConnectError:
+            outcome = "fail"
+            for _, operation in operations:
+                operation.fail(reason="the connection was refused")
+        except httpx.HTTPError as error:
+            for _, operation in operations:
+                operation.unknown(reason=type(error).__name__)
+        except asyncio.CancelledError:
+            for _, operation in operations:
+                operation.unknown(reason="cancelled")
+            raise
+        else:
+            outcome = self._hear(operations, answer, expected)
+        for kind, _ in operations:
+            self.figures.outcomes[kind, outcome] += 1
+        return answer if outcome in ("ok", "fail") else None
+
+    def _hear(
+        self, operations: Sequence[tuple[str, Operation]], answer: httpx.Response, expected: Sequence[int]
+    ) -> str:
+        status = answer.status_code
+        if 200 <= status < 300:
+            told = answer.json() if answer.content else {}
+            several = told.get("subscriptions", [told])
+            for place, (kind, operation) in enumerate(operations):
+                if kind == "publish":
+                    operation.ok(ids=told["ids"])
+                elif kind == "unsubscribe":
+                    operation.ok()
+                else:
+                    operation.ok(expires=several[place]["expires"])
+            return "ok"
+        for _, operation in operations:
+            operation.answered(status)
+        if status not in expected and status != 503:
+            self.figures.surprises.setdefault(f"{operations[0][0]}: {status}", answer.text[:300])
+        return "fail" if 400 <= status < 500 else "unknown"
+
+
+class Publisher(Client):
+    """Batches and singles, at about `rate` events a second, until told to end."""
+
+    async def run(self, rate: float) -> None:
+        number = 0
+        async with self.http() as http:
+            while not self.ending.is_set():
+                number += 1
+                size = 1 if self.chance.random() < 0.25 else self.chance.randint(20, 100)
+                began = asyncio.get_running_loop().time()
+                await self._publish(http, number, size)
+                spent = asyncio.get_running_loop().time() - began
+                await self.rest(max(0.0, size / rate - spent))
+
+    async def _publish(self, http: httpx.AsyncClient, number: int, size: int) -> None:
+        topic = self.chance.choices(TOPICS, (4, 1))[0]
+        name = f"{self.name}-{number}"
+        keyed = self.chance.random() < 0.5
+        events = [
+            {**({} if keyed else {"$id": f"{name}.{place}"}), **quotes.event(self.chance)}
+            for place in range(size)
+        ]
+        key = name if keyed else None
+        headers = {"idempotency-key": name} if keyed else None
+        persistent = self.chance.random() < 0.9
+        pause = 0.05
+        while True:
+            operation = self.recorder.operation(
+                "publish", topic=topic, events=events, key=key, via=VIA, publisher=self.name
+            )
+            body: Any = events[0] if size == 1 else events
+            answer = await self.ask(
+                http, [("publish", operation)], "POST", f"/v1/topics/{topic}/events", body, headers
+            )
+            if answer is not None:
+                if answer.status_code == 202:
+                    self.figures.acknowledged_events += size
+                return
+            if not persistent and self.chance.random() < 0.5:
+                return  # for ever unknown
+            await self.rest(pause)
+            pause = min(_LONGEST_PAUSE, pause * 2)
+
+
+@dataclass
+class _Watch:
+    """A subscription as its owner believes it to be."""
+
+    id: str
+    topic: str
+    filter: dict[str, Any]
+    address: str
+    expires: str | None
+
+    @property
+    def recipient(self) -> str:
+        return f"for {self.id}"
+
+    def body(self) -> dict[str, Any]:
+        return {
+            "filter": self.filter,
+            "sink": {"url": self.address, "recipient": self.recipient},
+            "expires": self.expires,
+        }
+
+
+class Subscriber(Client):
+    """Subscribes, changes, renews and unsubscribes; `most` subscriptions of its own at a time."""
+
+    async def run(self, addresses: Sequence[str], most: int, rate: float) -> None:
+        self._addresses = addresses
+        self._count = 0
+        self._left: list[str] = []
+        watches: list[_Watch] = []
+        async with self.http() as http:
+            while not self.ending.is_set():
+                began = asyncio.get_running_loop().time()
+                await self._step(http, watches, most)
+                await self.rest(max(0.0, 1 / rate - (asyncio.get_running_loop().time() - began)))
+
+    async def _step(self, http: httpx.AsyncClient, watches: list[_Watch], most: int) -> None:
+        chance = self.chance.random()
+        if not watches or (len(watches) < most and chance < 0.6):
+            fresh = [self._draw() for _ in range(self.chance.choice([1, 1, 1, 1, 1, 4]))]
+            if await self._insist(self._subscribe, http, fresh):
+                watches += fresh
+            return
+        watch = self.chance.choice(watches)
+        if chance < 0.5 or len(watches) >= most:
+            watches.remove(watch)
+            await self._insist(self._unsubscribe, http, [watch])
+            # Some ids come back later: their earlier life must not be seen in the next one.
+            if self.chance.random() < 0.3:
+                self._left.append(watch.id)
+        elif chance < 0.85:
+            watch.filter, watch.expires = quotes.filter(self.chance), self._lease()
+            watch.address = self.chance.choice(self._addresses)
+            if not await self._insist(self._change, http, [watch]):
+                watches.remove(watch)
+        else:
+            watch.expires = self._lease()
+            if not await self._insist(self._renew, http, [watch]):
+                watches.remove(watch)
+
+    def _draw(self) -> _Watch:
+        if self._left and self.chance.random() < 0.3:
+            id = self._left.pop(0)
+        else:
+            self._count += 1
+            id = f"{self.name}-{self._count}"
+        return _Watch(
+            id,
+            self.chance.choices(TOPICS, (4, 1))[0],
+            quotes.filter(self.chance),
+            self.chance.choice(self._addresses),
+            self._lease(),
+        )
+
+    def _lease(self) -> str | None:
+        return f"PT{self.chance.randint(4, 20)}S" if self.chance.random() < 0.25 else None
+
+    async def _insist(self, request: Any, http: httpx.AsyncClient, watches: list[_Watch]) -> bool:
+        """Repeat a request while its outcome is unknown, or give up on it; True if it was done in the end."""
+        pause = 0.1
+        while True:
+            answer: httpx.Response | None = await request(http, watches)
+            if answer is not None:
+                return answer.is_success
+            if self.ending.is_set() or self.chance.random() < 0.1:
+                return False
+            await self.rest(pause)
+            pause = min(_LONGEST_PAUSE, pause * 2)
+
+    async def _subscribe(self, http: httpx.AsyncClient, watches: list[_Watch]) -> httpx.Response | None:
+        bodies = [{"id": watch.id, "topic": watch.topic, **watch.body()} for watch in watches]
+        operations = [("subscribe", self._operation("subscribe", watch)) for watch in watches]
+        body: Any = bodies if len(bodies) > 1 else bodies[0]
+        # 409: an earlier request under this id ended otherwise than it seemed
+        return await self.ask(http, operations, "POST", "/v1/subscriptions", body, expected=[409])
+
+    async def _change(self, http: httpx.AsyncClient, watches: list[_Watch]) -> httpx.Response | None:
+        (watch,) = watches
+        operations = [("change", self._operation("change", watch))]
+        path = f"/v1/subscriptions/{watch.id}"
+        return await self.ask(http, operations, "PUT", path, watch.body(), expected=[404])
+
+    async def _renew(self, http: httpx.AsyncClient, watches: list[_Watch]) -> httpx.Response | None:
+        (watch,) = watches
+        operation = self.recorder.operation("renew", subscription=watch.id, expires=watch.expires)
+        path = f"/v1/subscriptions/{watch.id}/renew"
+        body = {"expires": watch.expires}
+        return await self.ask(http, [("renew", operation)], "POST", path, body, expected=[404])
+
+    async def _unsubscribe(self, http: httpx.AsyncClient, watches: list[_Watch]) -> httpx.Response | None:
+        (watch,) = watches
+        operation = self.recorder.operation("unsubscribe", subscription=watch.id)
+        path = f"/v1/subscriptions/{watch.id}"
+        return await self.ask(http, [("unsubscribe", operation)], "DELETE", path, expected=[404])
+
+    def _operation(self, kind: Any, watch: _Watch) -> Operation:
+        return self.recorder.operation(
+            kind,
+            subscription=watch.id,
+            topic=watch.topic,
+            filter=watch.filter,
+            address=watch.address,
+            recipient=watch.recipient,
+            expires=watch.expires,
+        )

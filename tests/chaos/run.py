@@ -1,0 +1,208 @@
+"""One run: a network of its own, load, faults, rest, judgement."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from edn import clock, defects
+from edn.checker import Recorder, RecordingError, check_recording
+from tests.chaos import clients, schedule
+from tests.chaos.faults import Faults, small_disk, step_clock
+from tests.chaos.fleet import Fleet
+from tests.chaos.sinks import Sink, open_sinks
+from tests.chaos.spawning import Spawner
+from tests.chaos.tally import FULL, FULL_MINUTES, QUICK, Requirements, Tally
+from tests.workload import quotes
+
+#: an operation whose answer got lost has no effect later than this: more than all timeouts and stops
+_SETTLES_AFTER = 45.0
+_UP_SECONDS = 90.0
+_QUIET_SECONDS = 150.0
+#: the network is at rest when it was so at several looks in a row, over more than two heartbeats
+_LOOKS = 6
+_LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run is made of; everything but the seed has a place in the replay command."""
+
+    seed: int
+    minutes: float
+    servers: int
+    defect: str | None
+    quick: bool
+    results: Path
+
+    @property
+    def every(self) -> float:
+        """Seconds between two faults, on average."""
+        return 2.8
+
+    @property
+    def replay(self) -> str:
+        parts = [
+            f"python -m tests.chaos --seed {self.seed} --minutes {self.minutes:g} --servers {self.servers}"
+        ]
+        parts += [f"--defect {self.defect}"] if self.defect else []
+        parts += ["--quick"] if self.quick else []
+        return " ".join(parts)
+
+    @property
+    def required(self) -> Requirements:
+        if self.quick:
+            return QUICK
+        share = self.minutes / FULL_MINUTES
+        return Requirements(
+            kills=round(FULL.kills * share),
+            acknowledged_events=round(FULL.acknowledged_events * share),
+            acknowledged_changes=round(FULL.acknowledged_changes * share),
+        )
+
+
+async def run(plan: Plan, say: Callable[[str], None]) -> Tally:
+    """The tally; the recording and the processes' logs stay in `plan.results` unless all is well."""
+    plan.results.mkdir(parents=True, exist_ok=True)
+    tally = Tally(plan.seed, plan.replay)
+    began = time.monotonic()
+    recording = plan.results / f"chaos-{plan.seed}.jsonl"
+    folder = Path(tempfile.mkdtemp(prefix="edn-chaos-"))
+    try:
+        with small_disk(folder / "disk") as disk:
+            if disk is None:
+                say("left out: full disks, because mounting a small one needs root")
+            with Recorder(
+                recording,
+                clock_tolerance=2 * schedule.FURTHEST_STEP + 0.5,
+                settles_after=_SETTLES_AFTER,
+            ) as recorder:
+                await _drive(plan, tally, recorder, folder, disk, say)
+        tally.seconds = time.monotonic() - began
+        say("checking the recording")
+        checking = time.monotonic()
+        try:
+            tally.report = await asyncio.to_thread(check_recording, recording)
+        except RecordingError as error:
+            say(f"the recording cannot be checked: {error.detail}")
+        tally.check_seconds = time.monotonic() - checking
+        if tally.exit_code(plan.required) == 0:
+            recording.unlink()
+        else:
+            tally.recording = recording
+            _keep_logs(folder, plan)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return tally
+
+
+def _keep_logs(folder: Path, plan: Plan) -> None:
+    for log in folder.glob("*.log"):
+        shutil.copy(log, plan.results / f"chaos-{plan.seed}-{log.name}")
+
+
+async def _drive(
+    plan: Plan, tally: Tally, recorder: Recorder, folder: Path, disk: Path | None, say: Callable[[str], None]
+) -> None:
+    clock_file = folder / "clock"
+    step_clock(clock_file, 0.0)
+    environment = {clock.VARIABLE: str(clock_file), defects.VARIABLE: plan.defect or ""}
+    async with contextlib.AsyncExitStack() as stack:
+        spawner = await stack.enter_async_context(Spawner(environment, folder / "zygote.log"))
+        fleet = Fleet(spawner, folder, disk, plan.servers, plan.seed)
+        await stack.enter_async_context(fleet.running())
+        sinks = await open_sinks(recorder, plan.seed)
+        http = await stack.enter_async_context(
+            httpx.AsyncClient(base_url=fleet.url, timeout=10.0, trust_env=False)
+        )
+        try:
+            if not await fleet.all_up(_UP_SECONDS):
+                raise RuntimeError(f"the network did not start; its logs are in {folder}")
+            await _create_topics(http, recorder)
+            await _await_rest(fleet, http, sinks, _UP_SECONDS)
+            faults = Faults(fleet, sinks, clock_file=clock_file, disk=disk, say=say)
+            await _under_load(plan, tally, recorder, fleet, sinks, faults)
+            say("no more faults, no more requests; waiting for the network to come to rest")
+            waiting = time.monotonic()
+            still = await _await_rest(fleet, http, sinks, _QUIET_SECONDS)
+            if still is None:
+                tally.quiet_seconds = time.monotonic() - waiting
+                recorder.quiet()
+            else:
+                say(f"not at rest after {_QUIET_SECONDS:.0f} s: {still}")
+        finally:
+            for sink in sinks:
+                sink.close()
+                for status, count in sink.posts.items():
+                    tally.posts[sink.temper, status] += count
+            tally.deaths = fleet.deaths()
+            for service in fleet.services.values():
+                tally.largest_rss[service.role] = max(
+                    service.largest_rss, tally.largest_rss.get(service.role, 0)
+                )
+
+
+async def _create_topics(http: httpx.AsyncClient, recorder: Recorder) -> None:
+    for topic in clients.TOPICS:
+        recorder.topic(topic, quotes.ATTRIBUTES)
+        answer = await http.put(f"/v1/topics/{topic}", json={"attributes": quotes.ATTRIBUTES})
+        answer.raise_for_status()
+
+
+async def _under_load(
+    plan: Plan, tally: Tally, recorder: Recorder, fleet: Fleet, sinks: list[Sink], faults: Faults
+) -> None:
+    ending = asyncio.Event()
+    addresses = [address for sink in sinks for address in sink.addresses]
+
+    def chance(name: str) -> random.Random:
+        return random.Random(f"{name} of {plan.seed}")
+
+    publishers = [
+        clients.Publisher(f"p{n}", fleet.url, recorder, chance(f"publisher {n}"), tally.clients, ending)
+        for n in range(1, 6)
+    ]
+    subscribers = [
+        clients.Subscriber(f"w{n}", fleet.url, recorder, chance(f"subscriber {n}"), tally.clients, ending)
+        for n in range(1, 7)
+    ]
+    planned = schedule.draw(
+        plan.seed, seconds=plan.minutes * 60, every=plan.every, servers=list(fleet.servers)
+    )
+    async with asyncio.TaskGroup() as group:
+        for publisher in publishers:
+            group.create_task(publisher.run(rate=60.0))
+        for subscriber in subscribers:
+            group.create_task(subscriber.run(addresses, most=40, rate=4.0))
+        await faults.run(planned)
+        ending.set()
+    tally.faults, tally.left_out = faults.done, faults.left_out
+    tally.connections_ended = faults.connections_ended
+
+
+async def _await_rest(fleet: Fleet, http: httpx.AsyncClient, sinks: list[Sink], seconds: float) -> str | None:
+    """None when the network is at rest; what is still under way when time runs out."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    still: str | None = "not all processes run"
+    restful = 0
+    while loop.time() < deadline:
+        if not await fleet.all_up(max(0.1, deadline - loop.time())):
+            continue
+        still = await fleet.at_rest(http)
+        if still is None and loop.time() - max(sink.last_post for sink in sinks) < 1.0:
+            still = "notifications are still arriving"
+        restful = 0 if still is not None else restful + 1
+        if restful >= _LOOKS:
+            return None
+        await asyncio.sleep(_LOOK_SECONDS)
+    return still or "it was at rest for a moment only"

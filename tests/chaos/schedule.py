@@ -1,0 +1,109 @@
+"""Which fault comes when: drawn from a seed before anything starts, so that a run can be replayed.
+
+A schedule fixes faults, targets, times and durations. What the processes are doing at those times is not
+fixed: a replay meets the same faults under the same load, not the same interleaving.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal[
+    "kill",
+    "kill both",
+    "stop",
+    "cut",
+    "half-close",
+    "delay",
+    "blackhole",
+    "vanish",
+    "step clock",
+    "fill disk",
+]
+
+#: the name of the dispatcher as a target; servers are s1, s2, …
+DISPATCHER = "dispatcher"
+
+#: how often each fault is drawn, relative to the others
+_WEIGHTS: dict[Kind, float] = {
+    "kill": 60,
+    "kill both": 7,
+    "stop": 8,
+    "cut": 8,
+    "half-close": 5,
+    "delay": 4,
+    "blackhole": 4,
+    "vanish": 3,
+    "step clock": 3,
+    "fill disk": 2,
+}
+#: how long a fault lasts, in seconds; one that is not here is over at once
+_LASTING: dict[Kind, tuple[float, float]] = {
+    "stop": (1.0, 5.0),
+    "delay": (2.0, 6.0),
+    "blackhole": (1.0, 6.0),
+    "vanish": (4.0, 10.0),
+    "fill disk": (1.5, 4.0),
+}
+#: a stepped clock differs by at most so many seconds from the true one
+FURTHEST_STEP = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    #: seconds after the beginning
+    at: float
+    kind: Kind
+    #: a process, or the link to it; empty where the fault has none
+    target: str = ""
+    #: how long it lasts; 0 for one that is over at once
+    seconds: float = 0.0
+    #: what the kind makes of it: the clock's new offset, a link's delay, the direction of a half-close
+    amount: float = 0.0
+
+    @property
+    def what(self) -> str:
+        """Everything but the time, for people."""
+        parts = [self.kind, self.target]
+        if self.seconds:
+            parts.append(f"for {self.seconds:.1f} s")
+        if self.amount:
+            parts.append(f"({self.amount:+.2f})")
+        return " ".join(part for part in parts if part)
+
+
+def draw(seed: int, *, seconds: float, every: float, servers: Sequence[str]) -> list[Fault]:
+    """Faults in the order of their times, about one `every` so many seconds."""
+    chance = random.Random(f"faults of {seed}")
+    kinds, weights = list(_WEIGHTS), list(_WEIGHTS.values())
+    faults: list[Fault] = []
+    at = every
+    while at < seconds:
+        faults.append(_fault(chance, at, chance.choices(kinds, weights)[0], servers))
+        at += chance.uniform(0.3, 1.7) * every
+    return faults
+
+
+def _fault(chance: random.Random, at: float, kind: Kind, servers: Sequence[str]) -> Fault:
+    server = chance.choice(servers)
+    lasting = round(chance.uniform(*_LASTING[kind]), 2) if kind in _LASTING else 0.0
+    # The dispatcher is one, the servers are several: each of them shall die often.
+    anyone = DISPATCHER if chance.random() < 0.4 else server
+    match kind:
+        case "kill" | "stop":
+            return Fault(at, kind, anyone, lasting)
+        case "kill both" | "blackhole":
+            return Fault(at, kind, server, lasting)
+        case "cut":
+            return Fault(at, kind, anyone)
+        case "half-close":
+            return Fault(at, kind, anyone, amount=chance.choice([-1.0, 1.0]))
+        case "delay":
+            return Fault(at, kind, anyone, lasting, round(chance.uniform(0.05, 0.5), 3))
+        case "vanish" | "fill disk":
+            return Fault(at, kind, "", lasting)
+        case "step clock":
+            return Fault(at, kind, amount=round(chance.uniform(-FURTHEST_STEP, FURTHEST_STEP), 3))
