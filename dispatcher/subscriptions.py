@@ -113,7 +113,7 @@ class Subscriptions:
         if want.id is None:
             return None
         found = directory.find(self._log.reader, want.id)
-        if found is None:
+        if found is None or (found.expires is not None and found.expires <= _now()):
             return None
         same = (
             found.owner == want.owner
@@ -161,6 +161,7 @@ class Subscriptions:
                 by_server: dict[str, list[tuple[str, int]]] = {}
                 for item in prepared:
                     _check_topic(transaction, item)
+                    _end_expired(transaction, item.subscription.id)
                     directory.insert(transaction.connection, item.subscription, item.bound.attributes)
                     versions = by_server.setdefault(item.subscription.server, [])
                     versions.append((item.subscription.id, item.subscription.version))
@@ -357,6 +358,14 @@ def _end_unchanged(transaction: Transaction, versions: list[tuple[str, int]]) ->
     for server, ids in by_server.items():
         transaction.append_control(server, "deactivate", ids=ids)
     return ended
+
+
+def _end_expired(transaction: Transaction, subscription: str) -> None:
+    """Make room for a new subscription under the id of one that has expired and was not swept yet."""
+    found = directory.find(transaction.connection, subscription)
+    if found is not None and found.expires is not None and found.expires <= transaction.time:
+        directory.delete(transaction.connection, subscription)
+        transaction.append_control(found.server, "deactivate", ids=[subscription])
 
 
 def _check_topic(transaction: Transaction, item: _Prepared) -> None:
