@@ -48,7 +48,9 @@ class Chunk:
     def to_bytes(self) -> bytes:
         head = np.array(self.lo.shape, dtype=np.int64)
         sections = (head, self.rows, self.salt, self.lo, self.hi, self.server)
-        return b"".join(np.ascontiguousarray(section).tobytes() for section in sections)
+        data = b"".join(np.ascontiguousarray(section).tobytes() for section in sections)
+        # Chunks may lie end to end in one buffer, and every one must begin at a whole word.
+        return data + bytes(-len(data) % 8)
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> Chunk:

@@ -1,0 +1,163 @@
+"""The command line of the partitioning job: `edn repartition plan`, `python -m partitioning.job`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edn.errors import EdnError, InvalidInput
+from partitioning.methods import METHODS
+
+if TYPE_CHECKING:
+    from partitioning.job import Progress
+    from partitioning.report import Report
+
+
+def plan(
+    servers: Annotated[
+        str, typer.Option(help="How many servers, or their names separated by commas.", show_default=False)
+    ],
+    out: Annotated[str, typer.Option("--plan", help="Where the plan goes, as Parquet.", show_default=False)],
+    snapshot: Annotated[str | None, typer.Option(help="Subscriptions, as Parquet.")] = None,
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "rtree",
+    events: Annotated[
+        str | None,
+        typer.Option(help="A sample of events, as Parquet with a column `point`; else even ones."),
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="A folder for report.json and report.png.")] = None,
+    capacity: Annotated[int | None, typer.Option(help="The most subscriptions of one server.")] = None,
+    distances: Annotated[
+        str | None, typer.Option(help="Network distance of each server, separated by commas.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For everything that is left to chance.")] = 0,
+    master: Annotated[
+        str | None, typer.Option(envvar="SPARK_MASTER", help="Where Spark runs; this machine by default.")
+    ] = None,
+    driver_memory: Annotated[str | None, typer.Option(help="Such as 2g.")] = None,
+    partitions: Annotated[int | None, typer.Option(help="Partitions of the subscriptions.")] = None,
+    jdbc_url: Annotated[str | None, typer.Option(help="Read subscriptions from a database instead.")] = None,
+    jdbc_table: Annotated[str, typer.Option(help="Its table, or a query in parentheses.")] = "subscriptions",
+    jdbc_driver: Annotated[str | None, typer.Option(help="The driver's Java class.")] = None,
+    jdbc_jar: Annotated[str | None, typer.Option(help="The driver's jar file.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a plan that is there.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Plan which server should host which subscription, from a snapshot of all of them (needs Java 17)."""
+    if (snapshot is None) == (jdbc_url is None):
+        fail("give either --snapshot or --jdbc-url")
+    try:
+        from partitioning import job
+        from partitioning.spark import session
+        from partitioning.spark.snapshot import read_jdbc, read_parquet
+    except ModuleNotFoundError as error:
+        fail(f'{error.name} is not installed; `pip install "edn[spark]"` brings what the job needs')
+    try:
+        order = job.Order(
+            method=method,
+            servers=_servers(servers),
+            plan=out,
+            report=report,
+            capacity=capacity,
+            distances=None if distances is None else [_number(one) for one in distances.split(",")],
+            seed=seed,
+            partitions=partitions,
+            overwrite=overwrite,
+        )
+        # Under spark-submit the master is already chosen.
+        submitted = "SPARK_ENV_LOADED" in os.environ
+        spark = session.new_session(
+            master=master or (None if submitted else "local[*]"), driver_memory=driver_memory, jars=jdbc_jar
+        )
+        if jdbc_url is not None:
+            properties = {} if jdbc_driver is None else {"driver": jdbc_driver}
+            subscriptions = read_jdbc(spark, jdbc_url, jdbc_table, properties)
+        else:
+            subscriptions = read_parquet(spark, str(snapshot))
+        sample = None if events is None else read_parquet(spark, events)
+        with _progress() as progress:
+            done = job.repartition(subscriptions, order, sample, progress)
+    except EdnError as error:
+        fail(error.detail)
+    if json:
+        sys.stdout.write(done.to_json().decode() + "\n")
+    else:
+        _show(done)
+
+
+def main() -> None:
+    typer.run(plan)
+
+
+def fail(message: str) -> None:
+    typer.echo(f"edn: {message}", err=True)
+    raise typer.Exit(2)
+
+
+def _servers(text: str) -> int | list[str]:
+    text = text.strip()
+    if text.lstrip("-").isdigit():
+        return int(text)
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise InvalidInput(f'"{text}" is no distance') from None
+    if not 0 < number < float("inf"):
+        raise InvalidInput(f"a distance of {text}; it must be above 0 and finite")
+    return number
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
+
+    with Bars(console=Console(stderr=True), transient=False) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(label: str, done: int, total: int) -> None:
+            if label not in tasks:
+                tasks[label] = bars.add_task(label, total=total)
+            bars.update(tasks[label], completed=done, total=total)
+
+        yield show
+
+
+def _show(report: Report) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    heading = f"{report.method}: {report.subscriptions:,} subscriptions, {report.moved:,} would move"
+    table = Table("server", title=heading)
+    for column in ("subscriptions", "volume", "hit ratio", "before: subscriptions", "hit ratio"):
+        table.add_column(column, justify="right")
+    before = {one.server: one for one in report.before.servers} if report.before is not None else {}
+    for one in report.after.servers:
+        old = before.get(one.server)
+        table.add_row(
+            one.server,
+            f"{one.subscriptions:,}",
+            f"{one.volume:.3f}",
+            f"{one.hit_ratio:.3f}",
+            "" if old is None else f"{old.subscriptions:,}",
+            "" if old is None else f"{old.hit_ratio:.3f}",
+        )
+    table.add_row(
+        "all",
+        f"{report.subscriptions:,}",
+        f"{report.after.volume:.3f}",
+        f"{report.after.hit_ratio:.3f}",
+        "",
+        "" if report.before is None else f"{report.before.hit_ratio:.3f}",
+    )
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
