@@ -90,18 +90,24 @@ class Forwarder:
     async def _run(self) -> None:
         pause = 0.05
         while True:
-            await self._until_due()
-            frame, events = self._gather()
-            if frame is None:
-                continue
-            self._sending = True
             try:
+                await self._until_due()
+                frame, events = self._gather()
+                if frame is None:
+                    continue
+                self._sending = True
                 await self._send(frame, events)
-            except (ChannelError, BadAnswer, msgspec.MsgspecError) as error:
-                reason = str(error) or type(error).__name__
+            except Exception as error:
+                # Whatever it was, a stream that stands still for good is worse than one that tries again.
+                expected = isinstance(error, (ChannelError, BadAnswer, msgspec.MsgspecError))
                 if self.failure is None:
-                    logger.warning("server does not take its stream", server=self.server, reason=reason)
-                self.failure = reason
+                    logger.warning(
+                        "server does not take its stream",
+                        server=self.server,
+                        reason=str(error) or type(error).__name__,
+                        exc_info=None if expected else error,
+                    )
+                self.failure = str(error) or type(error).__name__
                 self._scanned = self.acked
                 self._sending = False
                 await self._rest(pause)

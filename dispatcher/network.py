@@ -98,7 +98,13 @@ class Network:
             if isinstance(record, EventsRecord):
                 by_topic.setdefault(record.topic, []).append(record)
         for topic, together in by_topic.items():
-            routed = self.table.route(topic, stack([record.points for record in together]))
+            points = stack([record.points for record in together])
+            try:
+                routed = self.table.route(topic, points)
+            except Exception as error:
+                # Too wide costs traffic; an answer that never comes, or an event that never leaves, costs more.
+                logger.error("routing failed, everything goes everywhere", topic=topic, exc_info=error)
+                routed = np.ones((len(points), len(self.table.servers)), dtype=np.bool_)
             ends = np.cumsum([len(record.bodies) for record in together])
             for record, part in zip(together, np.split(routed, ends[:-1]), strict=True):
                 record.routed, record.servers = part, self.table.servers

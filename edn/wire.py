@@ -83,8 +83,9 @@ class Control(msgspec.Struct, frozen=True):
 
     activate    `versions`: each (id, version) matches from the next offset on
     change      `versions`: the older version matches up to this offset, the named one after it
-    deactivate  `ids`: the active version ends here, or what is stored if none is active, so that a subscription
-                made anew under an id whose end is yet to be read is not lost; `versions`: just these end
+    deactivate  `ids`: the active version ends here, or what is stored if none is active, so that a
+                subscription made anew under an id whose end is yet to be read is not lost; `versions`: just
+                these end
     renew       `expiries`: new expiry of each id, None for never
     join        everything hosted is active from here on if this log never activated it; what an earlier
                 incarnation stored and this log did not activate by now is dropped
