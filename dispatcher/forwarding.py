@@ -110,8 +110,8 @@ class Forwarder:
                 self.failure = str(error) or type(error).__name__
                 self._scanned = self.acked
                 self._sending = False
-                await self._rest(pause)
-                pause = min(pause * 2, 2.0)
+                await asyncio.sleep(pause)  # whatever is committed meanwhile
+                pause = min(pause * 2, 1.0)
             else:
                 if self.failure is not None:
                     logger.info("server takes its stream again", server=self.server)

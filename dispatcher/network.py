@@ -102,7 +102,7 @@ class Network:
             try:
                 routed = self.table.route(topic, points)
             except Exception as error:
-                # Too wide costs traffic; an answer that never comes, or an event that never leaves, costs more.
+                # Too wide costs traffic; an event that never leaves costs more.
                 logger.error("routing failed, everything goes everywhere", topic=topic, exc_info=error)
                 routed = np.ones((len(points), len(self.table.servers)), dtype=np.bool_)
             ends = np.cumsum([len(record.bodies) for record in together])
@@ -219,8 +219,6 @@ class Network:
         member.check_key(beat.key)
         self.members.touch(member)
         member.subscriptions, member.backlog, member.cpu = beat.subscriptions, beat.backlog, beat.cpu
-        if member.forwarder.failure is not None:
-            member.forwarder.wake()
 
     # -- calls to servers -------------------------------------------------------------------------------
 
