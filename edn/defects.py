@@ -41,7 +41,7 @@ DEFECTS: Mapping[str, str] = {
 assert set(DEFECTS) == set(get_args(Defect))
 
 #: seconds that a planted defect waits where it can be hit
-WINDOW = 0.15
+WINDOW = 0.25
 
 
 def parse(text: str) -> frozenset[str]:

@@ -1,0 +1,122 @@
+"""A schedule is a function of its seed, and a full one has enough of everything."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from edn.checker import Report, Verdict
+from edn.checker.verdicts import Counts
+from tests.chaos.clients import Figures
+from tests.chaos.run import Plan
+from tests.chaos.schedule import DISPATCHER, FURTHEST_STEP, Fault, draw
+from tests.chaos.tally import FULL, FULL_MINUTES, Requirements, Tally
+
+SERVERS = ["s1", "s2", "s3", "s4"]
+
+
+def _full(seed: int) -> list[Fault]:
+    return draw(seed, seconds=FULL_MINUTES * 60, every=2.8, servers=SERVERS)
+
+
+def test_a_seed_gives_the_same_schedule_again_and_another_seed_another_one() -> None:
+    assert _full(7) == _full(7)
+    assert _full(7) != _full(8)
+
+
+def test_a_longer_run_begins_like_a_shorter_one() -> None:
+    short = draw(7, seconds=60, every=2.8, servers=SERVERS)
+    assert _full(7)[: len(short)] == short
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_full_schedule_has_enough_kills_and_every_kind_of_fault(seed: int) -> None:
+    faults = _full(seed)
+    kinds = Counter(fault.kind for fault in faults)
+    assert kinds["kill"] + 2 * kinds["kill both"] >= FULL.kills
+    assert min(kinds.values()) >= 2
+    assert len(kinds) == 10
+    killed = Counter(fault.target for fault in faults if fault.kind == "kill")
+    assert set(killed) == {DISPATCHER, *SERVERS}
+    assert min(killed.values()) >= 10
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_faults_come_in_order_and_last_as_long_as_their_kind_may(seed: int) -> None:
+    faults = _full(seed)
+    times = [fault.at for fault in faults]
+    assert times == sorted(times)
+    assert times[0] > 0
+    assert times[-1] < FULL_MINUTES * 60
+    for fault in faults:
+        match fault.kind:
+            case "stop":
+                assert 1 <= fault.seconds <= 5
+            case "step clock":
+                assert 0 < abs(fault.amount) <= FURTHEST_STEP
+            case "half-close":
+                assert fault.amount in (-1, 1)
+            case "kill" | "kill both" | "cut":
+                assert fault.seconds == 0
+
+
+def test_the_replay_command_names_everything_that_the_schedule_depends_on() -> None:
+    plan = Plan(seed=5, minutes=2, servers=3, defect="forget-the-join", quick=True, results=None)  # type: ignore[arg-type]  # never used
+    assert plan.replay == (
+        "python -m tests.chaos --seed 5 --minutes 2 --servers 3 --defect forget-the-join --quick"
+    )
+
+
+def _tally(verdict: Verdict, kills: int) -> Tally:
+    report = Report(
+        verdict=verdict,
+        counts=Counts(operations=1, subscriptions=1, events=1, posts=1),
+        faults={},
+        informative=[],
+        violations=[],
+        undecided={},
+    )
+    clients = Figures(Counter({("change", "ok"): 6}), acknowledged_events=50)
+    faults = Counter({("kill", "server"): kills, ("stop", "server"): 90})
+    return Tally(1, "", faults, clients=clients, report=report)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kills", "code"),
+    [
+        (Verdict.HOLDS, 10, 0),
+        (Verdict.HOLDS, 9, 3),  # too few to mean anything
+        (Verdict.UNKNOWN, 10, 3),
+        (Verdict.VIOLATED, 10, 1),
+        (Verdict.VIOLATED, 9, 1),
+    ],
+)
+def test_only_a_verdict_that_holds_after_enough_faults_is_a_success(
+    verdict: Verdict, kills: int, code: int
+) -> None:
+    assert _tally(verdict, kills).exit_code(Requirements(10, 50, 6)) == code
+
+
+@pytest.mark.parametrize(
+    ("required", "short"),
+    [
+        (Requirements(10, 50, 6), []),
+        (Requirements(10, 51, 6), ["acknowledged events: 50 of 51"]),
+        (
+            Requirements(11, 50, 7),
+            ["kills: 10 of 11", "acknowledged subscribe, unsubscribe and change: 6 of 7"],
+        ),
+    ],
+)
+def test_what_is_short_is_named(required: Requirements, short: list[str]) -> None:
+    tally = _tally(Verdict.HOLDS, 10)
+    assert tally.shortfalls(required) == short
+    assert all(line in tally.table(required) for line in short)
+
+
+def test_a_run_without_a_report_is_no_success() -> None:
+    tally = _tally(Verdict.HOLDS, 10)
+    tally.report = None
+    assert tally.exit_code(Requirements(0, 0, 0)) == 1
+    assert "could not be checked" in tally.table(Requirements(0, 0, 0))
