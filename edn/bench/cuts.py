@@ -1,14 +1,14 @@
 """How much a cut lets through: hit ratios of all ways to cut, over precisions, workloads and placements.
 
-The hit ratio is events forwarded ÷ (events published × servers); the lower the better, and that of the
-precise summary is the best there is. Ten servers share the subscriptions, either at random or *clustered*:
-neighbours in one hierarchy over all of them share a server, as a good placement would have it. All ways are
-asked about the same events; `weighted` has seen others of the same distribution.
+The hit ratio is events forwarded ÷ (events published × servers): the lower the better, and no cut is better
+than the precise summary. Ten servers share the subscriptions, either at random or *clustered*: neighbours
+in one hierarchy over all of them share a server, as a good placement would have it. All ways are asked
+about the same events; `weighted` has seen others of the same distribution.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from statistics import fmean
 from typing import Annotated
 
 import msgspec
@@ -18,14 +18,30 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from edn.bench.workloads import Floats, Workload, market, uniform, zipf, zipf_both
+from edn.bench.workloads import Floats, Workload, crowd, market, uniform, zipf, zipf_both
 from edn.summary import Maximal, Summary, new_router, tree
+from edn.summary.kernels import Words
 from edn.summary.measure import unit_rects
+from edn.summary.selection import most_selective, select
 
-WAYS = ("level", "waste", "weighted")
+#: `split level` is how it was first published: a tree split from the top and cut at a depth. `level` cuts
+#: our own hierarchy so, `waste` and `weighted` in its own order, `bloom` by waste and with masks for
+#: equality
+WAYS = ("split level", "level", "waste", "weighted", "bloom")
 PRECISIONS = (0.1, 0.25, 0.5, 1.0)
 #: events that a weighted cut has seen: as many as a routing table remembers
 SEEN = 2048
+
+
+class Selection(msgspec.Struct, frozen=True):
+    """One line of the table of summaries over a few attributes."""
+
+    workload: str
+    placement: str
+    attributes: int
+    #: maximal rectangles a server, on average
+    maximal: float
+    hit_ratio: float
 
 
 class CutQuality(msgspec.Struct, frozen=True):
@@ -41,7 +57,7 @@ class CutQuality(msgspec.Struct, frozen=True):
 
 
 def workloads() -> list[Workload]:
-    return [uniform(4), uniform(8), zipf(4, 0.5), zipf(4, 1.0), zipf_both(4, 1.0), market()]
+    return [uniform(4), uniform(8), crowd(8), zipf(4, 1.0), zipf_both(4, 1.0), market()]
 
 
 def cut_quality(
@@ -51,30 +67,61 @@ def cut_quality(
     subscriptions: int = 10_000,
     events: int = 10_000,
     clustered: bool = False,
-    precisions: Iterable[float] = PRECISIONS,
     seed: int = 1,
 ) -> list[CutQuality]:
     """Hit ratios of every way to cut; `subscriptions` are those of one server."""
     rng = np.random.default_rng(seed)
-    lo, hi = workload.rectangles(rng, servers * subscriptions)
+    parts = _placed(workload, rng, servers, subscriptions, clustered)
     points, seen = workload.points(rng, events), workload.points(rng, SEEN)
-    order = neighbourhood(lo, hi) if clustered else np.arange(len(lo))
-    summaries = [_summary(lo[part], hi[part]) for part in np.array_split(order, servers)]
-    placement = "clustered" if clustered else "random"
-    maximal = float(np.mean([summary.count for summary in summaries]))
-    return [
-        CutQuality(
-            workload.name,
-            placement,
-            maximal,
-            way,
-            {
-                p: float(np.mean([_hits(summary, p, way, points, seen) for summary in summaries]))
-                for p in precisions
-            },
+    ours = [Summary.build(lo, hi) for lo, hi in parts]
+    split = [Summary.build(lo, hi, split_only=True) for lo, hi in parts]
+    rows = []
+    for way in WAYS:
+        summaries = split if way == "split level" else ours
+        ratios = {p: fmean(_hits(s, p, way, points, seen) for s in summaries) for p in PRECISIONS}
+        rows.append(
+            CutQuality(workload.name, _PLACEMENT[clustered], fmean(s.count for s in ours), way, ratios)
         )
-        for way in WAYS
-    ]
+    return rows
+
+
+def selection_quality(
+    workload: Workload,
+    *,
+    servers: int = 10,
+    subscriptions: int = 10_000,
+    events: int = 10_000,
+    clustered: bool = False,
+    seed: int = 1,
+) -> list[Selection]:
+    """Precise summaries of the most selective attributes, from one of them to all."""
+    rng = np.random.default_rng(seed)
+    parts = _placed(workload, rng, servers, subscriptions, clustered)
+    points = workload.points(rng, events)
+    rows = []
+    for attributes in range(1, workload.dimensions + 1):
+        chosen = [select(lo, hi, most_selective(lo, hi, attributes)) for lo, hi in parts]
+        hits = fmean(_routed(points, lo, hi) for lo, hi in chosen)
+        maximal = fmean(len(lo) for lo, _ in chosen)
+        rows.append(Selection(workload.name, _PLACEMENT[clustered], attributes, maximal, hits))
+    return rows
+
+
+_PLACEMENT = {False: "random", True: "clustered"}
+
+
+def _placed(
+    workload: Workload, rng: np.random.Generator, servers: int, subscriptions: int, clustered: bool
+) -> list[tuple[Floats, Floats]]:
+    """The maximal rectangles of each server."""
+    lo, hi = workload.rectangles(rng, servers * subscriptions)
+    order = neighbourhood(lo, hi) if clustered else np.arange(len(lo))
+    parts = []
+    for part in np.array_split(order, servers):
+        maximal = Maximal(workload.dimensions)
+        maximal.insert(range(len(part)), lo[part], hi[part])
+        parts.append(maximal.rects())
+    return parts
 
 
 def neighbourhood(lo: Floats, hi: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -93,21 +140,19 @@ def neighbourhood(lo: Floats, hi: Floats) -> np.ndarray[tuple[int], np.dtype[np.
     return np.array(order)
 
 
-def _summary(lo: Floats, hi: Floats) -> Summary:
-    maximal = Maximal(lo.shape[1])
-    maximal.insert(range(len(lo)), lo, hi)
-    return Summary.build(*maximal.rects())
-
-
 def _hits(summary: Summary, precision: float, way: str, points: Floats, seen: Floats) -> float:
     k = max(1, int(np.ceil(precision * summary.count - 1e-9)))
-    if way == "level":
-        cut = summary.cut(k, by="level")
+    if way.endswith("level"):
+        nodes = summary.choose(k, by="level")
     else:
-        cut = summary.cut(k, weights=seen if way == "weighted" else None)
+        nodes = summary.choose(k, weights=seen if way == "weighted" else None)
+    return _routed(points, *summary.bounds(nodes), summary.masks(nodes) if way == "bloom" else None)
+
+
+def _routed(points: Floats, lo: Floats, hi: Floats, masks: Words | None = None) -> float:
     out = np.zeros((len(points), 1), dtype=np.bool_)
     router = new_router("bitmap")
-    router.bundle([(0, router.cover(*cut))]).mark(points, out)
+    router.bundle([(0, router.cover(lo, hi, masks))]).mark(points, out)
     return float(out.mean())
 
 
@@ -125,24 +170,30 @@ def cuts(
     """Hit ratios of all ways to cut a summary."""
     console = Console()
     rows: list[CutQuality] = []
+    selections: list[Selection] = []
+    options = {"servers": servers, "subscriptions": subscriptions, "events": events, "seed": seed}
     chosen = [(workload, clustered) for workload in workloads() for clustered in (False, True)]
     with Progress(console=Console(stderr=True), transient=True) as progress:
         for workload, clustered in progress.track(chosen, description="cutting"):
-            rows += cut_quality(
-                workload,
-                servers=servers,
-                subscriptions=subscriptions,
-                events=events,
-                clustered=clustered,
-                seed=seed,
-            )
+            rows += cut_quality(workload, clustered=clustered, **options)
+            selections += selection_quality(workload, clustered=clustered, **options)
     if as_json:
-        console.print_json(msgspec.json.encode(rows).decode())
+        console.print_json(msgspec.json.encode({"cuts": rows, "selections": selections}).decode())
         return
     table = Table("workload", "placement", "maximal", "cut by", *(f"{p:g}" for p in PRECISIONS))
     for row in rows:
         ratios = (f"{ratio:.4f}" for ratio in row.hit_ratio.values())
         table.add_row(row.workload, row.placement, f"{row.maximal:.0f}", row.way, *ratios)
+    console.print(table)
+    table = Table("workload", "placement", "attributes", "maximal", "hit ratio")
+    for selection in selections:
+        table.add_row(
+            selection.workload,
+            selection.placement,
+            str(selection.attributes),
+            f"{selection.maximal:.0f}",
+            f"{selection.hit_ratio:.4f}",
+        )
     console.print(table)
 
 

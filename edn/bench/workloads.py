@@ -149,6 +149,15 @@ def uniform(d: int) -> Workload:
     )
 
 
+def crowd(d: int) -> Workload:
+    """Even subscriptions, but all events near one corner: the published change of load at run time."""
+
+    def points(rng: np.random.Generator, n: int) -> Floats:
+        return np.clip(rng.normal(0.95 * SIDE, 0.025 * SIDE, (n, d)), 0.0, SIDE)
+
+    return Workload(f"crowd d={d}", d, lambda rng, n: uniform_rectangles(rng, n, d), points)
+
+
 def zipf(d: int, alpha: float, *, bins: int = BINS) -> Workload:
     """Subscriptions follow the law, events are even: the published Figure 5."""
     law = Zipf.make(d, alpha, bins=bins)

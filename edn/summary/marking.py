@@ -36,19 +36,13 @@ def bit_of(bits: int) -> int:
 
 
 @kernel
-def _contains(
-    points: Floats, bits: Words, p: int, lo: Floats, hi: Floats, masks: Words, at: int, mask_at: int, d: int
-) -> bool:
-    """Whether the rectangle whose bounds begin at `at` contains point p, and its mask, if any, admits it."""
+def _admits(bits: Words, p: int, masks: Words, at: int, d: int) -> bool:
+    """Whether the masks that begin at `at` admit point p in every dimension."""
+    admitted = True
     for j in range(d):
-        x = points[p, j]
-        if x < lo[at + j] or x > hi[at + j]:
-            return False
-    if mask_at >= 0:
-        for j in range(d):
-            if masks[mask_at + j] >> np.uint64(bit_of(bits[p, j])) & _ONE == _NONE:
-                return False
-    return True
+        if masks[at + j] >> np.uint64(bit_of(bits[p, j])) & _ONE == _NONE:
+            admitted = False
+    return admitted
 
 
 @kernel
@@ -78,9 +72,15 @@ def mark(
                 continue
             hit = False
             for i in range(first):
-                mask_at = masks_at + i * d if masks_at >= 0 else -1
-                if _contains(points, bits, p, lo, hi, masks, rects_at + i * d, mask_at, d):
-                    hit = True
+                hit = True
+                for j in range(d):
+                    x = points[p, j]
+                    if x < lo[rects_at + i * d + j] or x > hi[rects_at + i * d + j]:
+                        hit = False
+                        break
+                if hit and masks_at >= 0:
+                    hit = _admits(bits, p, masks, masks_at + i * d, d)
+                if hit:
                     break
             if hit or first == n:
                 out[p, column] = hit
@@ -114,10 +114,16 @@ def mark(
                 for w in range(_CHUNK):
                     word = found[w]
                     while word != _NONE:
-                        i = (chunk + w) * 64 + trailing_zeros(word)
-                        mask_at = masks_at + i * d if masks_at >= 0 else -1
-                        if _contains(points, bits, p, lo, hi, masks, rects_at + i * d, mask_at, d):
-                            hit = True
+                        i = ((chunk + w) * 64 + trailing_zeros(word)) * d
+                        hit = True
+                        for j in range(d):
+                            x = points[p, j]
+                            if x < lo[rects_at + i + j] or x > hi[rects_at + i + j]:
+                                hit = False
+                                break
+                        if hit and masks_at >= 0:
+                            hit = _admits(bits, p, masks, masks_at + i, d)
+                        if hit:
                             break
                         word &= word - _ONE
                     if hit:

@@ -59,6 +59,7 @@ class World:
     names: tuple[str, ...]
     router: str = "bitmap"
     cut: str = "waste"
+    bloom: bool = False
     following: int = 0
     hosts: dict[str, Host] = field(default_factory=dict)
 
@@ -128,7 +129,7 @@ class World:
 
     def restart_dispatcher(self) -> None:
         """The table is empty again; snapshots and answers that the former life asked for are not taken."""
-        self.table = self.make_table(router=self.router, cut=self.cut)
+        self.table = self.make_table(router=self.router, cut=self.cut, bloom=self.bloom)
         for name in self.names:
             self.table.add(name)
             self.hosts[name].snapshots.clear()

@@ -53,12 +53,13 @@ class Routing(RuleBasedStateMachine):
     table: type[RoutingTable] = RoutingTable
     router = "bitmap"
     cut = "waste"
+    bloom = False
     #: every cell of the little space, and points that are shorter and longer than the rectangles
     grid = np.array(np.meshgrid(*[[-INF, 0.0, 0.5, 1.0, 2.0, 2.5, 3.0, 9.0]] * 3)).reshape(3, -1).T
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(self.table, NAMES, self.router, self.cut)
+        self.world = World(self.table, NAMES, self.router, self.cut, self.bloom)
 
     def pick(self, items: list[Any], which: int) -> int:
         return which % len(items)
@@ -139,6 +140,10 @@ class RoutingByLevelCuts(Routing):
     cut = "level"
 
 
+class RoutingByBloomFilters(Routing):
+    bloom = True
+
+
 class RoutingForgetfully(Routing):
     table = ForgetfulTable
 
@@ -146,7 +151,9 @@ class RoutingForgetfully(Routing):
 SETTINGS = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-@pytest.mark.parametrize("machine", [Routing, RoutingByRtree, RoutingByWeightedCuts, RoutingByLevelCuts])
+@pytest.mark.parametrize(
+    "machine", [Routing, RoutingByRtree, RoutingByWeightedCuts, RoutingByLevelCuts, RoutingByBloomFilters]
+)
 def test_no_sequence_of_changes_loses_an_event(machine: type[Routing]) -> None:
     run_state_machine_as_test(machine, settings=SETTINGS)  # type: ignore[no-untyped-call]
 
