@@ -105,6 +105,7 @@ def draw(results: Sequence[Result], path: Path) -> None:
         )
     right.set(xscale="log", xlabel="dimensions, uniform rectangles")
     right.set_xticks(DIMENSIONS, [str(d) for d in DIMENSIONS])
+    right.minorticks_off()
     for axes in (left, right):
         axes.grid(visible=True, alpha=0.3)
         axes.legend(fontsize="small")

@@ -71,7 +71,7 @@ class BitmapMatcher:
 
     @property
     def nbytes(self) -> int:
-        """Memory that the index takes, in bytes; a merge takes about two and a half times its part on top."""
+        """Memory that the index takes, in bytes; a merge takes about twice its part on top."""
         return sum(segment.nbytes for segment in self._segments)
 
     def match(self, points: Coordinates) -> tuple[Integers, Integers]:
