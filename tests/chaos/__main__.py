@@ -14,7 +14,6 @@ import tempfile
 from pathlib import Path
 
 from edn import defects
-from tests.chaos import schedule
 from tests.chaos.run import Plan, run
 from tests.chaos.tally import FULL_MINUTES, Tally
 
@@ -49,13 +48,7 @@ def _plan(argv: list[str] | None) -> tuple[Plan, bool]:
 def main(argv: list[str] | None = None) -> int:
     plan, quiet = _plan(argv)
     print(f"seed {plan.seed}; replay with\n  {plan.replay}", flush=True)
-    planned = schedule.draw(
-        plan.seed,
-        seconds=plan.minutes * 60,
-        every=plan.every,
-        servers=[f"s{number}" for number in range(1, plan.servers + 1)],
-    )
-    print(f"{len(planned)} faults in {plan.minutes:g} minutes", flush=True)
+    print(f"{len(plan.schedule())} faults in {plan.minutes:g} minutes", flush=True)
 
     def say(line: str) -> None:
         if not quiet:

@@ -44,10 +44,12 @@ class Plan:
     quick: bool
     results: Path
 
-    @property
-    def every(self) -> float:
-        """Seconds between two faults, on average."""
-        return 2.0 if self.quick else 2.8
+    def schedule(self) -> list[schedule.Fault]:
+        servers = [f"s{number}" for number in range(1, self.servers + 1)]
+        every = 2.0 if self.quick else 2.8
+        return schedule.draw(
+            self.seed, seconds=self.minutes * 60, every=every, servers=servers, insistent=self.quick
+        )
 
     @property
     def replay(self) -> str:
@@ -175,15 +177,12 @@ async def _under_load(
         clients.Subscriber(f"w{n}", fleet.url, recorder, chance(f"subscriber {n}"), tally.clients, ending)
         for n in range(1, 7)
     ]
-    planned = schedule.draw(
-        plan.seed, seconds=plan.minutes * 60, every=plan.every, servers=list(fleet.servers)
-    )
     async with asyncio.TaskGroup() as group:
         for publisher in publishers:
             group.create_task(publisher.run(rate=60.0))
         for subscriber in subscribers:
             group.create_task(subscriber.run(addresses, most=40, rate=4.0))
-        await faults.run(planned)
+        await faults.run(plan.schedule())
         ending.set()
     tally.faults, tally.left_out = faults.done, faults.left_out
     tally.connections_ended = faults.connections_ended

@@ -75,14 +75,24 @@ class Fault:
         return " ".join(part for part in parts if part)
 
 
-def draw(seed: int, *, seconds: float, every: float, servers: Sequence[str]) -> list[Fault]:
-    """Faults in the order of their times, about one `every` so many seconds."""
+def draw(
+    seed: int, *, seconds: float, every: float, servers: Sequence[str], insistent: bool = False
+) -> list[Fault]:
+    """Faults in the order of their times, about one `every` so many seconds.
+
+    `insistent`: every other one kills, the dispatcher and a server in turn, so that a short run has enough of
+    what shows most.
+    """
     chance = random.Random(f"faults of {seed}")
     kinds, weights = list(_WEIGHTS), list(_WEIGHTS.values())
     faults: list[Fault] = []
     at = every
     while at < seconds:
-        faults.append(_fault(chance, at, chance.choices(kinds, weights)[0], servers))
+        fault = _fault(chance, at, chance.choices(kinds, weights)[0], servers)
+        if insistent and len(faults) % 2 == 0:
+            victim = chance.choice(servers) if len(faults) % 4 else DISPATCHER
+            fault = Fault(at, "kill", victim)
+        faults.append(fault)
         at += chance.uniform(0.3, 1.7) * every
     return faults
 

@@ -33,7 +33,7 @@ def test_nothing_is_lost_invented_or_repeated_while_processes_die(tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.parametrize("defect", sorted(DEFECTS))
 def test_a_planted_defect_is_noticed(defect: str, tmp_path: Path) -> None:
-    ran = _chaos("--seed", "1", "--minutes", "0.4", "--defect", defect, "--results", str(tmp_path))
+    ran = _chaos("--seed", "1", "--minutes", "0.5", "--defect", defect, "--results", str(tmp_path))
     assert ran.returncode == 1, ran.stdout[-8000:] + ran.stderr[-2000:]
     assert "violated" in ran.stdout
     assert list(tmp_path.glob("*.jsonl")), "the recording of a violation is kept"

@@ -43,6 +43,17 @@ def test_a_full_schedule_has_enough_kills_and_every_kind_of_fault(seed: int) -> 
 
 
 @pytest.mark.parametrize("seed", range(20))
+def test_a_short_schedule_that_insists_kills_the_dispatcher_and_servers_often(seed: int) -> None:
+    faults = draw(seed, seconds=30, every=2.0, servers=SERVERS, insistent=True)
+    killed = Counter(
+        "server" if fault.target in SERVERS else fault.target for fault in faults if fault.kind == "kill"
+    )
+    assert killed[DISPATCHER] >= 3
+    assert killed["server"] >= 2
+    assert killed.total() >= 7
+
+
+@pytest.mark.parametrize("seed", range(20))
 def test_faults_come_in_order_and_last_as_long_as_their_kind_may(seed: int) -> None:
     faults = _full(seed)
     times = [fault.at for fault in faults]
