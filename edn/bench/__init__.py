@@ -111,3 +111,21 @@ def measure_publish(
     else:
         for cost in costs:
             print_table("Publishing, end to end", ("", ""), cost.cells())
+
+
+@app.command("cuts")
+def measure_cuts(as_json: Json = False, quick: Quick = False, seed: Seed = 1) -> None:
+    """How many events every way to cut a summary lets through, and summaries of a few attributes."""
+    import msgspec
+
+    from edn.bench import cuts as benchmark
+    from edn.bench.report import Progress, print_table
+
+    with Progress() as progress:
+        cuts, selections = benchmark.run(quick=quick, seed=seed, progress=progress)
+    if as_json:
+        typer.echo(msgspec.json.encode({"cuts": cuts, "selections": selections}).decode())
+    else:
+        print_table("Hit ratio by precision", benchmark.COLUMNS, [row.cells() for row in cuts])
+        rows = [row.cells() for row in selections]
+        print_table("Precise summaries of a few attributes", benchmark.SELECTION_COLUMNS, rows)

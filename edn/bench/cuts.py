@@ -8,16 +8,13 @@ about the same events; `weighted` has seen others of the same distribution.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from statistics import fmean
-from typing import Annotated
 
 import msgspec
 import numpy as np
-import typer
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 
+from edn.bench.report import Progress
 from edn.bench.workloads import Floats, Workload, crowd, market, uniform, zipf, zipf_both
 from edn.summary import Maximal, Summary, new_router, tree
 from edn.summary.kernels import Words
@@ -29,6 +26,13 @@ from edn.summary.selection import most_selective, select
 #: equality
 WAYS = ("split level", "level", "waste", "weighted", "bloom")
 PRECISIONS = (0.1, 0.25, 0.5, 1.0)
+COLUMNS = ("workload", "placement", "maximal", "cut by", *(f"{p:g}" for p in PRECISIONS))
+SELECTION_COLUMNS = ("workload", "placement", "attributes", "maximal", "hit ratio")
+
+SERVERS = 10
+#: of each server
+SUBSCRIPTIONS = 10_000
+EVENTS = 5_000
 #: events that a weighted cut has seen: as many as a routing table remembers
 SEEN = 2048
 
@@ -43,6 +47,15 @@ class Selection(msgspec.Struct, frozen=True):
     maximal: float
     hit_ratio: float
 
+    def cells(self) -> list[str]:
+        return [
+            self.workload,
+            self.placement,
+            str(self.attributes),
+            f"{self.maximal:.0f}",
+            f"{self.hit_ratio:.4f}",
+        ]
+
 
 class CutQuality(msgspec.Struct, frozen=True):
     """One line of the table."""
@@ -55,65 +68,32 @@ class CutQuality(msgspec.Struct, frozen=True):
     #: hit ratio by precision
     hit_ratio: dict[float, float]
 
+    def cells(self) -> list[str]:
+        ratios = [f"{ratio:.4f}" for ratio in self.hit_ratio.values()]
+        return [self.workload, self.placement, f"{self.maximal:.0f}", self.way, *ratios]
+
 
 def workloads() -> list[Workload]:
     return [uniform(4), uniform(8), crowd(8), zipf(4, 1.0), zipf_both(4, 1.0), market()]
 
 
-def cut_quality(
-    workload: Workload,
-    *,
-    servers: int = 10,
-    subscriptions: int = 10_000,
-    events: int = 10_000,
-    clustered: bool = False,
-    seed: int = 1,
-) -> list[CutQuality]:
-    """Hit ratios of every way to cut; `subscriptions` are those of one server."""
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A workload as it was drawn: what the servers hold, and what is asked."""
+
+    workload: Workload
+    placement: str
+    #: the maximal rectangles of each server
+    parts: list[tuple[Floats, Floats]]
+    points: Floats
+    #: events of the same distribution that came before
+    seen: Floats
+
+
+def draw(
+    workload: Workload, servers: int, subscriptions: int, events: int, *, clustered: bool, seed: int
+) -> Drawn:
     rng = np.random.default_rng(seed)
-    parts = _placed(workload, rng, servers, subscriptions, clustered)
-    points, seen = workload.points(rng, events), workload.points(rng, SEEN)
-    ours = [Summary.build(lo, hi) for lo, hi in parts]
-    split = [Summary.build(lo, hi, split_only=True) for lo, hi in parts]
-    rows = []
-    for way in WAYS:
-        summaries = split if way == "split level" else ours
-        ratios = {p: fmean(_hits(s, p, way, points, seen) for s in summaries) for p in PRECISIONS}
-        rows.append(
-            CutQuality(workload.name, _PLACEMENT[clustered], fmean(s.count for s in ours), way, ratios)
-        )
-    return rows
-
-
-def selection_quality(
-    workload: Workload,
-    *,
-    servers: int = 10,
-    subscriptions: int = 10_000,
-    events: int = 10_000,
-    clustered: bool = False,
-    seed: int = 1,
-) -> list[Selection]:
-    """Precise summaries of the most selective attributes, from one of them to all."""
-    rng = np.random.default_rng(seed)
-    parts = _placed(workload, rng, servers, subscriptions, clustered)
-    points = workload.points(rng, events)
-    rows = []
-    for attributes in range(1, workload.dimensions + 1):
-        chosen = [select(lo, hi, most_selective(lo, hi, attributes)) for lo, hi in parts]
-        hits = fmean(_routed(points, lo, hi) for lo, hi in chosen)
-        maximal = fmean(len(lo) for lo, _ in chosen)
-        rows.append(Selection(workload.name, _PLACEMENT[clustered], attributes, maximal, hits))
-    return rows
-
-
-_PLACEMENT = {False: "random", True: "clustered"}
-
-
-def _placed(
-    workload: Workload, rng: np.random.Generator, servers: int, subscriptions: int, clustered: bool
-) -> list[tuple[Floats, Floats]]:
-    """The maximal rectangles of each server."""
     lo, hi = workload.rectangles(rng, servers * subscriptions)
     order = neighbourhood(lo, hi) if clustered else np.arange(len(lo))
     parts = []
@@ -121,7 +101,36 @@ def _placed(
         maximal = Maximal(workload.dimensions)
         maximal.insert(range(len(part)), lo[part], hi[part])
         parts.append(maximal.rects())
-    return parts
+    return Drawn(
+        workload, _PLACEMENT[clustered], parts, workload.points(rng, events), workload.points(rng, SEEN)
+    )
+
+
+def cut_quality(drawn: Drawn) -> list[CutQuality]:
+    """Hit ratios of every way to cut, at every precision."""
+    ours = [Summary.build(lo, hi) for lo, hi in drawn.parts]
+    split = [Summary.build(lo, hi, split_only=True) for lo, hi in drawn.parts]
+    maximal = fmean(summary.count for summary in ours)
+    rows = []
+    for way in WAYS:
+        summaries = split if way == "split level" else ours
+        ratios = {p: fmean(_hits(summary, p, way, drawn) for summary in summaries) for p in PRECISIONS}
+        rows.append(CutQuality(drawn.workload.name, drawn.placement, maximal, way, ratios))
+    return rows
+
+
+def selection_quality(drawn: Drawn) -> list[Selection]:
+    """Precise summaries of the most selective attributes, from one of them to all."""
+    rows = []
+    for attributes in range(1, drawn.workload.dimensions + 1):
+        chosen = [select(lo, hi, most_selective(lo, hi, attributes)) for lo, hi in drawn.parts]
+        hits = fmean(_routed(drawn.points, lo, hi) for lo, hi in chosen)
+        maximal = fmean(len(lo) for lo, _ in chosen)
+        rows.append(Selection(drawn.workload.name, drawn.placement, attributes, maximal, hits))
+    return rows
+
+
+_PLACEMENT = {False: "random", True: "clustered"}
 
 
 def neighbourhood(lo: Floats, hi: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -140,13 +149,13 @@ def neighbourhood(lo: Floats, hi: Floats) -> np.ndarray[tuple[int], np.dtype[np.
     return np.array(order)
 
 
-def _hits(summary: Summary, precision: float, way: str, points: Floats, seen: Floats) -> float:
+def _hits(summary: Summary, precision: float, way: str, drawn: Drawn) -> float:
     k = max(1, int(np.ceil(precision * summary.count - 1e-9)))
     if way.endswith("level"):
         nodes = summary.choose(k, by="level")
     else:
-        nodes = summary.choose(k, weights=seen if way == "weighted" else None)
-    return _routed(points, *summary.bounds(nodes), summary.masks(nodes) if way == "bloom" else None)
+        nodes = summary.choose(k, weights=drawn.seen if way == "weighted" else None)
+    return _routed(drawn.points, *summary.bounds(nodes), summary.masks(nodes) if way == "bloom" else None)
 
 
 def _routed(points: Floats, lo: Floats, hi: Floats, masks: Words | None = None) -> float:
@@ -156,46 +165,15 @@ def _routed(points: Floats, lo: Floats, hi: Floats, masks: Words | None = None) 
     return float(out.mean())
 
 
-app = typer.Typer(add_completion=False)
-
-
-@app.command()
-def cuts(
-    subscriptions: Annotated[int, typer.Option(help="Subscriptions a server.")] = 10_000,
-    servers: Annotated[int, typer.Option(help="Servers that share them.")] = 10,
-    events: Annotated[int, typer.Option(help="Events that are asked about.")] = 10_000,
-    seed: Annotated[int, typer.Option(help="Another seed draws everything anew.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
-) -> None:
-    """Hit ratios of all ways to cut a summary."""
-    console = Console()
-    rows: list[CutQuality] = []
+def run(*, quick: bool, seed: int, progress: Progress) -> tuple[list[CutQuality], list[Selection]]:
+    """Both tables, over all workloads and placements."""
+    servers, subscriptions, events = (3, 200, 200) if quick else (SERVERS, SUBSCRIPTIONS, EVENTS)
+    cuts: list[CutQuality] = []
     selections: list[Selection] = []
-    options = {"servers": servers, "subscriptions": subscriptions, "events": events, "seed": seed}
-    chosen = [(workload, clustered) for workload in workloads() for clustered in (False, True)]
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        for workload, clustered in progress.track(chosen, description="cutting"):
-            rows += cut_quality(workload, clustered=clustered, **options)
-            selections += selection_quality(workload, clustered=clustered, **options)
-    if as_json:
-        console.print_json(msgspec.json.encode({"cuts": rows, "selections": selections}).decode())
-        return
-    table = Table("workload", "placement", "maximal", "cut by", *(f"{p:g}" for p in PRECISIONS))
-    for row in rows:
-        ratios = (f"{ratio:.4f}" for ratio in row.hit_ratio.values())
-        table.add_row(row.workload, row.placement, f"{row.maximal:.0f}", row.way, *ratios)
-    console.print(table)
-    table = Table("workload", "placement", "attributes", "maximal", "hit ratio")
-    for selection in selections:
-        table.add_row(
-            selection.workload,
-            selection.placement,
-            str(selection.attributes),
-            f"{selection.maximal:.0f}",
-            f"{selection.hit_ratio:.4f}",
-        )
-    console.print(table)
-
-
-if __name__ == "__main__":
-    app()
+    for workload in workloads():
+        for clustered in (False, True):
+            progress.say(f"{workload.name}, {_PLACEMENT[clustered]} placement")
+            drawn = draw(workload, servers, subscriptions, events, clustered=clustered, seed=seed)
+            cuts += cut_quality(drawn)
+            selections += selection_quality(drawn)
+    return cuts, selections
