@@ -1,7 +1,7 @@
 """`python -m tests.chaos`: one run, its summary, and an exit code.
 
-0: it holds, and enough was done to say so. 1: violated. 3: nothing is wrong, but the recording leaves
-something open, or the run reached too few kills, events or changes.
+0: it holds, and enough was done to say so. 1: violated, or the network never came to rest. 3: nothing is
+wrong, but the recording leaves something open, or the run reached too few kills, events or changes.
 """
 
 from __future__ import annotations

@@ -27,6 +27,8 @@ from tests.workload import quotes
 #: an operation whose answer got lost has no effect later than this: more than all timeouts and stops
 _SETTLES_AFTER = 45.0
 _UP_SECONDS = 90.0
+#: the load goes on for a while after the last fault: what was cut off comes back to a log that moves
+_CODA_SECONDS = 5.0
 _QUIET_SECONDS = 150.0
 #: the network is at rest when it was so at several looks in a row, over more than two heartbeats
 _LOOKS = 6
@@ -183,6 +185,7 @@ async def _under_load(
         for subscriber in subscribers:
             group.create_task(subscriber.run(addresses, most=40, rate=4.0))
         await faults.run(plan.schedule())
+        await asyncio.sleep(_CODA_SECONDS)
         ending.set()
     tally.faults, tally.left_out = faults.done, faults.left_out
     tally.connections_ended = faults.connections_ended

@@ -61,8 +61,8 @@ class Tally:
         return [f"{what}: {got} of {least}" for what, (got, least) in reached.items() if got < least]
 
     def exit_code(self, required: Requirements) -> int:
-        """0 holds; 1 violated; 3 nothing is wrong but too little is known, or was done."""
-        if self.report is None or self.report.verdict == Verdict.VIOLATED:
+        """0 holds; 1 violated, or it never came to rest; 3 too little is known, or was done."""
+        if self.report is None or self.report.verdict == Verdict.VIOLATED or self.quiet_seconds is None:
             return 1
         if self.report.verdict != Verdict.HOLDS or self.shortfalls(required):
             return 3

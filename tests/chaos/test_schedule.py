@@ -90,7 +90,7 @@ def _tally(verdict: Verdict, kills: int) -> Tally:
     )
     clients = Figures(Counter({("change", "ok"): 6}), acknowledged_events=50)
     faults = Counter({("kill", "server"): kills, ("stop", "server"): 90})
-    return Tally(1, "", faults, clients=clients, report=report)
+    return Tally(1, "", faults, clients=clients, report=report, quiet_seconds=1.0)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +124,12 @@ def test_what_is_short_is_named(required: Requirements, short: list[str]) -> Non
     tally = _tally(Verdict.HOLDS, 10)
     assert tally.shortfalls(required) == short
     assert all(line in tally.table(required) for line in short)
+
+
+def test_a_network_that_never_came_to_rest_is_no_success() -> None:
+    tally = _tally(Verdict.HOLDS, 10)
+    tally.quiet_seconds = None
+    assert tally.exit_code(Requirements(0, 0, 0)) == 1
 
 
 def test_a_run_without_a_report_is_no_success() -> None:
