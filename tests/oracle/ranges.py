@@ -12,22 +12,28 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from tests.oracle.values import Schema, read
+from tests.oracle.values import Schema, microseconds, read
 
 #: operators that this module understands
 SIMPLE = frozenset({"eq", "lt", "lte", "gt", "gte", "between", "prefix"})
 
 Interval = tuple[Any, Any]
 
-_LOWEST = {
+#: the least value of each type, and what lies beyond its greatest
+LOWEST = {
     "number": -sys.float_info.max,
     "integer": -(2**63),
     "string": "",
     "boolean": 0,
-    # No event comes near it: years have four digits.
-    "time": -(10**30),
+    "time": microseconds("0001-01-01T00:00:00+23:59"),
 }
-_BEYOND = {"number": math.inf, "integer": 2**63, "string": None, "boolean": 2, "time": 10**30}
+BEYOND = {
+    "number": math.inf,
+    "integer": 2**63,
+    "string": None,
+    "boolean": 2,
+    "time": microseconds("9999-12-31T23:59:60.999999-23:59") + 1,
+}
 
 
 def _next(kind: str, value: Any) -> Any:
@@ -36,6 +42,11 @@ def _next(kind: str, value: Any) -> Any:
     if kind == "string":
         return value + "\0"
     return value + 1
+
+
+def after(kind: str, value: Any) -> Any:
+    """The next value, or None if this one is already beyond all."""
+    return None if value == BEYOND[kind] else _next(kind, value)
 
 
 def _after_prefix(prefix: str) -> str | None:
@@ -56,8 +67,8 @@ def _lower_high(a: Any, b: Any) -> Any:
     return min(a, b)
 
 
-def _operator_interval(operator: str, operand: Any, kind: str) -> Interval:
-    lowest, beyond = _LOWEST[kind], _BEYOND[kind]
+def interval(operator: str, operand: Any, kind: str) -> Interval:
+    lowest, beyond = LOWEST[kind], BEYOND[kind]
     if operator == "between":
         low, high = (read(kind, literal) for literal in operand)
         return low, _next(kind, high)
@@ -90,9 +101,9 @@ def intervals(written: Mapping[str, Any] | None, schema: Schema) -> dict[str, In
         if not SIMPLE.issuperset(operators):
             return None
         kind = schema[name]
-        low, high = _LOWEST[kind], _BEYOND[kind]
+        low, high = LOWEST[kind], BEYOND[kind]
         for operator, operand in operators.items():
-            other_low, other_high = _operator_interval(operator, operand, kind)
+            other_low, other_high = interval(operator, operand, kind)
             low, high = max(low, other_low), _lower_high(high, other_high)
         found[name] = (low, high)
     return found

@@ -6,15 +6,18 @@ a few thousand parsed filters give millions of (filter, filter, event) cases; no
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
 import numpy.typing as npt
 
 from edn.filter import Filter
-from tests.oracle import ranges, samples
+from tests.oracle import cells, ranges, samples
+from tests.oracle.meaning import Events
 from tests.property.spaces import EVENTS, FILTERS, SEED, Case
 from tests.workload import adversarial
+from tests.workload.text import Writer
 
 
 def inside(case: Case, number: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
@@ -66,6 +69,22 @@ def test_text_and_json_forms_mean_the_same(cases: list[Case]) -> None:
             assert found == case.expected[number].tolist(), case.contradiction(
                 "text", filter=written, text=text
             )
+
+
+def test_text_written_from_the_grammar_is_read_as_meant(cases: list[Case]) -> None:
+    chance = random.Random(SEED + 4)
+    compared = 0
+    for case in cases:
+        values = [case.schema.values(body) for body in case.batch.bodies]
+        for number, written in enumerate(case.written):
+            text = Writer(chance).write(written)
+            bound = Filter.parse(text).bind(case.schema)
+            found = [bound.matches(event) for event in values]
+            assert found == case.expected[number].tolist(), case.contradiction(
+                "text", filter=written, text=text
+            )
+            compared += len(found)
+    assert compared >= 200_000
 
 
 def test_rectangles_contain_what_matches_and_exact_ones_nothing_else(cases: list[Case]) -> None:
@@ -133,6 +152,35 @@ def test_covering_is_complete_for_ranges_equalities_and_prefixes(cases: list[Cas
                 )
     assert decided >= 10_000
     assert covering >= 200
+
+
+def test_covering_and_overlap_are_decided_exactly_without_suffix_and_contains(cases: list[Case]) -> None:
+    decided = covering = apart = 0
+    for case in cases:
+        for first, second in itertools.product(range(0, FILTERS, 5), repeat=2):
+            one, other = case.written[first], case.written[second]
+            try:
+                events = Events(
+                    cells.representatives([one, other], case.space.attributes, limit=1500),
+                    case.space.attributes,
+                )
+            except cells.NotDecided:
+                continue
+            decided += 1
+            events = Events(different, case.space.attributes)
+            in_one, in_other = events.matching(one), events.matching(other)
+            covered, shared = not (in_other & ~in_one).any(), bool((in_one & in_other).any())
+            covering += covered and first != second
+            apart += not shared
+            assert case.bound[first].covers(case.bound[second]) == covered, case.contradiction(
+                f"covers should be {covered}", first=one, second=other
+            )
+            assert case.bound[first].overlaps(case.bound[second]) == shared, case.contradiction(
+                f"overlaps should be {shared}", first=one, second=other
+            )
+    assert decided >= 1_500
+    assert covering >= 100
+    assert apart >= 100
 
 
 def test_filters_that_share_an_event_overlap(cases: list[Case]) -> None:

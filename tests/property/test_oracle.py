@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.oracle import ranges, samples
+from tests.oracle import cells, ranges, samples
 from tests.oracle.meaning import Events, matches
 from tests.oracle.values import flatten, microseconds, read, read_event
 from tests.workload import adversarial, quotes
@@ -117,6 +117,25 @@ def test_flattening_leaves_out_nulls_and_our_own_keys() -> None:
 def test_covering_of_ranges_by_hand(first: Any, second: Any, expected: bool | None) -> None:
     one, other = ranges.intervals(first, SCHEMA), ranges.intervals(second, SCHEMA)
     assert (None if one is None or other is None else ranges.covers(one, other)) is expected
+
+
+def test_the_two_exact_ways_to_decide_covering_agree() -> None:
+    chance = random.Random(13)
+    decided = covering = 0
+    for _ in range(60):
+        space = adversarial.Space(chance, adversarial.schema(chance, width=3))
+        filters = [space.simple_filter() for _ in range(8)]
+        sets = [ranges.intervals(written, space.attributes) for written in filters]
+        for first, first_set in zip(filters, sets, strict=True):
+            for second, second_set in zip(filters, sets, strict=True):
+                assert first_set is not None
+                assert second_set is not None
+                expected = ranges.covers(first_set, second_set)
+                assert cells.covers(first, second, space.attributes) == expected, (first, second)
+                decided += 1
+                covering += expected
+    assert decided == 60 * 64
+    assert covering > 600
 
 
 def test_exact_covering_and_the_search_for_counterexamples_never_contradict() -> None:
