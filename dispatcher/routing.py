@@ -28,12 +28,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dispatcher.routing_holding import Floats, Holding, How, Instant, TopicRouting, Widening
+from dispatcher.routing_holding import Bools, Floats, Holding, How, Instant, Ints, TopicRouting, Widenings
 from edn import defects
 from edn.summary import Bundle, Router, Summary, new_router
-
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
 
 #: how a summary may be cut
 CUTS = ("waste", "weighted", "level")
@@ -160,7 +157,8 @@ class RoutingTable:
         held = self._servers[server]
         if len(low):
             holding = held.topics.setdefault(topic, Holding())
-            packed = holding.widen(self._router, Widening((epoch, seq), low, high))
+            at = np.array([[epoch, seq]], dtype=np.int64).repeat(len(low), axis=0)
+            packed = holding.widen(self._router, Widenings(at, low, high))
             self._renew_widenings(topic, packed)
 
     def accept(self, server: str, epoch: int, seq: int, summaries: Mapping[int, Summary]) -> bool:
@@ -173,11 +171,14 @@ class RoutingTable:
         forgetful = defects.planted("accept-an-old-snapshot")  # for tests only
         if held.accepted is not None and at < held.accepted and not forgetful:
             return False
+
+        def outlives(widenings: Widenings) -> Bools:
+            return np.zeros(len(widenings), dtype=np.bool_) if forgetful else self._outlives(widenings, at)
+
         touched = held.topics.keys() | summaries.keys()
         for topic in touched:
             holding = held.topics.setdefault(topic, Holding())
-            widenings = [] if forgetful else self._outlives(holding.remembered, at)
-            holding.rebase(self._router, summaries.get(topic), widenings)
+            holding.rebase(self._router, summaries.get(topic), outlives)
             holding.cut_to(self._router, held.precision, self._how, self._sample(topic))
             if holding.empty:
                 del held.topics[topic]
@@ -248,9 +249,9 @@ class RoutingTable:
 
     # -- inside -----------------------------------------------------------------------------------------
 
-    def _outlives(self, remembered: list[Widening], at: Instant) -> list[Widening]:
-        """The widenings that a snapshot begun at that instant need not contain."""
-        return [widening for widening in remembered if widening.at > at]
+    def _outlives(self, widenings: Widenings, at: Instant) -> Bools:
+        """Which widenings a snapshot begun at that instant need not contain."""
+        return widenings.later_than(at)
 
     def _sample(self, topic: int) -> Floats | None:
         recent = self._recent.get(topic)
@@ -270,7 +271,7 @@ class RoutingTable:
 
     def _packed(self, topic: int) -> Bundle:
         return self._router.bundle(
-            [(column, packed.cover) for column, holding in self._holdings(topic) for packed in holding.packed]
+            [(column, layer.cover) for column, holding in self._holdings(topic) for layer in holding.packed]
         )
 
     def _tails(self, topic: int) -> Bundle:

@@ -8,7 +8,7 @@ large as the next. A rectangle is packed again at most as often as its cover dou
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -18,6 +18,8 @@ import numpy.typing as npt
 from edn.summary import Cover, Router, Summary
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 #: (epoch, seq): when a server stored something, or began to read a snapshot
 Instant = tuple[int, int]
 
@@ -49,16 +51,34 @@ class How:
 
 
 @dataclass(frozen=True, slots=True)
-class Widening:
-    at: Instant
+class Widenings:
+    """Rectangles, each with the instant at which its server stored it."""
+
+    #: (n, 2): epoch and seq
+    at: Ints
     lo: Floats
     hi: Floats
 
+    def __len__(self) -> int:
+        return len(self.at)
 
-@dataclass(slots=True)
-class Packed:
-    lo: Floats
-    hi: Floats
+    @property
+    def nbytes(self) -> int:
+        return int(self.at.nbytes + self.lo.nbytes + self.hi.nbytes)
+
+    def later_than(self, instant: Instant) -> Bools:
+        """Which of them a snapshot begun at that instant need not contain."""
+        epoch, seq = self.at[:, 0], self.at[:, 1]
+        later: Bools = (epoch > instant[0]) | ((epoch == instant[0]) & (seq > instant[1]))
+        return later
+
+    def only(self, kept: Bools) -> Widenings:
+        return Widenings(self.at[kept], self.lo[kept], self.hi[kept])
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    widenings: Widenings
     cover: Cover
 
 
@@ -67,14 +87,17 @@ class Holding:
     summary: Summary | None = None
     #: None where there is nothing to cut, or nobody would ask
     cut: Cover | None = None
-    #: all of them, in the order in which they came, covered or not
-    remembered: list[Widening] = field(default_factory=list)
-    packed: list[Packed] = field(default_factory=list)
-    tail: Packed | None = None
+    #: together all widenings that no accepted snapshot contains, covered by the summary or not
+    packed: list[Layer] = field(default_factory=list)
+    tail: Layer | None = None
+
+    @property
+    def layers(self) -> list[Layer]:
+        return [*self.packed, self.tail] if self.tail is not None else self.packed
 
     @property
     def empty(self) -> bool:
-        return self.summary is None and not self.remembered
+        return self.summary is None and not self.layers
 
     def cut_to(self, router: Router, precision: float, how: How, sample: Floats | None) -> None:
         summary = self.summary
@@ -87,54 +110,48 @@ class Holding:
         masks = summary.masks(nodes) if how.bloom else None
         self.cut = router.cover(*summary.bounds(nodes), masks)
 
-    def widen(self, router: Router, widening: Widening) -> bool:
-        """Remember it and lay it on top; True if the tail became long and was packed."""
-        self.remembered.append(widening)
-        return self._lay(router, widening.lo, widening.hi)
-
-    def rebase(self, router: Router, summary: Summary | None, widenings: list[Widening]) -> None:
-        """Another summary, and only these widenings on top of it."""
-        self.summary = summary
-        self.remembered = widenings
-        self.packed = []
-        self.tail = None
-        if widenings:
-            self._lay(router, *_stacked([(widening.lo, widening.hi) for widening in widenings]))
-
-    def _lay(self, router: Router, lo: Floats, hi: Floats) -> bool:
+    def widen(self, router: Router, coming: Widenings) -> bool:
+        """Lay them on top; True if the tail became long and was packed."""
         if self.tail is not None:
-            lo, hi = _stacked([(self.tail.lo, self.tail.hi), (lo, hi)])
-        if len(lo) <= TAIL:
-            self.tail = Packed(lo, hi, router.tail(lo, hi))
+            coming = _stacked([self.tail.widenings, coming])
+        if len(coming) <= TAIL:
+            self.tail = Layer(coming, router.tail(coming.lo, coming.hi))
             return False
         self.tail = None
-        while self.packed and len(self.packed[-1].lo) < 2 * len(lo):
-            former = self.packed.pop()
-            lo, hi = _stacked([(former.lo, former.hi), (lo, hi)])
-        self.packed.append(Packed(lo, hi, router.cover(lo, hi)))
+        while self.packed and len(self.packed[-1].widenings) < 2 * len(coming):
+            coming = _stacked([self.packed.pop().widenings, coming])
+        self.packed.append(Layer(coming, router.cover(coming.lo, coming.hi)))
         return True
 
+    def rebase(self, router: Router, summary: Summary | None, outlives: Callable[[Widenings], Bools]) -> None:
+        """Another summary, and on top of it only the widenings that outlive it."""
+        left = [layer.widenings.only(outlives(layer.widenings)) for layer in self.layers]
+        self.summary = summary
+        self.packed = []
+        self.tail = None
+        if any(len(widenings) for widenings in left):
+            self.widen(router, _stacked(left))
+
     def describe(self) -> TopicRouting:
-        covers = [self.cut] if self.cut is not None else []
-        covers += [packed.cover for packed in self.packed]
-        covers += [self.tail.cover] if self.tail is not None else []
-        held = sum(cover.nbytes for cover in covers) + (self.summary.nbytes if self.summary else 0)
+        covers = [layer.cover for layer in self.layers] + ([self.cut] if self.cut is not None else [])
         return TopicRouting(
             maximal=self.summary.count if self.summary else 0,
             rectangles=self.cut.count if self.cut is not None else 0,
-            widenings=sum(len(widening.lo) for widening in self.remembered),
-            bytes=held + sum(widening.lo.nbytes + widening.hi.nbytes for widening in self.remembered),
+            widenings=sum(len(layer.widenings) for layer in self.layers),
+            bytes=sum(cover.nbytes for cover in covers)
+            + sum(layer.widenings.nbytes for layer in self.layers)
+            + (self.summary.nbytes if self.summary else 0),
         )
 
 
-def _stacked(parts: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
-    """One set of rectangles from several; narrower ones are unconstrained in the columns that they lack."""
-    width = max(lo.shape[1] for lo, _ in parts)
-    rows = sum(len(lo) for lo, _ in parts)
-    all_lo, all_hi = np.full((rows, width), -np.inf), np.full((rows, width), np.inf)
-    at = 0
-    for lo, hi in parts:
-        all_lo[at : at + len(lo), : lo.shape[1]] = lo
-        all_hi[at : at + len(lo), : lo.shape[1]] = hi
-        at += len(lo)
-    return all_lo, all_hi
+def _stacked(parts: Sequence[Widenings]) -> Widenings:
+    """One set from several; narrower rectangles are unconstrained in the columns that they lack."""
+    width = max(part.lo.shape[1] for part in parts)
+    rows = sum(len(part) for part in parts)
+    lo, hi = np.full((rows, width), -np.inf), np.full((rows, width), np.inf)
+    begin = 0
+    for part in parts:
+        lo[begin : begin + len(part), : part.lo.shape[1]] = part.lo
+        hi[begin : begin + len(part), : part.hi.shape[1]] = part.hi
+        begin += len(part)
+    return Widenings(np.concatenate([part.at for part in parts]), lo, hi)

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 )
 
 from dispatcher.routing import RoutingTable
-from dispatcher.routing_holding import Instant, Widening
+from dispatcher.routing_holding import Bools, Instant, Widenings
 from tests.unit.routing.model import Floats, World
 
 INF = float("inf")
@@ -31,8 +31,8 @@ corners = st.sampled_from([-INF, 0.0, 1.0, 2.0, 3.0, INF])
 class ForgetfulTable(RoutingTable):
     """The defect that the tests must be able to see: a snapshot takes newer widenings with it."""
 
-    def _outlives(self, remembered: list[Widening], at: Instant) -> list[Widening]:
-        return []
+    def _outlives(self, widenings: Widenings, at: Instant) -> Bools:
+        return np.zeros(len(widenings), dtype=np.bool_)
 
 
 class GullibleTable(RoutingTable):
