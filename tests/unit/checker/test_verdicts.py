@@ -260,6 +260,38 @@ CASES: dict[str, Case] = {
         "holds",
         {},
     ),
+    "one id, two contents, the accepted one counts": (
+        [subscribe("a", 10, 20, HIGH), publish("e", 30, None, n=1), publish("e", 50, 60, n=15)],
+        "violated",
+        {"missing": 1},
+    ),
+    "one id, two contents, what came after the acceptance does not count": (
+        [subscribe("a", 10, 20, HIGH), publish("e", 30, 40, n=15), publish("e", 50, None, n=1)],
+        "violated",
+        {"missing": 1},
+    ),
+    "one id, two contents, none accepted": (
+        [subscribe("a", 10, 20, HIGH), publish("e", 30, None, n=1), publish("e", 50, None, n=15), got(n=15)],
+        "holds",
+        {},
+    ),
+    "one id, two contents, none accepted, so nobody knows what is due": (
+        [
+            subscribe("a", 10, 20, HIGH),
+            subscribe("b", 10, 20),
+            publish("e", 30, None, n=15),
+            publish("e", 50, None, n=1),
+            notified("b", "e", 100, n=1),
+        ],
+        "holds",
+        {},
+    ),
+    "an unanswered publish that nobody was told of proves nothing": (
+        # Had f been logged, its absence would say that the subscription had not begun when e was published.
+        [subscribe("a", 10, 90), publish("f", 50, None), publish("e", 30, 40), got()],
+        "holds",
+        {},
+    ),
     # -- change
     "the old filter before the change": (
         [subscribe("a", 10, 20, HIGH), E, change("a", 50, 60, LOW)],
@@ -349,6 +381,16 @@ CASES: dict[str, Case] = {
         [subscribe("a", 10, 20, expires="2024-01-01T00:00:40.2Z"), E, publish("f", 22, 23), got("f")],
         "holds",
         {},
+    ),
+    "at the tick of the expiry, as late as the clocks allow": (
+        [subscribe("a", 10, 20, expires="2024-01-01T00:00:40.5Z"), E, publish("f", 22, 23), got("f")],
+        "holds",
+        {},
+    ),
+    "at the tick of the expiry, as early as the clocks allow": (
+        [subscribe("a", 10, 20, expires="2024-01-01T00:00:29.5Z"), E, GOT],
+        "violated",
+        {"unexpected": 1},
     ),
     "after the expiry": (
         [subscribe("a", 10, 20, expires="2024-01-01T00:00:29Z"), E, GOT],
@@ -449,6 +491,18 @@ CASES: dict[str, Case] = {
     ),
     "a notification from before the pause": (
         [subscribe("a", 10, 20), E, operation("pause", 41, 42, subscription="a"), GOT],
+        "holds",
+        {},
+    ),
+    "resumed twice": (
+        [
+            subscribe("a", 10, 20),
+            operation("pause", 21, 22, subscription="a"),
+            E,
+            operation("resume", 45, 50, subscription="a"),
+            operation("resume", 200, 210, subscription="a"),
+            GOT,
+        ],
         "holds",
         {},
     ),
@@ -576,6 +630,29 @@ CASES: dict[str, Case] = {
         "holds",
         {},
     ),
+    "at the tick of the rest": ([*LIFE, E, said("quiet", 60), got(time=60, n=15)], "holds", {}),
+    # -- several dispatchers
+    "published through two dispatchers, so that a later subscription may get it": (
+        [publish("e", 30, 40, via="d1"), subscribe("a", 50, 60), publish("e", 70, 80, via="d2"), got()],
+        "holds",
+        {},
+    ),
+    "published through two dispatchers, so that a later subscription may not get it": (
+        [
+            publish("e", 30, 40, via="d1"),
+            subscribe("a", 50, 60),
+            publish("e", 70, 80, via="d2"),
+            publish("f", 90, 91),
+            got("f"),
+        ],
+        "holds",
+        {},
+    ),
+    "published through two dispatchers while subscribed": (
+        [*LIFE, publish("e", 30, 40, via="d1"), publish("e", 50, 60, via="d2")],
+        "violated",
+        {"missing": 1},
+    ),
     # -- kept events
     "an event that is kept for later subscribers": (
         [publish("e", 1, 2, **{"$availability": 30}), subscribe("a", 10, 20)],
@@ -630,6 +707,14 @@ def test_the_story_of_a_missing_notification_is_complete(tmp_path: Path) -> None
     ]
 
 
+def test_a_notification_that_was_only_refused_is_said_to_be(tmp_path: Path) -> None:
+    refused = check(tmp_path, *LIFE, E, got(status=503, n=15)).violations[0]
+    assert refused.reason.endswith("never accepted, only refused")
+    assert "answered 503" in refused.story[-1]
+    other = check(tmp_path, *LIFE, E, publish("f", 50, 51), got("f")).violations[0]
+    assert other.reason.endswith("never accepted")
+
+
 # -- what cannot be decided or read ---------------------------------------------------------------------
 
 
@@ -637,6 +722,17 @@ def test_an_empty_file_decides_nothing(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     path.touch()
     assert check_recording(path).verdict == "unknown"
+
+
+def test_what_is_left_open_is_counted(tmp_path: Path) -> None:
+    elsewhere = subscribe("b", 10, 20, address="http://there/")
+    report = check(
+        tmp_path, *LIFE, elsewhere, batch("e f", 30, 40), got("e"), got("f"), publish("g", 25, 1500)
+    )
+    assert sorted(report.undecided.items()) == [
+        ("due, but nobody recorded what their address accepted", 2),
+        ("due, but the network was never said to be at rest after they were published", 1),
+    ]
 
 
 def test_a_recording_in_which_nothing_happens_decides_nothing(tmp_path: Path) -> None:
@@ -725,11 +821,19 @@ def test_order_counts_only_if_asked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "second",
-    [publish("f", 35, 60), publish("f", 50, 60, via="other")],
-    ids=["published at once", "at different dispatchers"],
+    [
+        [publish("f", 35, 60)],
+        [publish("f", 50, 60, via="other")],
+        [
+            publish("f", 50, 60, via="d1"),
+            publish("f", 61, 62, via="d2"),
+            publish("e", 48, 49, via="d2", n=15),
+        ],
+    ],
+    ids=["published at once", "at different dispatchers", "each at several"],
 )
-def test_events_without_an_order_cannot_be_out_of_it(tmp_path: Path, second: Step) -> None:
-    steps = [*LIFE, E, second, got("f", 70), got("e", 75, n=15)]
+def test_events_without_an_order_cannot_be_out_of_it(tmp_path: Path, second: list[Step]) -> None:
+    steps = [*LIFE, E, *second, got("f", 70), got("e", 75, n=15)]
     assert check(tmp_path, *steps, options={"ordered": True}).verdict == "holds"
 
 
