@@ -51,11 +51,15 @@ class Spawner:
                 preexec_fn=die_with_parent,
             )
         self._reader = asyncio.create_task(self._read(self._process), name="zygote")
-        try:
-            async with asyncio.timeout(_IMPORT_SECONDS):
-                await self._imported.wait()
-        except TimeoutError:
-            raise RuntimeError(f"the services could not be imported; see {self._errors}") from None
+        imported = asyncio.create_task(self._imported.wait())
+        await asyncio.wait(
+            [imported, self._reader], timeout=_IMPORT_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        )
+        if not imported.done():
+            imported.cancel()
+            await self.__aexit__()
+            said = self._errors.read_text(errors="replace")[-3000:]  # noqa: ASYNC240  nothing runs yet
+            raise RuntimeError(f"the services could not be imported:\n{said}")
         return self
 
     async def __aexit__(self, *_: object) -> None:
