@@ -58,7 +58,7 @@ class Spawner:
         if not imported.done():
             imported.cancel()
             await self.__aexit__()
-            said = self._errors.read_text(errors="replace")[-3000:]  # noqa: ASYNC240  nothing runs yet
+            said = self._errors.read_text(errors="replace")[-3000:]
             raise RuntimeError(f"the services could not be imported:\n{said}")
         return self
 
