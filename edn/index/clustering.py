@@ -1,7 +1,7 @@
 """Order rectangles so that those in one block lie close together.
 
 The closer they lie, the fewer blocks reach into the bin of a point in every column, and blocks that do not
-are never looked at: of 1,563 blocks of uniform rectangles in 8 columns 200 remain, in random order all.
+are never looked at: of 1,563 blocks of uniform rectangles in 8 columns 210 remain, in random order 1,480.
 
 Divide the set again and again, at a multiple of the block, by the lower or the upper bound in one column.
 Which bound, a sample decides: sorted by it and cut into eight runs, how much of the column's extent does a
