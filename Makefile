@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
 
-.PHONY: help setup run test test-all lint format typecheck bench load lock clean
+.PHONY: help setup run test test-all lint format typecheck bench chaos load lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -45,6 +45,9 @@ typecheck: setup ## mypy, strict
 
 bench: setup ## kernels against their peers, side by side in one run
 	$(BIN)/edn bench kernels $(ARGS)
+
+chaos: setup ## real processes killed, stopped and cut off under load, judged by the checker (15 minutes)
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 load: setup ## Locust against a network of its own, headless, one minute
 	$(BIN)/python -m load $(ARGS)

@@ -12,7 +12,7 @@ import msgspec
 from dispatcher.log import Log, Transaction
 from edn import wire
 from edn.errors import Conflict, InvalidInput, InvalidSchema, NotFound
-from edn.index import known_engines
+from edn.index import engine_name
 from edn.schema import Schema
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
@@ -86,10 +86,12 @@ class Topics:
         except InvalidSchema as error:
             error.pointer = "/attributes" + (error.pointer or "")
             raise
-        if engine is not None and engine not in known_engines():
-            raise InvalidInput(
-                f'no engine "{engine[:80]}"; known are {", ".join(known_engines())}', pointer="/engine"
-            )
+        if engine is not None:
+            try:
+                engine = engine_name(engine)
+            except InvalidInput as error:
+                error.pointer = "/engine"
+                raise
 
         def operation(transaction: Transaction) -> tuple[Topic, bool]:
             row = transaction.connection.execute(
