@@ -87,11 +87,7 @@ class Topics:
             error.pointer = "/attributes" + (error.pointer or "")
             raise
         if engine is not None:
-            try:
-                engine = engine_name(engine)
-            except InvalidInput as error:
-                error.pointer = "/engine"
-                raise
+            engine = engine_name(engine)
 
         def operation(transaction: Transaction) -> tuple[Topic, bool]:
             row = transaction.connection.execute(

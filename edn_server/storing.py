@@ -20,7 +20,7 @@ import numpy as np
 from edn import wire
 from edn.errors import Conflict, InvalidFilter, InvalidInput
 from edn.filter import Filter
-from edn.index import new_matcher
+from edn.index import engine_name
 from edn.rect import Rects
 from edn.schema import Schema
 from edn_server.hosting import NEVER, Hosting, NewVersion
@@ -40,7 +40,7 @@ def prepare(request: wire.Store) -> Prepared:
     """Bind every filter; an error names the item. Any thread may call it."""
     schema = Schema.from_wire(request.topic.columns)
     try:
-        new_matcher(request.topic.engine, 1)
+        engine_name(request.topic.engine)
     except (ValueError, KeyError, InvalidInput) as error:
         raise InvalidInput(f'the matcher "{request.topic.engine}" is not known here: {error}') from None
     rects: list[Rects] = []
