@@ -53,8 +53,7 @@ class SparkRows:
     def __init__(self, snapshot: DataFrame, partitions: int | None = None) -> None:
         self._session: SparkSession = snapshot.sparkSession
         self._chunks: RDD[bytes] | None = None
-        count, dimensions = _extent(snapshot)
-        self._servers = _servers(snapshot)
+        count, dimensions, self._servers = _extent(snapshot)
         cores = self._session.sparkContext.defaultParallelism
         self._partitions = partitions or max(cores, -(-count // _ROWS_A_PARTITION))
         ordered = (
@@ -128,22 +127,19 @@ class SparkRows:
             self._chunks.unpersist()
 
 
-def _extent(snapshot: DataFrame) -> tuple[int, int]:
-    found = snapshot.agg(F.count("*").alias("rows"), F.max(F.size("lo")).alias("width")).collect()[0]
-    if not found["rows"]:
+def _extent(snapshot: DataFrame) -> tuple[int, int, tuple[str, ...]]:
+    """How many rows and dimensions there are, and which servers."""
+    by_server = snapshot.groupBy("server").agg(F.count("*").alias("rows"), F.max(F.size("lo")).alias("width"))
+    found = by_server.limit(MOST_SERVERS).collect()
+    if not found:
         raise InvalidInput("the snapshot has no subscriptions")
-    if not found["width"] or found["width"] < 1:
+    if len(found) == MOST_SERVERS:
+        raise InvalidInput(f'column "server" names {MOST_SERVERS} servers or more; are they servers?')
+    width = max(row["width"] or 0 for row in found)
+    if width < 1:
         raise InvalidInput('the snapshot has no coordinates: every "lo" is empty')
-    return int(found["rows"]), int(found["width"])
-
-
-def _servers(snapshot: DataFrame) -> tuple[str, ...]:
-    names = snapshot.select("server").where("server is not null").distinct().limit(MOST_SERVERS).collect()
-    if len(names) == MOST_SERVERS:
-        raise InvalidInput(
-            f'column "server" names {MOST_SERVERS} different servers or more; is it the server?'
-        )
-    return tuple(sorted(row["server"] for row in names))
+    servers = sorted(row["server"] for row in found if row["server"] is not None)
+    return sum(row["rows"] for row in found), width, tuple(servers)
 
 
 # What follows runs on the workers.

@@ -1,0 +1,265 @@
+"""The job from end to end: what it reads, writes, refuses, and brings to the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import msgspec
+import numpy as np
+import pytest
+from pyspark import RDD
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T  # noqa: N812 (the customary name)
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+from edn.errors import Conflict, EdnError, InvalidInput, NotFound
+from partitioning.job import Order, repartition, server_names
+from partitioning.report import Report
+from partitioning.spark.session import new_session
+from partitioning.spark.snapshot import read_jdbc, read_parquet
+from tests.spark.conftest import snapshot_of
+
+INF = float("inf")
+
+
+def order(folder: Path, **changes: Any) -> Order:
+    given: dict[str, Any] = {"method": "rtree", "servers": 3, "plan": str(folder / "plan")}
+    return Order(**(given | {"report": folder / "report", "partitions": 2} | changes))
+
+
+def random_snapshot(spark: SparkSession, n: int, seed: int = 0) -> DataFrame:
+    rng = np.random.default_rng(seed)
+    one, other = rng.random((2, n, 2)) * 10
+    servers = [f"s{k}" for k in rng.integers(0, 3, n)]
+    ids = [f"id{k}" for k in range(n)]
+    return snapshot_of(spark, ids, np.minimum(one, other), np.maximum(one, other), servers)
+
+
+@contextmanager
+def counting_rows_to_the_driver() -> Iterator[list[int]]:
+    """How many records each action brought back."""
+    brought: list[int] = []
+    collect_frame, collect_rdd = ClassicDataFrame.collect, RDD.collect
+
+    def frame(self: Any) -> Any:
+        rows = collect_frame(self)
+        brought.append(len(rows))
+        return rows
+
+    def rdd(self: Any) -> Any:
+        rows = collect_rdd(self)
+        brought.append(len(rows))
+        return rows
+
+    with (
+        mock.patch.object(ClassicDataFrame, "collect", frame),
+        mock.patch.object(RDD, "collect", rdd),
+    ):
+        yield brought
+
+
+@pytest.mark.parametrize("method", ["rtree", "traffic", "kmeans", "random", "mincut"])
+def test_every_method_plans_each_subscription_once_within_the_capacity(
+    spark: SparkSession, tmp_path: Path, method: str
+) -> None:
+    report = repartition(random_snapshot(spark, 300), order(tmp_path, method=method, capacity=120))
+    plan = spark.read.parquet(str(tmp_path / "plan"))
+    assert plan.schema == T.StructType(
+        [T.StructField("id", T.StringType()), T.StructField("server", T.StringType())]
+    )
+    rows = plan.collect()
+    assert sorted(row["id"] for row in rows) == sorted(f"id{k}" for k in range(300))
+    loads = {one.server: one.subscriptions for one in report.after.servers}
+    for server, load in loads.items():
+        assert sum(row["server"] == server for row in rows) == load
+    assert max(loads.values()) <= 120
+    if method in ("rtree", "traffic", "random"):
+        assert set(loads.values()) == {100}
+    written = msgspec.json.decode((tmp_path / "report" / "report.json").read_bytes(), type=Report)
+    assert written == report
+    assert (tmp_path / "report" / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_infinite_bounds_missing_attributes_and_several_rectangles_are_planned(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows: list[Any] = [
+        ("a", "x", [-INF, 1.0], [INF, 2.0]),
+        ("b", "x", [-INF, -INF], [-INF, INF]),
+        ("c", "x", [0.0], [1.0]),
+        # Two rectangles of one subscription: together they reach from 0 to 9.
+        ("d", "x", [0.0, 5.0], [1.0, 5.0]),
+        ("d", "x", [8.0, 5.0], [9.0, 5.0]),
+        ("e", None, [8.5, 5.0], [8.6, 5.0]),
+    ]
+    frame = spark.createDataFrame(rows, "id string, server string, lo array<double>, hi array<double>")
+    report = repartition(frame, order(tmp_path, servers=["x", "y"]))
+    assert report.subscriptions == 5
+    assert sorted(one.subscriptions for one in report.after.servers) == [2, 3]
+    assert report.before is not None
+    assert [one.subscriptions for one in report.before.servers] == [4]
+    assert spark.read.parquet(str(tmp_path / "plan")).count() == 5
+
+
+def test_a_plan_that_is_carried_out_moves_nothing_the_next_time(spark: SparkSession, tmp_path: Path) -> None:
+    snapshot = random_snapshot(spark, 90)
+    first = repartition(snapshot, order(tmp_path))
+    assert 0 < first.moved < 90
+    plan = spark.read.parquet(str(tmp_path / "plan"))
+    moved = snapshot.drop("server").join(plan, "id")
+    assert repartition(moved, order(tmp_path, plan=str(tmp_path / "again"))).moved == 0
+
+
+def test_nothing_that_grows_with_the_subscriptions_comes_to_the_driver(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    from partitioning.rows import CHUNK
+
+    n = 2 * CHUNK + 1
+    frame = spark.range(n).selectExpr(
+        "cast(id as string) as id",
+        "cast(null as string) as server",
+        "array(cast(id % 977 as double), cast(id % 31 as double)) as lo",
+        "array(cast(id % 977 + 5 as double), cast(id % 31 + 3 as double)) as hi",
+    )
+    # The other ways by which rows could come are not used at all.
+    by_iterator = mock.patch.object(RDD, "toLocalIterator", side_effect=AssertionError)
+    by_pandas = mock.patch.object(ClassicDataFrame, "toPandas", side_effect=AssertionError)
+    with counting_rows_to_the_driver() as brought, by_iterator, by_pandas:
+        report = repartition(frame, order(tmp_path))
+    assert report.subscriptions == n > 10_000
+    assert brought
+    assert max(brought) <= 10_000
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("id string, server string, lo array<double>", 'lacks the column "hi" (array<double>)'),
+        ("id string, lo array<double>, hi array<double>", 'lacks the column "server" (string)'),
+        (
+            "id bigint, server string, lo array<double>, hi array<double>",
+            'column "id" of the snapshot is bigint',
+        ),
+        ("id string, server string, lo array<float>, hi array<double>", "array<float>, not array<double>"),
+    ],
+)
+def test_a_snapshot_with_wrong_columns_is_refused_by_name(
+    spark: SparkSession, tmp_path: Path, schema: str, message: str
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        repartition(spark.createDataFrame([], schema), order(tmp_path))
+    assert message in refused.value.detail
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([], "has no subscriptions"),
+        ([("a", "s", [2.0], [1.0])], 'subscription "a" has a lower bound above its upper one, or NaN'),
+        ([("a", "s", [float("nan")], [1.0])], 'subscription "a" has a lower bound above'),
+        ([("a", "s", [0.0], [1.0, 2.0])], 'subscription "a" has "lo" and "hi" of different lengths'),
+        ([("a", "s", None, [1.0]), ("b", "s", [1.0], [1.0])], 'subscription "a" has no "lo"'),
+        ([("a", "s", [0.0, None], [1.0, 2.0])], 'column "lo" of the snapshot has a null coordinate'),
+        ([(None, "s", [0.0], [1.0])], 'column "id" of the snapshot has a null'),
+        (
+            [("a", "s", [0.0], [1.0]), ("a", "t", [0.0], [1.0])],
+            'subscription "a" has rectangles on two servers',
+        ),
+    ],
+)
+def test_values_that_make_no_sense_are_refused(
+    spark: SparkSession, tmp_path: Path, rows: list[Any], message: str
+) -> None:
+    frame = spark.createDataFrame(rows, "id string, server string, lo array<double>, hi array<double>")
+    with pytest.raises(InvalidInput) as refused:
+        repartition(frame, order(tmp_path, servers=["s"]))
+    assert message in refused.value.detail
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"servers": 0}, "0 servers; at least one is needed"),
+        ({"servers": []}, "no servers; at least one is needed"),
+        ({"servers": ["a", "a"]}, "a server is named twice"),
+        ({"servers": [f"n{k}" for k in range(21)]}, "20 subscriptions for 21 servers"),
+        ({"capacity": 6}, "a capacity of 6 is too small: 20 subscriptions on 3 servers need room for 7 each"),
+        ({"method": "best"}, 'no method "best"; known are rtree, traffic, kmeans, random, mincut'),
+        ({"distances": [1.0]}, "1 distances for 3 servers"),
+    ],
+)
+def test_orders_that_cannot_be_fulfilled_are_refused_and_nothing_is_written(
+    spark: SparkSession, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(EdnError) as refused:
+        repartition(random_snapshot(spark, 20), order(tmp_path, **changes))
+    assert message in refused.value.detail
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_that_exists_is_not_overwritten_unasked(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "plan").mkdir()
+    with pytest.raises(Conflict, match="exists"):
+        repartition(random_snapshot(spark, 20), order(tmp_path))
+    repartition(random_snapshot(spark, 20), order(tmp_path, overwrite=True))
+    assert spark.read.parquet(str(tmp_path / "plan")).count() == 20
+
+
+def test_a_snapshot_that_is_not_there_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="nowhere"):
+        read_parquet(spark, str(tmp_path / "nowhere"))
+
+
+def test_a_database_table_is_read_whose_bounds_are_json(spark: SparkSession, tmp_path: Path) -> None:
+    # Derby comes with Spark, and knows no arrays.
+    url = f"jdbc:derby:{tmp_path / 'base'};create=true"
+    rows = [("a", "s", "[-Infinity, 0.5]", "[3.0, Infinity]"), ("b", "s", "[1.0, 2.0]", "[1.0, 2.0]")]
+    properties = {"driver": "org.apache.derby.iapi.jdbc.AutoloadedDriver"}
+    spark.createDataFrame(rows, "id string, server string, lo string, hi string").write.jdbc(
+        url, "subscriptions", properties=properties
+    )
+    frame = read_jdbc(spark, url, "subscriptions", properties)
+    assert frame.schema["lo"].dataType == T.ArrayType(T.DoubleType())
+    assert [row["lo"] for row in frame.orderBy("id").collect()] == [[-INF, 0.5], [1.0, 2.0]]
+
+
+def test_events_of_a_sample_decide_where_the_traffic_is(spark: SparkSession, tmp_path: Path) -> None:
+    """All events fall into one corner; subscriptions there belong on one server of two, and volume cannot
+    know.
+    """
+    rng = np.random.default_rng(3)
+    corner = rng.random((50, 2))
+    lo, hi = corner * 0.5, corner * 0.5 + 0.5
+    rest = 5 + rng.random((50, 2)) * 90
+    lo, hi = np.vstack([lo, rest]), np.vstack([hi, np.minimum(rest + rng.random((50, 2)) * 90, 100)])
+    snapshot = snapshot_of(spark, [f"id{k:03d}" for k in range(100)], lo, hi)
+    events = spark.createDataFrame(
+        [(point,) for point in rng.random((200, 2)).tolist()], "point array<double>"
+    )
+    report = repartition(snapshot, order(tmp_path, method="traffic", servers=2), events)
+    assert report.events_given
+    assert sorted(one.hit_ratio > 0 for one in report.after.servers) == [False, True]
+    rows = spark.read.parquet(str(tmp_path / "plan")).collect()
+    assert len({row["server"] for row in rows if row["id"] < "id050"}) == 1
+
+
+def test_servers_are_those_of_the_snapshot_or_named() -> None:
+    assert server_names(2, ["a", "b"]) == ["a", "b"]
+    assert server_names(2, []) == ["server-0", "server-1"]
+    assert server_names(["x"], ["a", "b"]) == ["x"]
+    with pytest.raises(InvalidInput, match="names 2 servers, not 3"):
+        server_names(3, ["a", "b"])
+
+
+def test_without_java_the_way_to_get_it_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(EdnError, match="openjdk-17-jre-headless"):
+        new_session(master="local[1]")
