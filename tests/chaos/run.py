@@ -75,7 +75,7 @@ class Plan:
 
 
 async def run(plan: Plan, say: Callable[[str], None]) -> Tally:
-    """The tally; the recording and the processes' logs stay in `plan.results` unless all is well."""
+    """The tally; the recording stays in `plan.results` unless it holds, and so do logs that explain more."""
     plan.results.mkdir(parents=True, exist_ok=True)
     tally = Tally(plan.seed, plan.replay)
     began = time.monotonic()
@@ -103,6 +103,7 @@ async def run(plan: Plan, say: Callable[[str], None]) -> Tally:
             recording.unlink()
         else:
             tally.recording = recording
+        if tally.recording is not None or tally.clients.surprises or tally.deaths:
             _keep_logs(folder, plan)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
