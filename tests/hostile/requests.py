@@ -387,6 +387,10 @@ def listing(name: str, query: str, says: str, pointer: str | None, status: int =
     return Bad(name=f"listing: {name}", method="GET", path=path, status=status, says=says, pointer=pointer)
 
 
+def ended(name: str, query: str, status: int, says: str, pointer: str | None = None) -> Bad:
+    return asked(f"end covered: {name}", "DELETE", f"/v1/subscriptions?{query}", status, says, pointer)
+
+
 def internal(name: str, status: int, says: str, *, path: str = "/internal/servers", raw: bytes = b"") -> Bad:
     headers = {"content-type": "application/msgpack"}
     if status != 401:
@@ -432,7 +436,14 @@ OTHERS = [
     asked("path: NUL", "GET", "/v1/subscriptions/%00", 404, ""),
     asked("path: invalid UTF-8", "GET", "/v1/subscriptions/%ff", 404, ""),
     asked("method: POST to topics", "POST", "/v1/topics", 405, "Method", body={}),
-    asked("method: DELETE of all subscriptions", "DELETE", "/v1/subscriptions", 405, "Method"),
+    ended("no topic", "filter=price%3E3", 422, "topic", "/topic"),
+    ended("no filter", "topic=stocks", 422, "filter", "/filter"),
+    ended("an empty filter", "topic=stocks&filter=", 422, "empty", "/filter"),
+    ended("an empty object", "topic=stocks&filter=%7B%7D", 422, "empty", "/filter"),
+    ended("an unknown topic", "topic=nope&filter=price%3E3", 404, "nope"),
+    ended("an unknown attribute", "topic=stocks&filter=prize%3E3", 422, "price", "/filter"),
+    ended("a repeated key", "topic=stocks&filter=%7B%22price%22:1,%22price%22:2%7D", 400, "price"),
+    asked("method: PUT of all subscriptions", "PUT", "/v1/subscriptions", 405, "Method"),
     asked("method: GET of events", "GET", "/v1/topics/stocks/events", 405, "Method"),
     asked("method: PATCH of a subscription", "PATCH", "/v1/subscriptions/kept", 405, "Method"),
     internal("register without the secret", 401, "Bearer"),
