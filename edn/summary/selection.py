@@ -1,7 +1,7 @@
 """A summary of a few attributes only: the others count as unconstrained, and many rectangles fall together.
 
-It is one more way to be imprecise. Fewer columns make a smaller message and a faster question, whatever the
-precision; what is left out lets more events through.
+It is one more way to be imprecise: fewer rectangles, which let more events through. The columns that are
+left out stay, as open ones, so that a summary's columns mean the same everywhere.
 """
 
 from __future__ import annotations
