@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sqlite3
 import sys
 from pathlib import Path
 
@@ -57,6 +58,10 @@ def main(argv: list[str] | None = None) -> int:
         app = create_app(settings)
     except EdnError as error:
         print(f"dispatcher: {error.detail}", file=sys.stderr)  # noqa: T201  it never started
+        return 1
+    except sqlite3.Error as error:  # a full disk, say
+        reason = f"the log in {arguments.data} cannot be opened: {error}"
+        print(f"dispatcher: {reason}", file=sys.stderr)  # noqa: T201  it never started
         return 1
     log = app.state.door.network.log.id
     serve(app, listener, {"role": "dispatcher", "url": url_of(listener), "log": log})

@@ -27,7 +27,7 @@ from dispatcher.routing import RoutingTable
 from dispatcher.settings import Settings
 from dispatcher.tail import Tail
 from edn import clock, defects, wire
-from edn.errors import Conflict, CorruptMessage, EdnError, InvalidInput, NotFound, Unavailable
+from edn.errors import Conflict, CorruptMessage, InvalidInput, NotFound, Unavailable
 from edn.summary import Summary
 
 logger = structlog.get_logger()
@@ -234,7 +234,9 @@ class Network:
                 headers={"content-type": wire.MSGPACK},
                 timeout=self.settings.store_timeout,
             )
-        except httpx.HTTPError as error:
+        except Exception as error:
+            # Not only the client's own errors: a connection that is reset while it is being made comes out
+            # of it as an AttributeError. Whatever it is, nobody knows whether the server stored.
             reason = str(error) or type(error).__name__
             raise Unavailable(f"server {server} did not store: {reason}", retry_after=2) from error
         if response.status_code == 422:
@@ -260,7 +262,7 @@ class Network:
                         raise CorruptMessage(f"{response.status_code}: {response.text[:200]}")
                     snapshot = _snapshot.decode(response.content)
                     summaries = {topic: Summary.from_bytes(data) for topic, data in snapshot.topics.items()}
-                except (httpx.HTTPError, msgspec.MsgspecError, EdnError) as error:
+                except Exception as error:  # as in `store`
                     logger.warning("no summary", server=member.id, reason=str(error) or type(error).__name__)
                     continue
                 if defects.planted("accept-an-old-snapshot"):  # for tests only

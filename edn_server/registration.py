@@ -2,7 +2,9 @@
 
 Register; then a heartbeat as often as the dispatcher asks. A heartbeat whose server it does not know (404)
 means that it restarted: register again. A dispatcher that cannot be reached may come up later, so that is
-only logged and tried again. One that refuses (409: another server has this id) ends the process.
+only logged and tried again, and so is whatever else goes wrong (a full disk, a client that stumbles over a
+connection that is reset): a server that stops to try is away for good. Only a dispatcher that refuses (409:
+another server has this id) ends the process.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ logger = structlog.get_logger()
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 5.0
+#: after a failure that nobody foresaw
+FAILED_PAUSE = 1.0
 
 
 class Refused(Exception):
@@ -50,12 +54,17 @@ class Registration:
 
     async def run(self) -> None:
         while True:
-            answer = await self._register()
-            await self._on_registered(answer)
-            self.registered = True
-            logger.info("registered", log=answer.log, incarnation=answer.incarnation)
             try:
+                answer = await self._register()
+                await self._on_registered(answer)
+                self.registered = True
+                logger.info("registered", log=answer.log, incarnation=answer.incarnation)
                 await self._beat(answer.heartbeat_seconds)
+            except Refused:
+                raise
+            except Exception as error:
+                logger.error("registering anew", exc_info=error)
+                await asyncio.sleep(FAILED_PAUSE)
             finally:
                 self.registered = False
 

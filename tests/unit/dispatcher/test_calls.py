@@ -1,0 +1,62 @@
+"""Calls to servers that fail in ways that a client library does not promise."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+
+from dispatcher.members import Member
+from dispatcher.network import Network
+from dispatcher.settings import Settings
+from edn import wire
+from edn.errors import Unavailable
+from tests.network import Process
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        httpx.ConnectError("refused"),
+        # what anyio makes of a connection that is reset while it is being made
+        AttributeError("'NoneType' object has no attribute 'getpeername'"),
+    ],
+)
+def test_a_store_that_fails_in_any_way_is_unavailable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    def fail(_: httpx.Request) -> httpx.Response:
+        raise failure
+
+    async def run() -> None:
+        network = Network(Settings(data=tmp_path, secret="s" * 16))
+        network.members.add(Member("s1", "http://127.0.0.1:1", "key", 1, 0))
+        monkeypatch.setattr(network.members, "state", lambda _: "ready")
+        network.log.start()
+        async with httpx.AsyncClient(transport=httpx.MockTransport(fail)) as client:
+            network._client = client
+            request = wire.Store("log", 1, wire.TopicInfo(1, "t", [], "bitmap"), [])
+            with pytest.raises(Unavailable, match="s1 did not store"):
+                await network.store("s1", request)
+        await network.log.stop()
+
+    asyncio.run(run())
+
+
+def test_a_log_that_cannot_be_opened_is_said_in_one_line(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s" * 16)
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "dispatcher.db").write_bytes(b"this is no database " * 100)
+    flags = ["--data", str(data), "--secret-file", str(secret), "--port", "0"]
+    process = Process("dispatcher", ["dispatcher", *flags], tmp_path)
+    process.start()
+    with pytest.raises(AssertionError, match="ended with 1"):
+        process.await_ready()
+    assert process.stop() == 1
+    said = process.tail()
+    assert "cannot be opened" in said
+    assert "Traceback" not in said
