@@ -147,7 +147,6 @@ METHODS: dict[str, Callable[[Case], Ints]] = {
     "K-means offline": lambda case: case.offline("kmeans", case.lo, case.hi, case.capacity),
     "K-means online": lambda case: case.online("kmeans", _none(case)),
     "traffic offline": lambda case: case.offline("traffic", case.lo, case.hi),
-    "least added traffic online": lambda case: case.online("traffic", _none(case)),
     # At twice the average it would simply leave servers empty; a twentieth of slack is what it needs to move.
     "minimum cut": lambda case: case.offline(
         "mincut", case.lo, case.hi, -(-len(case.lo) * 21 // (case.setup.servers * 20))

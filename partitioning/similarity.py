@@ -17,7 +17,7 @@ from partitioning.kernels import Floats, Ints
 from partitioning.placement import Settings, least_loaded
 from partitioning.space import GrowingSpace
 
-#: how far a location reaches, in parts of the range of all locations seen
+#: how far a location reaches, in parts of the widest range of the servers' locations
 REACH = 0.125
 
 
@@ -96,7 +96,8 @@ class _ByContent:
         place = np.asarray(location, dtype=np.float64)
         if place.shape != (dimensions,) or not np.isfinite(place).all():
             raise InvalidInput(f"a location has {dimensions} finite coordinates, as the servers' have")
-        reach = REACH * np.maximum(np.ptp(self._places, axis=0), 1e-9)
+        # All coordinates of a location are in one unit, so one reach serves them all.
+        reach = REACH * (float(np.ptp(self._places, axis=0).max()) or 1.0)
         return np.concatenate([place - reach, lo]), np.concatenate([place + reach, hi])
 
     def _replace(self, server: str, low: Floats, high: Floats) -> None:
