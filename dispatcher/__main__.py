@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dispatcher.app import create_app
 from dispatcher.settings import Settings
-from edn import defects
+from edn import defects, summary
 from edn.errors import EdnError
 from edn.process import bind, configure_logs, lock_folder, read_secret, serve, url_of
 
@@ -63,6 +63,8 @@ def main(argv: list[str] | None = None) -> int:
         reason = f"the log in {arguments.data} cannot be opened: {error}"
         print(f"dispatcher: {reason}", file=sys.stderr)  # noqa: T201  it never started
         return 1
+    # The first event shall not wait for a compiler.
+    summary.compile_kernels()
     log = app.state.door.network.log.id
     serve(app, listener, {"role": "dispatcher", "url": url_of(listener), "log": log})
     os.close(lock)

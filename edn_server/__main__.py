@@ -7,12 +7,12 @@ Exit codes: 0 stopped by SIGTERM or SIGINT; 1 it could not start (data folder, s
 from __future__ import annotations
 
 import os
-import signal
 import sys
 
-from edn import defects, index
+from edn import defects
 from edn.errors import EdnError
 from edn.process import bind, configure_logs, serve, url_of
+from edn.warm import warm
 from edn_server.app import create_app
 from edn_server.node import Node
 from edn_server.settings import parse
@@ -33,11 +33,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"edn_server: {error.detail}", file=sys.stderr)  # noqa: T201  it never started
         return 1
     # The first subscription shall not wait for a compiler.
-    index.warm()
+    warm()
     url = settings.advertise or url_of(listener)
-    # uvicorn raises the signal that stopped it once more when all is closed; that shall not kill us then.
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
     serve(create_app(node, url), listener, {"role": "server", "id": settings.id, "url": url})
     return node.exit_code
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edn.index.compiling import kernel
+from edn.compiling import kernel
 from edn.index.kernels import BLOCK, Codes, Integers, integer
 
 _SAMPLE = 64

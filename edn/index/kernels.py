@@ -26,7 +26,7 @@ from llvmlite import ir  # type: ignore[import-untyped]  # it brings no types
 from numba import types
 from numba.extending import intrinsic
 
-from edn.index.compiling import kernel
+from edn.compiling import kernel
 
 #: rectangles in a block, and blocks in a tile: the bits of a word
 BLOCK = 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edn.index.compiling import kernel
+from edn.compiling import kernel
 from edn.index.kernels import (
     BLOCK,
     COLUMN_BYTES,

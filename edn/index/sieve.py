@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edn.index.compiling import kernel
+from edn.compiling import kernel
 from edn.index.kernels import (
     REACH_SHIFT,
     TILE_COLUMN_BYTES,

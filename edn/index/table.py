@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from edn.index.compiling import kernel
+from edn.compiling import kernel
 from edn.index.kernels import Integers, Words, integer
 
 Slots = npt.NDArray[np.int32]

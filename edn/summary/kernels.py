@@ -6,34 +6,22 @@ arguments. Their callers do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar, cast
-
-import numba
 import numpy as np
 import numpy.typing as npt
+
+from edn.compiling import on_first_use, on_first_use_with_finite
 
 Floats = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
-F = TypeVar("F", bound=Callable[..., object])
+kernel = on_first_use
+finite_kernel = on_first_use_with_finite
 
 #: words that a scan takes at a time: 512 rectangles, small enough to stop early, long enough to vectorise
 CHUNK = 8
 WORD = 64
-
-
-def kernel(function: F) -> F:
-    """Compile on first use, keep the result beside the module, run without the interpreter's lock."""
-    return cast(F, numba.njit(cache=True, nogil=True)(function))
-
-
-def finite_kernel(function: F) -> F:
-    """The same where nothing is NaN or infinite, so that minima and maxima vectorise; rounding stays as it
-    is."""
-    return cast(F, numba.njit(cache=True, nogil=True, fastmath={"nnan", "ninf", "nsz"})(function))
 
 
 @kernel

@@ -45,7 +45,7 @@ def test_the_variable_names_defects_with_commas(text: str, named: set[str]) -> N
 
 
 def test_a_name_that_there_is_not_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(ValueError, match='"forget-everything"; there are .*forget-the-join'):
+    with pytest.raises(ValueError, match=r'"forget-everything"; there are .*forget-the-join'):
         defects.parse("forget-the-join,forget-everything")
 
 

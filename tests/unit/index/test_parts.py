@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import edn.index.matcher
+from edn import compiling
 from edn.errors import InvalidInput
-from edn.index import Matcher, compiling, engine_name, known_engines, new_matcher, warm
+from edn.index import Matcher, engine_name, known_engines, new_matcher, warm
 from edn.index.bins import LEAST, Bins
 from edn.index.clustering import cluster
 from edn.index.kernels import FAN, code_bounds, code_points, find_bin
@@ -159,7 +160,7 @@ def test_compiled_code_is_only_kept_where_nobody_else_can_put_any(
 def test_kernels_compile_where_no_usual_folder_can_be_written(tmp_path: Path) -> None:
     """As from a package that is installed read-only, for a user without a home."""
     program = """
-from edn.index.compiling import kernel
+from edn.compiling import kernel
 @kernel("i8(i8)")
 def twice(x):
     return 2 * x

@@ -1,8 +1,7 @@
 """Compile kernels to machine code, once per machine, and keep the result where it can be kept.
 
-A kernel here is a function that numba compiles from its explicit signatures: no call, however odd its
-arguments, ever compiles anything later, so a running service never stalls on its compiler. Kernels release
-the interpreter lock.
+Kernels release the interpreter lock. `kernel` compiles when the module is loaded, `on_first_use` when the
+function is called; a service calls everything once before it says that it is ready.
 
 The compiled code is kept (`cache=True`) in the first of these that can be written, as numba defines:
 
@@ -28,30 +27,44 @@ import numba
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., object])
 
 
 def kernel(*signatures: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorate a function to be compiled for `signatures`, at once or from the cache."""
+    """Decorate a function to be compiled for `signatures`, at once or from the cache.
+
+    No call, however odd its arguments, ever compiles anything later, so a running service never stalls on its
+    compiler.
+    """
 
     def compile_it(function: Callable[P, R]) -> Callable[P, R]:
-        def compiled(cache: bool) -> Callable[P, R]:
-            # "numpy": a division by zero is infinity and no exception, whose check would cost
-            jit = numba.njit(
-                list(signatures), cache=cache, nogil=True, boundscheck=False, error_model="numpy"
-            )
-            return cast(Callable[P, R], jit(function))
-
-        try:
-            return compiled(cache=True)
-        except RuntimeError as problem:
-            if "no locator available" not in str(problem):
-                raise
-        private = private_folder()
-        if private is not None:
-            numba.config.CACHE_DIR = str(private)  # type: ignore[attr-defined]  # defined at run time
-        return compiled(cache=private is not None)
+        # "numpy": a division by zero is infinity and no exception, whose check would cost
+        return _cached(function, list(signatures), boundscheck=False, error_model="numpy")
 
     return compile_it
+
+
+def on_first_use(function: F) -> F:
+    """Decorate a function to be compiled for whatever arguments it is first called with."""
+    return _cached(function)
+
+
+def on_first_use_with_finite(function: F) -> F:
+    """The same where nothing is NaN or infinite, so minima and maxima vectorise; rounding stays as it is."""
+    return _cached(function, fastmath={"nnan", "ninf", "nsz"})
+
+
+def _cached(function: F, *arguments: object, **options: object) -> F:
+    jit = cast(Callable[..., Callable[[F], F]], numba.njit)
+    try:
+        return jit(*arguments, cache=True, nogil=True, **options)(function)
+    except RuntimeError as problem:
+        if "no locator available" not in str(problem):
+            raise
+    private = private_folder()
+    if private is not None:
+        numba.config.CACHE_DIR = str(private)  # type: ignore[attr-defined]  # defined at run time
+    return jit(*arguments, cache=private is not None, nogil=True, **options)(function)
 
 
 def private_folder() -> Path | None:
