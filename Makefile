@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
 
-.PHONY: help setup run test test-all lint format typecheck bench chaos load lock clean
+.PHONY: help setup java run test test-all lint format typecheck bench chaos load lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -27,11 +27,17 @@ $(STAMP): requirements.lock pyproject.toml
 run: setup ## start a network with sample traffic and print where it is (Ctrl-C stops it)
 	$(BIN)/edn up --demo $(ARGS)
 
-test: setup lint typecheck ## lint, types and the tests of the everyday (under 12 minutes on two cores)
+test: setup java lint typecheck ## lint, types and the tests of the everyday (under 12 minutes on two cores)
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
-test-all: setup lint typecheck ## everything, the long tests too
+test-all: setup java lint typecheck ## everything, the long tests too
 	$(BIN)/python -m pytest $(ARGS)
+
+# The Spark job runs on a Java machine; where there is none, root installs Debian's.
+java:
+	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && apt-get update -qq && apt-get install -y -qq openjdk-17-jre-headless >/dev/null; } \
+	  || { echo "Java 17 is needed for the Spark tests; on Debian: apt-get install openjdk-17-jre-headless"; exit 1; }
 
 lint: setup ## ruff: style and formatting
 	$(BIN)/ruff check .
