@@ -1,6 +1,12 @@
 """Which server hosts which subscription.
 
-`online` holds the placement policies that decide one subscription at a time, as it arrives; the dispatcher
-imports those. Offline partitioning of a whole snapshot gets modules of its own, and only they may import
-Spark. Nothing here imports a service.
+    placement, online, similarity, boxes    one subscription at a time, as it arrives; the dispatcher's part
+    rows, contents, selection, binning      questions about all subscriptions, wherever they lie
+    split, clustering, mincut, methods      partitioning all of them at once
+    survey, report                          what a partitioning amounts to
+    spark, job, command                     the same on Spark, from a snapshot to a plan
+    space, kernels                          volumes of rectangles with infinite sides; compiled loops
+
+The dispatcher imports `online` and nothing else. Only `spark` and `job` import Spark. Nothing here imports a
+service.
 """

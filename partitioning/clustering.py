@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from partitioning.binning import LAST_ROW
 from partitioning.contents import Contents
 from partitioning.kernels import Bools, Floats, Ints, kernel
 from partitioning.rows import Chunk, Rows
-from partitioning.selection import LAST_ROW, select
+from partitioning.selection import select
 from partitioning.space import Space
 from partitioning.survey import survey
 

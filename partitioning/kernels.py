@@ -1,7 +1,7 @@
-"""What all compiled loops of this package share: how they are compiled, and the names of the arrays.
+"""The names of the arrays that compiled loops take, and how those loops are compiled.
 
-Kernels release the interpreter's lock, are cached on disk, and take plain arrays; none of them checks its
-arguments. Their callers do.
+Kernels release the interpreter's lock and take plain arrays; none of them checks its arguments. Their callers
+do.
 """
 
 from __future__ import annotations

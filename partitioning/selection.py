@@ -26,18 +26,15 @@ from typing import Protocol
 
 import numpy as np
 
+from partitioning.binning import BY_BITS, BY_KEY, BY_ROW, LAST_ROW, count_bins, find_bins, sortable
 from partitioning.contents import Contents
-from partitioning.kernels import Floats, Ints, Words, kernel
+from partitioning.kernels import Floats, Ints, Words
 from partitioning.rows import Chunk, Rows
-
-LAST_ROW = int(np.iinfo(np.int64).max)
 
 #: bins of all intervals together that a pass may keep; and the most and the fewest of one interval
 _BINS_IN_ALL = 1 << 16
 _MOST_BINS = 256
 _FEWEST_BINS = 8
-
-_BY_KEY, _BY_BITS, _BY_ROW = 0, 1, 2
 
 
 class Keys(Protocol):
@@ -65,8 +62,8 @@ class Interval:
     @property
     def mode(self) -> int:
         if self.wide:
-            return _BY_KEY
-        return _BY_BITS if self.low < self.high else _BY_ROW
+            return BY_KEY
+        return BY_BITS if self.low < self.high else BY_ROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +139,10 @@ class Pass:
         for chunk in chunks:
             nodes, keys = self.keys.of(chunk)
             slots = np.empty(keys.shape, dtype=np.int64)
-            _bin(nodes, keys, chunk.rows, starts, mode, low, high, first, last, origin, shift, bins, slots)
-            _count(slots, keys, chunk.rows, counts, least, greatest, lowest, highest)
+            find_bins(
+                nodes, keys, chunk.rows, starts, mode, low, high, first, last, origin, shift, bins, slots
+            )
+            count_bins(slots, keys, chunk.rows, counts, least, greatest, lowest, highest)
             if self.contents.width:
                 # After the first pass few rows lie in an interval, and contents are dear.
                 held = np.flatnonzero(slots.max(axis=1) >= 0)
@@ -178,7 +177,7 @@ class Pass:
         for rank in self.ranks[subject]:
             c = int(np.searchsorted(upto, rank))
             exact = int(upto[c]) == rank
-            by_row = interval.mode == _BY_ROW
+            by_row = interval.mode == BY_ROW
             steps.append(
                 _Step(
                     cut=exact,
@@ -249,89 +248,10 @@ def select(
 
 def _origin(interval: Interval, bins: int) -> tuple[int, int]:
     """Where bins begin in the whole numbers of this interval's mode, and how many low bits a bin spans."""
-    if interval.mode == _BY_KEY:
+    if interval.mode == BY_KEY:
         return 0, 0
-    if interval.mode == _BY_BITS:
+    if interval.mode == BY_BITS:
         start, end = (int(x) for x in sortable(np.array([interval.low, interval.high])))
     else:
         start, end = interval.first, interval.last
     return start, max(0, (end - start).bit_length() - (bins.bit_length() - 1))
-
-
-@kernel
-def sortable(keys: Floats) -> Words:
-    """Unsigned numbers in the order of the keys, which are no NaN and no negative zero."""
-    flat = keys.ravel()
-    out = np.empty(flat.shape[0], dtype=np.uint64)
-    top = np.uint64(1) << np.uint64(63)
-    bits = flat.view(np.uint64)
-    for i in range(flat.shape[0]):
-        out[i] = ~bits[i] if bits[i] & top else bits[i] | top
-    return out.reshape(keys.shape)
-
-
-@kernel
-def _bin(
-    nodes: Ints,
-    keys: Floats,
-    rows: Ints,
-    starts: Ints,
-    mode: Ints,
-    low: Floats,
-    high: Floats,
-    first: Ints,
-    last: Ints,
-    origin: Words,
-    shift: Words,
-    bins: int,
-    slots: Ints,
-) -> None:
-    """slots[i, o] = interval × bins + bin of row i in ordering o, or -1 where no interval holds it."""
-    n, orderings = keys.shape
-    numbers = sortable(keys) if (mode == _BY_BITS).any() else np.empty((0, 0), dtype=np.uint64)
-    for i in range(n):
-        for o in range(orderings):
-            slots[i, o] = -1
-        if nodes[i] < 0:
-            continue
-        for o in range(orderings):
-            group = nodes[i] * orderings + o
-            if group >= starts.shape[0] - 1:
-                break
-            key = keys[i, o]
-            for at in range(starts[group], starts[group + 1]):
-                if key < low[at] or (mode[at] == _BY_ROW and key == low[at] and rows[i] < first[at]):
-                    break
-                if key > high[at] or (mode[at] == _BY_ROW and rows[i] > last[at]):
-                    continue
-                if mode[at] == _BY_KEY:
-                    length = high[at] - low[at]
-                    place = int((key - low[at]) / length * bins) if length > 0 else 0
-                elif mode[at] == _BY_BITS:
-                    place = int((numbers[i, o] - origin[at]) >> shift[at])
-                else:
-                    place = int((np.uint64(rows[i]) - origin[at]) >> shift[at])
-                slots[i, o] = at * bins + min(place, bins - 1)
-                break
-
-
-@kernel
-def _count(
-    slots: Ints,
-    keys: Floats,
-    rows: Ints,
-    counts: Ints,
-    least: Floats,
-    greatest: Floats,
-    lowest: Ints,
-    highest: Ints,
-) -> None:
-    for i in range(slots.shape[0]):
-        for o in range(slots.shape[1]):
-            slot = slots[i, o]
-            if slot >= 0:
-                counts[slot] += 1
-                least[slot] = min(least[slot], keys[i, o])
-                greatest[slot] = max(greatest[slot], keys[i, o])
-                lowest[slot] = min(lowest[slot], rows[i])
-                highest[slot] = max(highest[slot], rows[i])
