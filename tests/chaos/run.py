@@ -141,9 +141,11 @@ async def _drive(
             still = await _await_rest(fleet, http, sinks, _QUIET_SECONDS)
             if still is None:
                 tally.quiet_seconds = time.monotonic() - waiting
-                recorder.quiet()
             else:
-                say(f"not at rest after {_QUIET_SECONDS:.0f} s: {still}")
+                say(
+                    f"not at rest after {_QUIET_SECONDS:.0f} s, what is still missing counts as lost: {still}"
+                )
+            recorder.quiet()
         finally:
             for sink in sinks:
                 sink.close()
