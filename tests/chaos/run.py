@@ -29,7 +29,8 @@ _SETTLES_AFTER = 45.0
 _UP_SECONDS = 90.0
 #: the load goes on for a while after the last fault: what was cut off comes back to a log that moves
 _CODA_SECONDS = 5.0
-_QUIET_SECONDS = 150.0
+#: how long a network may take to come to rest, in a full and in a quick run
+_QUIET_SECONDS, _QUIET_SECONDS_QUICK = 150.0, 90.0
 #: the network is at rest when it was so at several looks in a row, over more than two heartbeats
 _LOOKS = 6
 _LOOK_SECONDS = 0.5
@@ -138,7 +139,8 @@ async def _drive(
             await _under_load(plan, tally, recorder, fleet, sinks, faults)
             say("no more faults, no more requests; waiting for the network to come to rest")
             waiting = time.monotonic()
-            still = await _await_rest(fleet, http, sinks, _QUIET_SECONDS)
+            bound = _QUIET_SECONDS_QUICK if plan.quick else _QUIET_SECONDS
+            still = await _await_rest(fleet, http, sinks, bound)
             if still is None:
                 tally.quiet_seconds = time.monotonic() - waiting
             else:
