@@ -129,3 +129,31 @@ def measure_cuts(as_json: Json = False, quick: Quick = False, seed: Seed = 1) ->
         print_table("Hit ratio by precision", benchmark.COLUMNS, [row.cells() for row in cuts])
         rows = [row.cells() for row in selections]
         print_table("Precise summaries of a few attributes", benchmark.SELECTION_COLUMNS, rows)
+
+
+@app.command("overload")
+def measure_overload(
+    as_json: Json = False,
+    quick: Quick = False,
+    seed: Seed = 1,
+    servers: Annotated[int, typer.Option("--servers", min=1)] = 3,
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="Of overload.")] = 120,
+) -> None:
+    """Twice the measured capacity for two minutes: what is answered, what arrives, what memory is used."""
+    from edn.bench import overload as benchmark
+    from edn.bench.report import Progress, print_table
+
+    if quick:
+        servers, seconds = 1, 3
+    with Progress() as progress:
+        outcome = benchmark.run(
+            servers=servers, seconds=seconds, probe_seconds=2 if quick else 15, seed=seed, progress=progress
+        )
+    if as_json:
+        typer.echo(json.dumps(outcome.to_json(), indent=2))
+    else:
+        print_table("Overload", ("", ""), outcome.cells())
+    if outcome.missing or outcome.unexpected or outcome.without_retry_after:
+        raise typer.Exit(1)
+    if not set(outcome.answers) <= {"202", "429", "503"}:
+        raise typer.Exit(1)

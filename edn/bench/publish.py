@@ -117,10 +117,13 @@ def run(
     rng = np.random.default_rng(seed)
     batch = 100
     bodies = _bodies(rng, dimensions, batch)
-    with tempfile.TemporaryDirectory() as folder, _bare() as bare, _network(Path(folder), servers) as network:
-        url, pid = network
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _bare() as bare,
+        network(Path(folder), servers) as (url, pid),
+    ):
         _fill(url, rng, dimensions, servers * subscriptions, progress)
-        dispatcher, others = _roles(pid)
+        dispatcher, others = roles(pid)
         rounds: list[dict[str, float]] = []
         for number in range(repeats + 1):
             progress.say(f"publishing, round {number} of {repeats}")
@@ -177,17 +180,25 @@ def _round(
 async def _publish(url: str, bodies: list[bytes], count: int, *, settle: bool) -> float:
     """Seconds for `count` requests over a few connections, and until every server has them if `settle`."""
     host, port = url.removeprefix("http://").split(":")
-    requests = [
-        b"POST /v1/topics/%s/events HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
-        b"content-length: %d\r\n\r\n%s" % (TOPIC.encode(), len(body), body)
-        for body in bodies
-    ]
+    requests = [_request(body) for body in bodies]
     left = iter(range(count))
     began = time.perf_counter()
     await asyncio.gather(*(_connection(host, int(port), requests, left) for _ in range(8)))
     if settle:
         await asyncio.to_thread(_settle, url)
     return time.perf_counter() - began
+
+
+def _request(body: bytes) -> bytes:
+    return (
+        b"POST /v1/topics/%s/events HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
+        b"content-length: %d\r\n\r\n%s" % (TOPIC.encode(), len(body), body)
+    )
+
+
+def requests_of(rng: np.random.Generator, dimensions: int, batch: int) -> list[bytes]:
+    """Whole HTTP requests of uniform events, ready to be written to a socket."""
+    return [_request(body) for body in _bodies(rng, dimensions, batch)]
 
 
 async def _connection(host: str, port: int, requests: list[bytes], left: Iterator[int]) -> None:
@@ -251,7 +262,7 @@ def _bare() -> Iterator[tuple[str, psutil.Process]]:
 
 
 @contextmanager
-def _network(folder: Path, servers: int) -> Iterator[tuple[str, int]]:
+def network(folder: Path, servers: int) -> Iterator[tuple[str, int]]:
     """`edn up` as a process that ends with this one."""
     command = [sys.executable, "-m", "edn.cli", "up", "--port", "0", "--data", str(folder / "data")]
     command += ["--servers", str(servers), "--json-ready", "--with-stdin"]
@@ -269,7 +280,7 @@ def _network(folder: Path, servers: int) -> Iterator[tuple[str, int]]:
         process.wait(60)
 
 
-def _roles(pid: int) -> tuple[psutil.Process, list[psutil.Process]]:
+def roles(pid: int) -> tuple[psutil.Process, list[psutil.Process]]:
     children = psutil.Process(pid).children(recursive=True)
     [dispatcher] = [child for child in children if "dispatcher" in child.cmdline()[1:4]]
     return dispatcher, [child for child in children if "edn_server" in child.cmdline()[1:4]]

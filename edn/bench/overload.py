@@ -1,0 +1,207 @@
+"""Twice the capacity: publishers are answered, everything accepted arrives, memory stays bounded.
+
+Three phases, on a network of its own: *capacity*, publishing as fast as answers come until all is delivered;
+*overload*, sending at twice that rate by the clock, whatever is answered; *drain*, until nothing waits. Every
+address must then have received exactly the events that were answered with 202, told apart by their offsets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import psutil
+
+from edn.bench.publish import TOPIC, network, requests_of, roles
+from edn.bench.report import Progress
+from edn.client import AsyncClient, NewSubscription
+
+BATCH = 100
+CONNECTIONS = 64
+ADDRESSES = 5
+_EVENT_ID = re.compile(rb'"event":\{"id":"[0-9a-f]{8}-(\d+)"')
+
+
+@dataclass(slots=True)
+class Outcome:
+    servers: int
+    seconds: float
+    capacity_events_per_second: float = 0.0
+    offered_events_per_second: float = 0.0
+    #: answers by status
+    answers: dict[str, int] = field(default_factory=dict)
+    #: 429 and 503 without Retry-After
+    without_retry_after: int = 0
+    #: batches that could not be sent on time, because all connections were waiting for an answer
+    late_batches: int = 0
+    accepted: int = 0
+    #: by address: accepted and not received, received and not accepted
+    missing: int = 0
+    unexpected: int = 0
+    drain_seconds: float = 0.0
+    #: megabytes, before the overload and the most during it and after
+    dispatcher_memory: tuple[float, float] = (0.0, 0.0)
+    server_memory: tuple[float, float] = (0.0, 0.0)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def cells(self) -> list[tuple[str, str]]:
+        return [
+            ("servers", f"{self.servers}"),
+            ("capacity, delivered to 5 addresses: events/s", f"{self.capacity_events_per_second:,.0f}"),
+            ("offered: events/s", f"{self.offered_events_per_second:,.0f} for {self.seconds:.0f} s"),
+            ("answers", ", ".join(f"{status}: {count:,}" for status, count in sorted(self.answers.items()))),
+            ("429 or 503 without Retry-After", f"{self.without_retry_after}"),
+            ("batches sent late", f"{self.late_batches:,}"),
+            ("events accepted", f"{self.accepted:,}"),
+            ("missing, unexpected at an address", f"{self.missing:,}, {self.unexpected:,}"),
+            ("time to drain", f"{self.drain_seconds:.0f} s"),
+            ("dispatcher's memory before, most", "{:.0f}, {:.0f} MB".format(*self.dispatcher_memory)),
+            ("largest server's memory before, most", "{:.0f}, {:.0f} MB".format(*self.server_memory)),
+        ]
+
+
+class _Receiver:
+    """Takes POSTs as fast as it can and remembers the offsets that each path has seen."""
+
+    def __init__(self) -> None:
+        self.seen: dict[bytes, set[int]] = {}
+        self.url = ""
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> _Receiver:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 16)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._server is not None
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                path = head.split(b" ", 2)[1]
+                length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+                body = await reader.readexactly(length)
+                self.seen.setdefault(path, set()).update(map(int, _EVENT_ID.findall(body)))
+                writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
+            pass  # the sender, or this benchmark, is done
+        finally:
+            writer.close()
+
+
+def run(*, servers: int, seconds: float, probe_seconds: float, seed: int, progress: Progress) -> Outcome:
+    with tempfile.TemporaryDirectory() as folder, network(Path(folder), servers) as (url, pid):
+        return asyncio.run(_run(url, pid, servers, seconds, probe_seconds, seed, progress))
+
+
+async def _run(
+    url: str, pid: int, servers: int, seconds: float, probe_seconds: float, seed: int, progress: Progress
+) -> Outcome:
+    outcome = Outcome(servers, seconds)
+    rng = np.random.default_rng(seed)
+    requests = requests_of(rng, 4, BATCH)
+    dispatcher, others = roles(pid)
+    async with _Receiver() as receiver, AsyncClient(url) as client:
+        await client.create_topic(TOPIC, {f"a{number}": "number" for number in range(4)})
+        await client.subscribe_many(
+            [NewSubscription(topic=TOPIC, url=f"{receiver.url}/{number % ADDRESSES}") for number in range(30)]
+        )
+        accepted: set[int] = set()
+        progress.say("finding the capacity")
+        began = time.perf_counter()
+        await _publish(url, requests, None, probe_seconds, outcome, accepted)
+        await _drained(client)
+        outcome.capacity_events_per_second = len(accepted) / (time.perf_counter() - began)
+        outcome.answers = {}
+        before = _megabytes([dispatcher]), max(_megabytes([one]) for one in others)
+        rate = outcome.offered_events_per_second = 2 * outcome.capacity_events_per_second
+        progress.say(f"offering {rate:,.0f} events/s")
+        most = [before[0], before[1]]
+        watching = asyncio.create_task(_watch(dispatcher, others, most))
+        await _publish(url, requests, rate, seconds, outcome, accepted)
+        progress.say("draining")
+        ended = time.perf_counter()
+        await _drained(client)
+        outcome.drain_seconds = time.perf_counter() - ended
+        watching.cancel()
+        outcome.accepted = len(accepted)
+        for number in range(ADDRESSES):
+            seen = receiver.seen.get(b"/%d" % number, set())
+            outcome.missing += len(accepted - seen)
+            outcome.unexpected += len(seen - accepted)
+        outcome.dispatcher_memory = (before[0], most[0])
+        outcome.server_memory = (before[1], most[1])
+    return outcome
+
+
+async def _publish(
+    url: str, requests: list[bytes], rate: float | None, seconds: float, outcome: Outcome, accepted: set[int]
+) -> None:
+    """At `rate` events a second by the clock, or as fast as answers come; for `seconds`."""
+    host, port = url.removeprefix("http://").split(":")
+    began = time.perf_counter()
+    answers: Counter[str] = Counter()
+
+    def due() -> Iterator[tuple[int, float]]:
+        number = 0
+        while time.perf_counter() - began < seconds:
+            yield number, began + number * BATCH / rate if rate else 0.0
+            number += 1
+
+    schedule = due()
+
+    async def connection() -> None:
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 20)
+        for number, when in schedule:
+            wait = when - time.perf_counter()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            elif rate and wait < -1:
+                outcome.late_batches += 1
+            writer.write(requests[number % len(requests)])
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            status = head.split(b" ", 2)[1].decode()
+            body = await reader.readexactly(int(head.split(b"content-length:")[1].split(b"\r\n")[0]))
+            answers[status] += 1
+            if status == "202":
+                accepted.update(int(name.rpartition("-")[2]) for name in msgspec.json.decode(body)["ids"])
+            elif status in ("429", "503") and b"retry-after:" not in head:
+                outcome.without_retry_after += 1
+        writer.close()
+
+    await asyncio.gather(*(connection() for _ in range(CONNECTIONS if rate else 8)))
+    outcome.answers = dict(answers)
+
+
+async def _drained(client: AsyncClient) -> None:
+    """Until no server lags or holds notifications, seen several times in a row."""
+    quiet = 0
+    while quiet < 5:
+        await asyncio.sleep(0.5)
+        waiting = [one for one in await client.servers() if one.lag or one.backlog]
+        quiet = 0 if waiting else quiet + 1
+
+
+async def _watch(dispatcher: psutil.Process, others: list[psutil.Process], most: list[float]) -> None:
+    while True:
+        most[0] = max(most[0], _megabytes([dispatcher]))
+        most[1] = max(most[1], *(_megabytes([one]) for one in others))
+        await asyncio.sleep(0.5)
+
+
+def _megabytes(processes: list[psutil.Process]) -> float:
+    return sum(float(process.memory_info().rss) for process in processes) / 1e6
