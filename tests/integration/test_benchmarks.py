@@ -1,0 +1,35 @@
+"""The benchmarks that start a network: they run, and what they print is whole."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+
+def bench(*arguments: str) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-m", "edn.cli", "bench", *arguments, "--quick", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_cost_of_publishing_is_measured_beside_a_bare_app() -> None:
+    [cost] = bench("publish", "--dimensions", "4")
+    assert cost["matches_per_event"] > 0
+    assert 0 < cost["hit_ratio"] <= 1
+    for name in ("bare_events_per_second", "network_events_per_second", "dispatcher_cpu_ratio"):
+        assert cost[name] > 0
+
+
+def test_overload_loses_nothing_and_answers_by_the_book() -> None:
+    outcome = bench("overload")
+    assert outcome["accepted"] > 0
+    assert (outcome["missing"], outcome["unexpected"], outcome["without_retry_after"]) == (0, 0, 0)
+    assert set(outcome["answers"]) <= {"202", "429", "503"}
