@@ -144,9 +144,7 @@ async def _drive(
             if still is None:
                 tally.quiet_seconds = time.monotonic() - waiting
             else:
-                say(
-                    f"not at rest after {_QUIET_SECONDS:.0f} s, what is still missing counts as lost: {still}"
-                )
+                say(f"not at rest after {bound:.0f} s, and what is missing counts as lost: {still}")
             recorder.quiet()
         finally:
             for sink in sinks:
