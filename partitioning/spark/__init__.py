@@ -2,8 +2,8 @@
 
     session    a session with the settings that this code relies on
     snapshot   subscriptions as they are stored, validated by name and type
-    rows       the same as numbered rows, spread over the cluster
-    plan       where each subscription should be, written back
+    packing    from its rows to numbered chunks
+    rows       the chunks, spread over the cluster, as the methods ask them
 
 The methods themselves are in `partitioning`; here they find the rows that they ask. Only this package and
 `partitioning.job` import Spark.

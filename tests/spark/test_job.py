@@ -11,12 +11,15 @@ from unittest import mock
 import msgspec
 import numpy as np
 import pytest
+import typer
 from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812 (the customary name)
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+from typer.testing import CliRunner
 
 from edn.errors import Conflict, EdnError, InvalidInput, NotFound
+from partitioning.command import plan
 from partitioning.job import Order, repartition, server_names
 from partitioning.report import Report
 from partitioning.spark.session import new_session
@@ -67,11 +70,11 @@ def test_every_method_plans_each_subscription_once_within_the_capacity(
     spark: SparkSession, tmp_path: Path, method: str
 ) -> None:
     report = repartition(random_snapshot(spark, 300), order(tmp_path, method=method, capacity=120))
-    plan = spark.read.parquet(str(tmp_path / "plan"))
-    assert plan.schema == T.StructType(
+    written = spark.read.parquet(str(tmp_path / "plan"))
+    assert written.schema == T.StructType(
         [T.StructField("id", T.StringType()), T.StructField("server", T.StringType())]
     )
-    rows = plan.collect()
+    rows = written.collect()
     assert sorted(row["id"] for row in rows) == sorted(f"id{k}" for k in range(300))
     loads = {one.server: one.subscriptions for one in report.after.servers}
     for server, load in loads.items():
@@ -79,8 +82,8 @@ def test_every_method_plans_each_subscription_once_within_the_capacity(
     assert max(loads.values()) <= 120
     if method in ("rtree", "traffic", "random"):
         assert set(loads.values()) == {100}
-    written = msgspec.json.decode((tmp_path / "report" / "report.json").read_bytes(), type=Report)
-    assert written == report
+    told = msgspec.json.decode((tmp_path / "report" / "report.json").read_bytes(), type=Report)
+    assert told == report
     assert (tmp_path / "report" / "report.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -109,8 +112,8 @@ def test_a_plan_that_is_carried_out_moves_nothing_the_next_time(spark: SparkSess
     snapshot = random_snapshot(spark, 90)
     first = repartition(snapshot, order(tmp_path))
     assert 0 < first.moved < 90
-    plan = spark.read.parquet(str(tmp_path / "plan"))
-    moved = snapshot.drop("server").join(plan, "id")
+    planned = spark.read.parquet(str(tmp_path / "plan"))
+    moved = snapshot.drop("server").join(planned, "id")
     assert repartition(moved, order(tmp_path, plan=str(tmp_path / "again"))).moved == 0
 
 
@@ -248,6 +251,21 @@ def test_events_of_a_sample_decide_where_the_traffic_is(spark: SparkSession, tmp
     assert sorted(one.hit_ratio > 0 for one in report.after.servers) == [False, True]
     rows = spark.read.parquet(str(tmp_path / "plan")).collect()
     assert len({row["server"] for row in rows if row["id"] < "id050"}) == 1
+
+
+def test_the_command_plans_and_prints_what_changes(spark: SparkSession, tmp_path: Path) -> None:
+    app = typer.Typer()
+    app.command()(plan)
+    snapshot = str(tmp_path / "snapshot")
+    random_snapshot(spark, 30).write.parquet(snapshot)
+    options = ["--snapshot", snapshot, "--plan", str(tmp_path / "plan"), "--master", "local[2]"]
+    done = CliRunner().invoke(app, [*options, "--servers", "s0, s1, s2", "--json"])
+    assert done.exit_code == 0
+    report = msgspec.json.decode(done.stdout, type=Report)
+    assert [one.subscriptions for one in report.after.servers] == [10, 10, 10]
+    again = CliRunner().invoke(app, [*options, "--servers", "3"])
+    assert again.exit_code == 2
+    assert "exists; choose another place" in again.stderr
 
 
 def test_servers_are_those_of_the_snapshot_or_named() -> None:
