@@ -1,6 +1,7 @@
 """Publishers and subscribers: every request is recorded, and an unknown outcome is treated as unknown.
 
-What a client sends is drawn from the seed; when, depends on how the network answers. Ids are always the
+What a publisher sends is drawn from the seed; when, depends on how the network answers. A subscriber's
+choices are drawn from it, too, but from among the subscriptions that it has by then. Ids are always the
 client's own, so that a request whose answer got lost can be repeated and stays one operation for the network.
 A connection that was refused carried no request: that is a refusal, not an unknown outcome.
 """
@@ -25,6 +26,8 @@ VIA = "dispatcher"
 #: longer than a request takes, shorter than some stops last, so that answers get lost
 _TIMEOUT = httpx.Timeout(4.0, connect=2.0)
 _LONGEST_PAUSE = 1.0
+#: attempts to bring the last events to an end, once clients shall come to theirs
+_LAST_ATTEMPTS = 30
 
 
 @dataclass
@@ -127,24 +130,25 @@ class Publisher(Client):
         async with self.http() as http:
             while not self.ending.is_set():
                 number += 1
-                size = 1 if self.chance.random() < 0.25 else self.chance.randint(20, 100)
+                # Drawn apart for each batch: what an answer makes of this one changes no later one.
+                chance = random.Random(self.chance.random())
+                size = 1 if chance.random() < 0.25 else chance.randint(20, 100)
                 began = asyncio.get_running_loop().time()
-                await self._publish(http, number, size)
+                await self._publish(http, chance, number, size)
                 spent = asyncio.get_running_loop().time() - began
                 await self.rest(max(0.0, size / rate - spent))
 
-    async def _publish(self, http: httpx.AsyncClient, number: int, size: int) -> None:
-        topic = self.chance.choices(TOPICS, (4, 1))[0]
+    async def _publish(self, http: httpx.AsyncClient, chance: random.Random, number: int, size: int) -> None:
+        topic = chance.choices(TOPICS, (4, 1))[0]
         name = f"{self.name}-{number}"
-        keyed = self.chance.random() < 0.5
+        keyed = chance.random() < 0.5
         events = [
-            {**({} if keyed else {"$id": f"{name}.{place}"}), **quotes.event(self.chance)}
-            for place in range(size)
+            {**({} if keyed else {"$id": f"{name}.{place}"}), **quotes.event(chance)} for place in range(size)
         ]
         key = name if keyed else None
         headers = {"idempotency-key": name} if keyed else None
-        persistent = self.chance.random() < 0.9
-        pause = 0.05
+        persistent = chance.random() < 0.9
+        pause, left = 0.05, _LAST_ATTEMPTS
         while True:
             operation = self.recorder.operation(
                 "publish", topic=topic, events=events, key=key, via=VIA, publisher=self.name
@@ -157,9 +161,12 @@ class Publisher(Client):
                 if answer.status_code == 202:
                     self.figures.acknowledged_events += size
                 return
-            if not persistent and self.chance.random() < 0.5:
+            if not persistent and chance.random() < 0.5:
                 return  # for ever unknown
-            await self.rest(pause)
+            left -= self.ending.is_set()
+            if not left:
+                return
+            await asyncio.sleep(pause)
             pause = min(_LONGEST_PAUSE, pause * 2)
 
 
@@ -249,7 +256,7 @@ class Subscriber(Client):
                 return answer.is_success
             if self.ending.is_set() or self.chance.random() < 0.1:
                 return False
-            await self.rest(pause)
+            await asyncio.sleep(pause)
             pause = min(_LONGEST_PAUSE, pause * 2)
 
     async def _subscribe(self, http: httpx.AsyncClient, watches: list[_Watch]) -> httpx.Response | None:
