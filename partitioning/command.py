@@ -18,7 +18,21 @@ if TYPE_CHECKING:
     from partitioning.job import Progress
     from partitioning.report import Report
 
+app = typer.Typer(
+    name="repartition",
+    help="Decide anew which server hosts which subscription.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
+
+@app.callback()
+def repartition() -> None:
+    """Decide anew which server hosts which subscription."""
+
+
+@app.command("plan")
 def plan(
     servers: Annotated[
         str, typer.Option(help="How many servers, or their names separated by commas.", show_default=False)

@@ -139,7 +139,7 @@ def even_events(rows: SparkRows, seed: int) -> Floats:
 def least_moves(parts: Sequence[Part], present: Sequence[str], names: Sequence[str]) -> Ints:
     """Which part becomes which server, so that as many subscriptions as possible stay where they are."""
     # mypy has no stubs of it.
-    from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
+    from scipy.optimize import linear_sum_assignment
 
     staying = np.zeros((len(parts), len(names)), dtype=np.int64)
     for column, name in enumerate(names):

@@ -1,6 +1,7 @@
 """Benchmarks of single parts, each a command of its own, and the seeded workloads that they share.
 
-`app` is what `edn bench` runs. Nothing outside this package imports it, but tests and the command line. The
+`app` is what `edn bench` runs. Nothing outside this package imports it but tests, the command line and
+`evaluation`, for the workloads. The
 benchmarks are loaded by their commands only, because they bring every numerical library that there is.
 """
 

@@ -53,3 +53,5 @@ def _tree(name: str, module: str, help: str) -> None:
 
 
 _tree("bench", "edn.bench", "Measure single parts against their peers.")
+_tree("evaluate", "evaluation.command", "Run the published experiments on this code.")
+_tree("repartition", "partitioning.command", "Plan which server should host which subscription, on Spark.")

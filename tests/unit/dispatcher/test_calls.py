@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
+import struct
 from pathlib import Path
 
 import httpx
 import pytest
+import uvloop
 
+from dispatcher.channel import Channel
 from dispatcher.members import Member
 from dispatcher.network import Network
 from dispatcher.settings import Settings
@@ -60,3 +65,29 @@ def test_a_log_that_cannot_be_opened_is_said_in_one_line(tmp_path: Path) -> None
     said = process.tail()
     assert "cannot be opened" in said
     assert "Traceback" not in said
+
+
+def test_a_kept_connection_that_was_reset_is_opened_again_on_the_services_own_loop() -> None:
+    """uvloop, which the services run on, refuses to write to a closed transport with a RuntimeError."""
+
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+        await writer.drain()
+        no_linger = struct.pack("ii", 1, 0)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, no_linger)
+        writer.transport.abort()
+
+    async def run() -> None:
+        server = await asyncio.start_server(once, "127.0.0.1", 0)
+        channel = Channel(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", "secret")
+        for _ in range(3):
+            assert await channel.post("/x", b"", "text/plain") == (200, b"ok")
+            assert channel._streams is not None
+            with contextlib.suppress(OSError):
+                await channel._streams[0].read()  # until the reset has arrived
+        channel.close()
+        server.close()
+        await server.wait_closed()
+
+    uvloop.run(run())
