@@ -56,7 +56,15 @@ class Channel:
                 await writer.drain()
                 status, length, closing = _parse(await reader.readuntil(b"\r\n\r\n"))
                 answer = await reader.readexactly(length)
-        except (OSError, EOFError, TimeoutError, ValueError, asyncio.LimitOverrunError) as error:
+        except (
+            OSError,
+            EOFError,
+            TimeoutError,
+            ValueError,
+            RuntimeError,
+            asyncio.LimitOverrunError,
+        ) as error:
+            # RuntimeError: uvloop's, for writing to a connection that was reset while it was kept
             self.close()
             raise ChannelError(_reason(error)) from error
         except BaseException:
