@@ -98,7 +98,7 @@ class Door:
                 allow_http=self.settings.allow_loopback_sinks,
             )
             place = ""
-            expires = None if body.expires is None else parse_expires(body.expires, self.now())
+            expires = None if body.expires is None else parse_expires(body.expires, self.network.log.now())
         except EdnError as error:
             error.pointer = prefix + place + (error.pointer or "")
             raise
@@ -112,10 +112,6 @@ class Door:
             recipient=body.sink.recipient,
             expires=expires,
         )
-
-    def now(self) -> int:
-        """The log's time: never behind what it has written."""
-        return max(self.network.log.time, int(self.network.log.clock() * 1e6))
 
     # -- from the model to bodies ------------------------------------------------------------------------
 
@@ -272,7 +268,7 @@ def _subscriptions(door: Door) -> APIRouter:
     @router.post("/{id}/renew", response_model=bodies.Subscription)
     async def renew_subscription(id: str, body: bodies.RenewBody) -> Any:
         """Set a new expiry, or none."""
-        expires = None if body.expires is None else parse_expires(body.expires, door.now())
+        expires = None if body.expires is None else parse_expires(body.expires, door.network.log.now())
         return door.view(await door.subscriptions.renew(id, expires))
 
     @router.delete("/{id}", status_code=204)
@@ -313,7 +309,7 @@ def _operations(door: Door) -> APIRouter:
     async def put_tuning(body: bodies.TuningBody) -> Any:
         """Set the precision of all summaries: 1 is precise, 0 sends everything everywhere. At once."""
         door.tuning.set(
-            mode=body.mode, precision=body.precision, time=door.now(), reason="set by an operator"
+            mode=body.mode, precision=body.precision, time=door.network.log.now(), reason="set by an operator"
         )
 
         def keep(transaction: Transaction) -> None:

@@ -182,6 +182,10 @@ class Log:
         self.head: int = last[0] if last else 0
         self.time: int = last[1] if last else 0
 
+    def now(self) -> int:
+        """The log's time, microseconds: the clock's, but never behind what is written."""
+        return max(self.time, int(self.clock() * 1e6))
+
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread.start()
@@ -269,9 +273,7 @@ class Log:
 
     def _commit(self, batch: list[_Waiting[Any]]) -> None:
         connection = self._writer
-        transaction = Transaction(
-            connection, self.id, self.incarnation, self.head, max(self.time, int(self.clock() * 1e6))
-        )
+        transaction = Transaction(connection, self.id, self.incarnation, self.head, self.now())
         try:
             connection.execute("BEGIN IMMEDIATE")
             for waiting in batch:

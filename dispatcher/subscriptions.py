@@ -27,7 +27,7 @@ from dispatcher.exclusion import Exclusion
 from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.topics import Topic, Topics
-from edn import clock, defects, wire
+from edn import defects, wire
 from edn.errors import Conflict, EdnError, NotFound, Unavailable
 from edn.filter import BoundFilter, Filter
 from edn.rect import Rects
@@ -70,7 +70,7 @@ class Subscriptions:
 
     def get(self, subscription: str) -> Subscription:
         found = directory.find(self._log.reader, subscription)
-        if found is None or (found.expires is not None and found.expires <= _now()):
+        if found is None or (found.expires is not None and found.expires <= self._log.now()):
             raise NotFound(f'no subscription "{subscription[:80]}"')
         return found
 
@@ -79,7 +79,7 @@ class Subscriptions:
     ) -> tuple[list[Subscription], str | None]:
         uid = None if topic is None else self._topics.get(topic).uid
         return directory.page(
-            self._log.reader, now=_now(), limit=limit, cursor=cursor, topic=uid, owner=owner
+            self._log.reader, now=self._log.now(), limit=limit, cursor=cursor, topic=uid, owner=owner
         )
 
     # -- changing ---------------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ class Subscriptions:
         if want.id is None:
             return None
         found = directory.find(self._log.reader, want.id)
-        if found is None or (found.expires is not None and found.expires <= _now()):
+        if found is None or (found.expires is not None and found.expires <= self._log.now()):
             return None
         same = (
             found.owner == want.owner
@@ -141,7 +141,7 @@ class Subscriptions:
         loads[server] += 1
         subscription = Subscription(
             id=want.id or f"sub_{secrets.token_urlsafe(15)}",
-            version=_now(),
+            version=self._log.now(),
             owner=want.owner,
             topic=want.topic.uid,
             filter=want.filter.to_json(),
@@ -149,7 +149,7 @@ class Subscriptions:
             recipient=want.recipient,
             expires=want.expires,
             server=server,
-            created=_now(),
+            created=self._log.now(),
         )
         return _Prepared(subscription, want.topic, want.bound)
 
@@ -234,7 +234,7 @@ class Subscriptions:
                 )
             changed = replace(
                 found,
-                version=max(found.version + 1, _now()),
+                version=max(found.version + 1, self._log.now()),
                 filter=want.filter.to_json(),
                 url=want.url,
                 recipient=want.recipient,
@@ -318,13 +318,9 @@ class Subscriptions:
                 transaction.append_control(server, "deactivate", ids=ended)
             return len(ids)
 
-        if not directory.expired(self._log.reader, _now(), 1):
+        if not directory.expired(self._log.reader, self._log.now(), 1):
             return 0
         return await self._log.submit(operation)
-
-
-def _now() -> int:
-    return int(clock.now() * 1e6)
 
 
 def _item(subscription: Subscription) -> wire.StoreItem:
