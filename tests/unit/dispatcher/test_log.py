@@ -169,6 +169,7 @@ def test_the_logs_time_never_runs_backwards(tmp_path: Path) -> None:
     async def work(log: Log) -> None:
         await log.submit(events(b"{}"))
         clock.now = 100.0
+        assert log.now() == 500_000_000
         await log.submit(events(b"{}"))
         clock.now = 600.0
         await log.submit(events(b"{}"))
