@@ -25,7 +25,7 @@ Arrays travel as the little-endian bytes that they are in memory.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -175,6 +175,14 @@ _encoder = msgspec.msgpack.Encoder()
 
 def encode(message: msgspec.Struct) -> bytes:
     return _encoder.encode(message)
+
+
+Message = TypeVar("Message", bound=msgspec.Struct)
+
+
+def decode(data: bytes, kind: type[Message]) -> Message:
+    """For those who read few messages; a service keeps a decoder of each kind."""
+    return msgspec.msgpack.decode(data, type=kind)
 
 
 def int64_bytes(values: npt.ArrayLike) -> bytes:

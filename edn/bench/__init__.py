@@ -158,3 +158,28 @@ def measure_overload(
         raise typer.Exit(1)
     if not set(outcome.answers) <= {"202", "429", "503"}:
         raise typer.Exit(1)
+
+
+@app.command("hosting")
+def measure_hosting(
+    as_json: Json = False,
+    quick: Quick = False,
+    seed: Seed = 1,
+    subscriptions: Annotated[int, typer.Option("--subscriptions", min=1)] = 1_000_000,
+    dimensions: Annotated[int, typer.Option("--dimensions", min=1)] = 4,
+) -> None:
+    """One server process with a million subscriptions: storing, memory, matching, restarting."""
+    from edn.bench import hosting as benchmark
+    from edn.bench.report import Progress, print_table
+
+    events = 2000
+    if quick:
+        subscriptions, events = 2000, 400
+    with Progress() as progress:
+        hosted = benchmark.run(
+            subscriptions=subscriptions, dimensions=dimensions, events=events, seed=seed, progress=progress
+        )
+    if as_json:
+        typer.echo(json.dumps(hosted.to_json(), indent=2))
+    else:
+        print_table("One server", ("", ""), hosted.cells())

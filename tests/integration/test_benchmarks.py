@@ -33,3 +33,11 @@ def test_overload_loses_nothing_and_answers_by_the_book() -> None:
     assert outcome["accepted"] > 0
     assert (outcome["missing"], outcome["unexpected"], outcome["without_retry_after"]) == (0, 0, 0)
     assert set(outcome["answers"]) <= {"202", "429", "503"}
+
+
+def test_a_server_is_measured_by_itself() -> None:
+    hosted = bench("hosting")
+    assert hosted["subscriptions"] == 2000
+    assert hosted["matches_per_event"] > 0
+    for name in ("store_us", "event_us", "memory_mb", "disk_mb", "restart_seconds"):
+        assert hosted[name] > 0

@@ -1,0 +1,236 @@
+"""One server with a million subscriptions: stored durably, matched, restarted.
+
+A real `edn_server` process is driven over its internal protocol by this program, which plays the dispatcher.
+So what is measured is a server's own work: binding a filter, the synced transaction, the matcher and the
+maximal set at storing; matching, grouping and the synced outbox at a frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import sys
+import tempfile
+import time
+from asyncio.subprocess import PIPE, Process
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import psutil
+
+from edn import wire
+from edn.bench.report import Progress
+from edn.bench.workloads import uniform_points, uniform_rectangles
+
+SECRET = secrets.token_hex(16)
+LOG = "0" * 32
+STORE = 1000
+FRAME = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    subscriptions: int
+    dimensions: int
+    store_us: float
+    store_cpu_us: float
+    memory_mb: float
+    disk_mb: float
+    matches_per_event: float
+    event_us: float
+    event_cpu_us: float
+    restart_seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def cells(self) -> list[tuple[str, str]]:
+        return [
+            ("subscriptions, dimensions", f"{self.subscriptions:,}, {self.dimensions}"),
+            ("a durable subscription in bulk, summary kept: µs", f"{self.store_us:.0f}"),
+            ("… CPU µs", f"{self.store_cpu_us:.0f}"),
+            ("memory of the process", f"{self.memory_mb:,.0f} MB"),
+            ("data folder", f"{self.disk_mb:,.0f} MB"),
+            ("matches an event", f"{self.matches_per_event:,.0f}"),
+            ("an event, to the committed outbox: µs", f"{self.event_us:,.0f}"),
+            ("… CPU µs", f"{self.event_cpu_us:,.0f}"),
+            ("restart with all of them", f"{self.restart_seconds:.1f} s"),
+        ]
+
+
+def run(*, subscriptions: int, dimensions: int, events: int, seed: int, progress: Progress) -> Hosted:
+    return asyncio.run(_run(subscriptions, dimensions, events, np.random.default_rng(seed), progress))
+
+
+async def _run(
+    subscriptions: int, dimensions: int, events: int, rng: np.random.Generator, progress: Progress
+) -> Hosted:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "secret").write_text(SECRET)
+        dispatcher = await asyncio.start_server(_play_dispatcher, "127.0.0.1", 0)
+        port = dispatcher.sockets[0].getsockname()[1]
+        process, url = await _start(folder, port)
+        headers = {"authorization": f"Bearer {SECRET}", "content-type": wire.MSGPACK}
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=600) as client:
+            watched = psutil.Process(process.pid)
+            began, spent = time.perf_counter(), _cpu(watched)
+            await _store(client, subscriptions, dimensions, rng, progress)
+            stored, store_cpu = time.perf_counter() - began, _cpu(watched) - spent
+            progress.say("activating")
+            cursor = await _activate(client, subscriptions)
+            progress.say("matching")
+            cursor = (await _match(client, cursor, FRAME, dimensions, rng))[0]  # warms up
+            began, spent = time.perf_counter(), _cpu(watched)
+            _, matched = await _match(client, cursor, events, dimensions, rng)
+            took, event_cpu = time.perf_counter() - began, _cpu(watched) - spent
+            memory = watched.memory_info().rss / 1e6
+        await _stop(process)
+        disk = sum(file.stat().st_size for file in (folder / "data").iterdir()) / 1e6
+        progress.say("restarting")
+        began = time.perf_counter()
+        process, _ = await _start(folder, port)
+        restart = time.perf_counter() - began
+        await _stop(process)
+        dispatcher.close()
+    return Hosted(
+        subscriptions,
+        dimensions,
+        stored / subscriptions * 1e6,
+        store_cpu / subscriptions * 1e6,
+        memory,
+        disk,
+        matched / events,
+        took / events * 1e6,
+        event_cpu / events * 1e6,
+        restart,
+    )
+
+
+def _topic(dimensions: int) -> wire.TopicInfo:
+    return wire.TopicInfo(1, "bench", [(f"a{number}", "number") for number in range(dimensions)], "bitmap")
+
+
+async def _store(
+    client: httpx.AsyncClient, count: int, dimensions: int, rng: np.random.Generator, progress: Progress
+) -> None:
+    topic = _topic(dimensions)
+    names = [name for name, _ in topic.columns]
+    for start in range(0, count, STORE):
+        progress.say(f"storing, {start:,} of {count:,}")
+        lo, hi = uniform_rectangles(rng, min(STORE, count - start), dimensions)
+        items = [
+            wire.StoreItem(
+                f"sub_{start + row}",
+                1,
+                "bench",
+                {
+                    name: {"between": [low, high]}
+                    for name, low, high in zip(names, lo[row].tolist(), hi[row].tolist(), strict=True)
+                },
+                f"http://127.0.0.1:9/{row % 10}",
+                None,
+                None,
+            )
+            for row in range(len(lo))
+        ]
+        answer = await client.post(
+            "/internal/subscriptions", content=wire.encode(wire.Store(LOG, 1, topic, items))
+        )
+        answer.raise_for_status()
+
+
+async def _activate(client: httpx.AsyncClient, count: int) -> int:
+    """The join, then everything active; the cursor after it."""
+    versions = [(f"sub_{number}", 1) for number in range(count)]
+    controls = [
+        wire.Control(offset=1, time=1, kind="join", incarnation=1),
+        wire.Control(offset=2, time=1, kind="activate", versions=versions),
+    ]
+    await _send(client, wire.Frame(LOG, 1, 0, 2, controls, []))
+    return 2
+
+
+async def _match(
+    client: httpx.AsyncClient, cursor: int, count: int, dimensions: int, rng: np.random.Generator
+) -> tuple[int, int]:
+    """Send events in frames; the cursor after them and the pairs that were found."""
+    matched = 0
+    for start in range(0, count, FRAME):
+        size = min(FRAME, count - start)
+        offsets = np.arange(cursor + 1, cursor + 1 + size)
+        segment = wire.Segment(
+            topic=1,
+            offsets=wire.int64_bytes(offsets),
+            times=wire.int64_bytes(np.full(size, 2)),
+            stamps=wire.int64_bytes(np.full(size, 2)),
+            points=wire.points_bytes(uniform_points(rng, size, dimensions)),
+            width=dimensions,
+            ids=[f"e{offset}" for offset in offsets.tolist()],
+            bodies=[b"{}"] * size,
+        )
+        ack = await _send(client, wire.Frame(LOG, 1, cursor, cursor + size, [], [segment]))
+        cursor, matched = cursor + size, matched + ack.matched
+    return cursor, matched
+
+
+async def _send(client: httpx.AsyncClient, frame: wire.Frame) -> wire.FrameAck:
+    answer = await client.post("/internal/stream", content=wire.encode(frame))
+    answer.raise_for_status()
+    return wire.decode(answer.content, wire.FrameAck)
+
+
+async def _play_dispatcher(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Registers whoever asks, and takes heartbeats."""
+    try:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
+            if b"/heartbeat " in head.split(b"\r\n", 1)[0]:
+                writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+                continue
+            body = wire.encode(wire.Registered(LOG, 1, 5.0))
+            writer.write(
+                b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n%s"
+                % (wire.MSGPACK.encode(), len(body), body)
+            )
+    except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
+        pass  # the server, or this benchmark, is done
+    finally:
+        writer.close()
+
+
+async def _start(folder: Path, port: int) -> tuple[Process, str]:
+    command = [
+        sys.executable,
+        "-m",
+        "edn_server",
+        "--id",
+        "s1",
+        "--data",
+        str(folder / "data"),
+        "--port",
+        "0",
+    ]
+    command += ["--dispatcher", f"http://127.0.0.1:{port}", "--secret-file", str(folder / "secret")]
+    process = await asyncio.create_subprocess_exec(
+        *command, "--allow-loopback-sinks", stdout=PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    assert process.stdout is not None
+    line = await process.stdout.readline()
+    if not line:
+        raise RuntimeError("the server did not start")
+    return process, str(json.loads(line)["url"])
+
+
+async def _stop(process: Process) -> None:
+    process.terminate()
+    await process.wait()
+
+
+def _cpu(process: psutil.Process) -> float:
+    return float(sum(process.cpu_times()[:2]))
