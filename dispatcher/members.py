@@ -62,6 +62,9 @@ class Member:
     #: (epoch, seq) of the summary in use, None while everything is routed to it
     summary: tuple[int, int] | None = None
     asking: bool = False
+    #: rectangles that were added to the table since the last summary was asked for, and when the last was
+    widened: int = 0
+    widened_at: float = 0.0
 
     def check_key(self, key: str) -> None:
         if not hmac.compare_digest(self.key, hashed(key)):

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import structlog
 
 from dispatcher.channel import Channel
@@ -31,6 +32,8 @@ from edn.errors import Conflict, CorruptMessage, InvalidInput, NotFound, Unavail
 from edn.summary import Summary
 
 logger = structlog.get_logger()
+
+Floats = npt.NDArray[np.float64]
 
 _stored = msgspec.msgpack.Decoder(wire.Stored)
 _snapshot = msgspec.msgpack.Decoder(wire.SummarySnapshot)
@@ -122,6 +125,7 @@ class Network:
             if (free < self.settings.disk_reserve) != self.disk_full:
                 self.disk_full = not self.disk_full
                 logger.warning("disk watermark", free=free, refusing=self.disk_full)
+            self._settle()
             if time.monotonic() >= next_truncation:
                 next_truncation = time.monotonic() + self.settings.truncate_seconds
                 cursors = [member.forwarder.acked if member.forwarder else 0 for member in self.members]
@@ -245,6 +249,28 @@ class Network:
             raise Unavailable(f"server {server} did not store: {response.status_code}", retry_after=2)
         return _stored.decode(response.content)
 
+    def widen(self, server: str, topic: int, lo: Floats, hi: Floats, stored: wire.Stored) -> None:
+        """Route what a server has just stored to it, from now on."""
+        self.table.widen(server, topic, lo, hi, epoch=stored.epoch, seq=stored.seq)
+        member = self.members.get(server)
+        if member is not None:
+            member.widened += len(lo)
+            member.widened_at = time.monotonic()
+
+    def _settle(self) -> None:
+        """Have summaries take the place of single rectangles, which no precision makes fewer.
+
+        A server is asked when subscriptions have stopped coming for a while, or have doubled what it has. A
+        million that come one by one thus cost some twenty summaries.
+        """
+        now = time.monotonic()
+        for member in self.members:
+            if not member.widened or self.members.state(member) == "away":
+                continue
+            quiet = now - member.widened_at > self.settings.settle_seconds
+            if quiet or member.widened > max(2000, member.subscriptions // 2):
+                self.ask_summary(member)
+
     def ask_summary(self, member: Member) -> None:
         """Fetch a snapshot in the background; at most one at a time a server, and not in a busy loop."""
         if not member.asking:
@@ -256,6 +282,7 @@ class Network:
         try:
             for pause in (0.0, 0.2, 0.5, 1.0, 2.0, 5.0, 5.0, 5.0):
                 await asyncio.sleep(pause)
+                member.widened = 0  # what comes from here on may not be in it
                 try:
                     response = await self._client.get(f"{member.url}/internal/summary")
                     if response.status_code != 200:
@@ -264,6 +291,7 @@ class Network:
                     summaries = {topic: Summary.from_bytes(data) for topic, data in snapshot.topics.items()}
                 except Exception as error:  # as in `store`
                     logger.warning("no summary", server=member.id, reason=str(error) or type(error).__name__)
+                    member.widened += 1
                     continue
                 if defects.planted("accept-an-old-snapshot"):  # for tests only
                     await asyncio.sleep(10 * defects.WINDOW)

@@ -38,6 +38,8 @@ class Settings:
     pending_bytes: int = 64 << 20
     #: bytes that must stay free on the log's disk; below that publishers are told to wait
     disk_reserve: int = 256 << 20
+    #: a server that gets no new subscriptions for so long is asked for a summary of those it got
+    settle_seconds: float = 2.0
     #: how often what every server has is taken off the log
     truncate_seconds: float = 5.0
     #: how long an event id that a publisher chose is known

@@ -207,7 +207,7 @@ class Subscriptions:
                 np.concatenate([rects.lo for rects in same]),
                 np.concatenate([rects.hi for rects in same]),
             )
-            self._network.table.widen(server, topic.uid, lo, hi, epoch=stored.epoch, seq=stored.seq)
+            self._network.widen(server, topic.uid, lo, hi, stored)
 
     async def _discard(self, prepared: list[_Prepared]) -> None:
         """Tell the servers to forget what was stored for nothing; it costs only width until they do."""
