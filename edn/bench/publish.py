@@ -25,6 +25,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import httpx
 import msgspec
 import numpy as np
 import psutil
@@ -123,6 +124,8 @@ def run(
         network(Path(folder), servers) as (url, pid),
     ):
         _fill(url, rng, dimensions, servers * subscriptions, progress)
+        progress.say("waiting for the summaries")
+        _summarised(url)
         dispatcher, others = roles(pid)
         rounds: list[dict[str, float]] = []
         for number in range(repeats + 1):
@@ -219,6 +222,17 @@ def _settle(url: str) -> None:
     with Client(url) as client:
         while any(server.lag != 0 for server in client.servers()):
             time.sleep(0.02)  # a poll, not a guess: the loop ends when the last lag is 0
+
+
+def _summarised(url: str) -> None:
+    """Until every rectangle that was subscribed is in a summary: servers build those in the background."""
+    with httpx.Client(base_url=url, timeout=60) as http:
+        while True:
+            servers = [one["id"] for one in http.get("/v1/servers").json()["servers"]]
+            held = [http.get(f"/v1/servers/{one}/summary").json()["topics"].values() for one in servers]
+            if not any(topic["widenings"] for topics in held for topic in topics):
+                return
+            time.sleep(0.5)  # a poll: the loop ends when the last summary is there
 
 
 def _fill(url: str, rng: np.random.Generator, dimensions: int, count: int, progress: Progress) -> None:
