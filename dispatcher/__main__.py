@@ -36,6 +36,13 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--placement", default=env("EDN_PLACEMENT", "least-loaded"))
     parser.add_argument("--router", default=env("EDN_ROUTER", "bitmap"), choices=["bitmap", "rtree"])
+    parser.add_argument("--cut", default=env("EDN_CUT", "waste"), choices=["waste", "weighted", "level"])
+    parser.add_argument(
+        "--bloom",
+        action="store_true",
+        default=env("EDN_BLOOM") == "1",
+        help="Bloom masks for equality attributes in summaries",
+    )
     return parser.parse_args(argv)
 
 
@@ -53,6 +60,8 @@ def main(argv: list[str] | None = None) -> int:
             allow_loopback_sinks=arguments.allow_loopback_sinks,
             placement=arguments.placement,
             router=arguments.router,
+            cut=arguments.cut,
+            bloom=arguments.bloom,
         )
         listener = bind(settings.host, settings.port)
         app = create_app(settings)

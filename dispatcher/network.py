@@ -44,7 +44,7 @@ class Network:
         self.settings = settings
         self.log = Log(settings.data, on_commit=self._committed, clock=clock.now)
         self.tail = Tail(head=self.log.head, limit_bytes=settings.tail_bytes)
-        self.table = RoutingTable(router=settings.router)
+        self.table = RoutingTable(router=settings.router, cut=settings.cut, bloom=settings.bloom)
         self.members = Members(settings.heartbeat_seconds * settings.missed_heartbeats)
         #: events accepted in this life
         self.published = 0

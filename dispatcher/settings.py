@@ -50,3 +50,7 @@ class Settings:
     placement: str = "least-loaded"
     #: name of the router
     router: str = "bitmap"
+    #: how summaries are cut to their precision
+    cut: str = "waste"
+    #: whether cut rectangles carry Bloom masks of their equality attributes
+    bloom: bool = False
