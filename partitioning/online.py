@@ -15,7 +15,8 @@ object serves one topic: rectangles of different topics lie in different spaces.
 
 `Limits` exclude servers first. Where all are excluded, the least loaded of all is taken: refusing a
 subscription is not the placement's business. Equal answers go to the less loaded server, and by chance
-between equal loads.
+between equal loads. Until a server has a few subscriptions of the topic, the less loaded of such servers
+goes before content: with nothing placed whoever got the first would attract the rest.
 """
 
 from __future__ import annotations
@@ -60,6 +61,16 @@ class Random:
         location: Sequence[float] | None = None,
     ) -> str:
         return self._rng.choice(self._settings.limits.candidates(loads))
+
+    def placed(
+        self,
+        server: str,
+        lo: Floats | None = None,
+        hi: Floats | None = None,
+        *,
+        location: Sequence[float] | None = None,
+    ) -> None:
+        pass
 
     def summarise(self, server: str, lo: Floats, hi: Floats) -> None:
         pass
@@ -109,3 +120,4 @@ def warm() -> None:
         placement = new_placement(name, settings=Settings(spread=0))
         for _ in range(2):
             placement.place({"a": 0, "b": 0}, np.zeros(2), np.ones(2))
+        placement.summarise("a", np.zeros((1, 2)), np.ones((1, 2)))

@@ -13,8 +13,8 @@ from partitioning.kernels import Floats
 
 #: rectangles kept a server (N_b)
 BOUND = 64
-#: subscriptions that a server gets by chance before content decides: with nothing placed, all overlaps are
-#: equal
+#: subscriptions of the topic that a server gets before content decides: with nothing placed, all overlaps
+#: are equal
 SPREAD = 10
 
 
@@ -64,6 +64,17 @@ class Placement(Protocol):
         `lo`, `hi` are the rectangle (d,), or several (k, d), whose bounding rectangle counts. Without them
         content cannot decide, and the least loaded server is taken.
         """
+        ...
+
+    def placed(
+        self,
+        server: str,
+        lo: Floats | None = None,
+        hi: Floats | None = None,
+        *,
+        location: Sequence[float] | None = None,
+    ) -> None:
+        """Somebody else chose: the server has got this one, which counts for what is placed next."""
         ...
 
     def summarise(self, server: str, lo: Floats, hi: Floats) -> None:

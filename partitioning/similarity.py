@@ -34,6 +34,8 @@ class _ByContent:
         places = [np.asarray(place, dtype=np.float64) for place in self._settings.affinity.values()]
         if len({len(place) for place in places}) > 1:
             raise InvalidInput("the servers' locations have different numbers of coordinates")
+        #: subscriptions, or their rectangles, that are known of each server
+        self._known: dict[str, int] = {}
         self._places = np.stack(places) if places else np.empty((0, 0))
         #: servers of which only the location is known
         self._seeded = set(self._settings.affinity)
@@ -52,33 +54,49 @@ class _ByContent:
         if lo is None or hi is None:
             return self._rng.choice(least_loaded(loads, candidates))
         low, high = self._located(*_bounding(lo, hi), location)
-        fresh = [server for server in candidates if loads[server] < self._settings.spread]
+        fresh = [server for server in candidates if self._known.get(server, 0) < self._settings.spread]
         if fresh and not self._seeded.intersection(fresh):
-            chosen = self._rng.choice(fresh)
+            chosen = self._rng.choice(least_loaded(loads, fresh))
         else:
             costs = self._costs(candidates, low, high)
             least = costs.min()
             ties = [server for server, cost in zip(candidates, costs, strict=True) if cost == least]
             chosen = ties[0] if len(ties) == 1 else self._rng.choice(least_loaded(loads, ties))
-        if chosen in self._seeded:
-            self._seeded.discard(chosen)
-            self._replace(chosen, low, high)
-        else:
-            self._add(chosen, low, high)
+        self._take(chosen, low, high)
         return chosen
+
+    def placed(
+        self,
+        server: str,
+        lo: Floats | None = None,
+        hi: Floats | None = None,
+        *,
+        location: Sequence[float] | None = None,
+    ) -> None:
+        if lo is not None and hi is not None:
+            self._take(server, *self._located(*_bounding(lo, hi), location))
+
+    def _take(self, server: str, low: Floats, high: Floats) -> None:
+        self._known[server] = self._known.get(server, 0) + 1
+        if server in self._seeded:
+            self._seeded.discard(server)
+            self._replace(server, low, high)
+        else:
+            self._add(server, low, high)
 
     def summarise(self, server: str, lo: Floats, hi: Floats) -> None:
         if not len(lo):
             self.forget(server)
             return
         self._seeded.discard(server)
-        n = len(lo)
+        n = self._known[server] = len(lo)
         place = self._settings.affinity.get(server)
         low, high = self._located(np.empty(0), np.empty(0), place)
         lows, highs = np.repeat(low[None], n, axis=0), np.repeat(high[None], n, axis=0)
         self._replace_all(server, np.hstack([lows, lo]), np.hstack([highs, hi]))
 
     def forget(self, server: str) -> None:
+        self._known.pop(server, None)
         self._replace_all(server, np.empty((0, 0)), np.empty((0, 0)))
         if server in self._settings.affinity:
             self._seeded.add(server)
