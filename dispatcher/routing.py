@@ -28,6 +28,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from dispatcher.recutting import Piece, Recut
 from dispatcher.routing_holding import Bools, Floats, Holding, How, Instant, Ints, TopicRouting, Widenings
 from edn import defects
 from edn.summary import Bundle, Router, Summary, new_router
@@ -209,6 +210,58 @@ class RoutingTable:
                     touched.add(topic)
         for topic in touched:
             self._renew_topic(topic)
+        self._renew_flags()
+
+    def plan(self, precision: float) -> Recut:
+        """Everything at another precision, to be cut beside the table: `Recut.work`, then `apply`."""
+        _checked(precision)
+        pieces = [
+            Piece(server, column, topic, holding.summary, self._sample(topic))
+            for column, (server, held) in enumerate(self._servers.items())
+            for topic, holding in held.topics.items()
+            if holding.summary is not None and precision > 0
+        ]
+        return Recut(precision, self.servers, pieces, self._router, self._how)
+
+    def current(self, recut: Recut) -> bool:
+        """Whether the table still holds what a plan was made of."""
+        held = {
+            (server, topic): holding.summary
+            for server, one in self._servers.items()
+            for topic, holding in one.topics.items()
+            if holding.summary is not None and recut.precision > 0
+        }
+        planned = recut.covers()
+        return recut.servers == self.servers and (
+            planned.keys() == held.keys() and all(planned[key][0] is summary for key, summary in held.items())
+        )
+
+    def apply(self, recut: Recut) -> None:
+        """Put a plan that was worked off in force, for all servers and those that come."""
+        if not recut.done:
+            raise ValueError("a plan that was not worked off")
+        if not self.current(recut):
+            # Rare: a summary came while this was being cut. What fits is taken, the rest is cut here.
+            planned = recut.covers()
+            for server, held in self._servers.items():
+                held.precision = recut.precision
+                for topic, holding in held.topics.items():
+                    summary, cover = planned.get((server, topic), (None, None))
+                    if summary is not None and summary is holding.summary:
+                        holding.cut = cover
+                    elif recut.precision > 0:
+                        holding.cut_to(self._router, recut.precision, self._how, self._sample(topic))
+            self._precision = recut.precision
+            self._renew_columns()
+            return
+        self._precision = recut.precision
+        for held in self._servers.values():
+            held.precision = recut.precision
+        for piece in recut.pieces:
+            self._servers[piece.server].topics[piece.topic].cut = piece.cover
+        for topic, cuts in recut.bundles.items():
+            former = self._columns.topics[topic]
+            self._columns.topics[topic] = _Bundles(cuts, former.packed, former.tails)
         self._renew_flags()
 
     # -- the question -----------------------------------------------------------------------------------

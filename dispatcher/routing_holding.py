@@ -100,15 +100,7 @@ class Holding:
         return self.summary is None and not self.layers
 
     def cut_to(self, router: Router, precision: float, how: How, sample: Floats | None) -> None:
-        summary = self.summary
-        if summary is None or summary.count == 0 or precision == 0:
-            self.cut = None
-            return
-        # The subtrahend keeps 0.1 × 30 from becoming 4 by its last bit.
-        k = max(1, math.ceil(precision * summary.count - 1e-9))
-        nodes = summary.choose(k, by="level") if how.cut == "level" else summary.choose(k, weights=sample)
-        masks = summary.masks(nodes) if how.bloom else None
-        self.cut = router.cover(*summary.bounds(nodes), masks)
+        self.cut = None if self.summary is None else cut_of(self.summary, router, precision, how, sample)
 
     def widen(self, router: Router, coming: Widenings) -> bool:
         """Lay them on top; True if the tail became long and was packed."""
@@ -142,6 +134,19 @@ class Holding:
             + sum(layer.widenings.nbytes for layer in self.layers)
             + (self.summary.nbytes if self.summary else 0),
         )
+
+
+def cut_of(
+    summary: Summary, router: Router, precision: float, how: How, sample: Floats | None
+) -> Cover | None:
+    """A summary at a precision, ready to be asked; None where nobody would ask."""
+    if summary.count == 0 or precision == 0:
+        return None
+    # The subtrahend keeps 0.1 × 30 from becoming 4 by its last bit.
+    k = max(1, math.ceil(precision * summary.count - 1e-9))
+    nodes = summary.choose(k, by="level") if how.cut == "level" else summary.choose(k, weights=sample)
+    masks = summary.masks(nodes) if how.bloom else None
+    return router.cover(*summary.bounds(nodes), masks)
 
 
 def _stacked(parts: Sequence[Widenings]) -> Widenings:
