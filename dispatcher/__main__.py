@@ -43,7 +43,25 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         default=env("EDN_BLOOM") == "1",
         help="Bloom masks for equality attributes in summaries",
     )
+    parser.add_argument("--tuning", default=env("EDN_TUNING", "model"), choices=["fixed", "paper", "model"])
+    parser.add_argument("--tuning-seconds", type=float, default=float(env("EDN_TUNING_SECONDS", "10")))
+    parser.add_argument(
+        "--link-bytes",
+        type=float,
+        default=_optional(env("EDN_LINK_BYTES")),
+        help="bytes a second that may leave for the servers",
+    )
+    parser.add_argument(
+        "--lag-limit",
+        type=int,
+        default=int(env("EDN_LAG_LIMIT", "0")) or None,
+        help="hold publishers while a server is so many records behind",
+    )
     return parser.parse_args(argv)
+
+
+def _optional(number: str | None) -> float | None:
+    return float(number) if number else None
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -62,6 +80,10 @@ def main(argv: list[str] | None = None) -> int:
             router=arguments.router,
             cut=arguments.cut,
             bloom=arguments.bloom,
+            tuning=arguments.tuning,
+            tuning_seconds=arguments.tuning_seconds,
+            link_bytes=arguments.link_bytes,
+            lag_limit=arguments.lag_limit,
         )
         listener = bind(settings.host, settings.port)
         app = create_app(settings)

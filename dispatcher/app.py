@@ -16,12 +16,13 @@ from starlette.routing import Route
 
 from dispatcher import bodies, directory, openapi
 from dispatcher.expiry import parse_expires, rfc3339
-from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.publishing import PublishEndpoint
 from dispatcher.settings import Settings
 from dispatcher.subscriptions import Subscriptions, Wanted
 from dispatcher.topics import Topic, Topics
+from dispatcher.tuning_door import routes as tuning_routes
+from dispatcher.tuning_loop import Tuner
 from edn import strictjson, wire
 from edn.asgi import BodyLimit, StrictRoute, check_bearer, install
 from edn.errors import CorruptMessage, EdnError, NotFound, TooLarge, Unavailable
@@ -48,13 +49,15 @@ class Door:
                 "SELECT key, value FROM meta WHERE key IN ('mode', 'precision')"
             ).fetchall()
         )
-        self.tuning = Tuning(**stored)
-        self.network.table.set_precision(self.tuning.precision)
+        tuning = Tuning(**{"mode": settings.tuning, **stored})
+        self.network.table.set_precision(tuning.precision)
+        self.tuner = Tuner(self.network, tuning, interval=settings.tuning_seconds)
 
     @contextlib.asynccontextmanager
     async def life(self, _: FastAPI) -> AsyncIterator[None]:
         await self.network.start()
         self.network.spawn(self._sweep(), "expiry")
+        self.network.spawn(self.tuner.run(), "tuning")
         yield
         await self.network.stop()
 
@@ -160,6 +163,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     for router in (_topics(door), _subscriptions(door), _operations(door), _internal(door)):
         app.include_router(router)
+    app.include_router(tuning_routes(door.network, door.tuner))
     app.add_middleware(BodyLimit, limit=settings.body_limit)
     openapi.install(app)
     app.state.door = door
@@ -300,27 +304,6 @@ def _operations(door: Door) -> APIRouter:
         if door.network.members.get(id) is None:
             raise NotFound(f'no server "{id[:80]}"')
         return msgspec.to_builtins(door.network.table.describe(id))
-
-    @router.get("/v1/tuning", response_model=bodies.Tuning)
-    async def get_tuning() -> Any:
-        return door.tuning.describe()
-
-    @router.put("/v1/tuning", response_model=bodies.Tuning)
-    async def put_tuning(body: bodies.TuningBody) -> Any:
-        """Set the precision of all summaries: 1 is precise, 0 sends everything everywhere. At once."""
-        door.tuning.set(
-            mode=body.mode, precision=body.precision, time=door.network.log.now(), reason="set by an operator"
-        )
-
-        def keep(transaction: Transaction) -> None:
-            transaction.connection.executemany(
-                "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                [("mode", body.mode), ("precision", body.precision)],
-            )
-
-        await door.network.log.submit(keep)
-        door.network.table.set_precision(body.precision)
-        return door.tuning.describe()
 
     @router.get("/livez", response_model=dict[str, str])
     async def livez() -> Any:

@@ -75,8 +75,26 @@ class RenewBody(Body):
 
 
 class TuningBody(Body):
-    mode: str = Field("fixed", max_length=64)
-    precision: float = Field(ge=0, le=1, strict=False)
+    mode: str = Field("fixed", max_length=64, description="fixed, paper or model.")
+    precision: float | None = Field(
+        None, ge=0, le=1, strict=False, description="To hold, or to begin with; without one, the present one."
+    )
+
+
+class LinkBody(Body):
+    bytes_per_second: float | None = Field(
+        None,
+        ge=1000,
+        le=1e15,
+        strict=False,
+        description="May leave for all servers together; null: no limit.",
+    )
+    lag_limit: int | None = Field(
+        None,
+        ge=1,
+        le=1 << 53,
+        description="Publishers wait while a server is so many records behind; null: the log grows instead.",
+    )
 
 
 def _one_or_many(value: Any) -> str:
@@ -157,10 +175,68 @@ class ServerList(BaseModel):
     hit_ratio: float | None
 
 
+class Reading(BaseModel):
+    cpu: float
+    throughput: float
+    saturated: bool
+
+
+class OperatingPoint(BaseModel):
+    """One precision: what was measured, and the events a second that each part carries; null: no bound."""
+
+    precision: float
+    #: T_d, seconds an event and server
+    routing: float
+    #: R
+    hit_ratio: float
+    #: TP_IL, TP_D, TP_OL, TP_S and the least of them
+    incoming: float | None
+    dispatcher: float | None
+    outgoing: float | None
+    servers: float | None
+    throughput: float | None
+    bottleneck: Literal["TP_IL", "TP_D", "TP_OL", "TP_S"]
+
+
+class Parameters(BaseModel):
+    """What does not depend on the precision; seconds and bytes, null: no limit."""
+
+    #: N_s
+    servers: int
+    #: T_f
+    fixed: float
+    #: T_c
+    per_copy: float
+    #: S_m
+    message_bytes: float
+    #: B
+    bandwidth: float | None
+    #: T_s · F
+    serving: float
+    #: max(T_p, T_l)
+    arrival: float
+    #: the part of one core that the dispatcher gets while it wants one
+    core: float
+
+
 class Tuning(BaseModel):
     mode: str
     precision: float
     history: list[dict[str, Any]]
+    interval_seconds: float
+    reading: Reading | None
+    parameters: Parameters | None
+    curve: list[OperatingPoint]
+
+
+class Link(BaseModel):
+    bytes_per_second: float | None
+    lag_limit: int | None
+    sent_bytes: int
+    #: events that were sent, counted once a server
+    copies: int
+    #: publishers that had to wait
+    held: int
 
 
 class Problem(BaseModel):

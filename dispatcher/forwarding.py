@@ -17,7 +17,9 @@ import structlog
 
 from dispatcher.channel import Channel, ChannelError
 from dispatcher.framing import FrameBuilder
+from dispatcher.link import Link, Pressure
 from dispatcher.log import Log
+from dispatcher.metering import Meter
 from dispatcher.records import ControlRecord, EventsRecord, Record
 from dispatcher.routing import RoutingTable
 from dispatcher.settings import Settings
@@ -47,6 +49,9 @@ class Forwarder:
         tail: Tail,
         table: RoutingTable,
         channel: Channel,
+        link: Link,
+        pressure: Pressure,
+        meter: Meter,
         settings: Settings,
         acked: int,
         on_ack: Callable[[wire.FrameAck], None],
@@ -65,6 +70,9 @@ class Forwarder:
         self._tail = tail
         self._table = table
         self._channel = channel
+        self._link = link
+        self._pressure = pressure
+        self._meter = meter
         self._settings = settings
         self._on_ack = on_ack
         self._scanned = acked
@@ -92,11 +100,15 @@ class Forwarder:
         while True:
             try:
                 await self._until_due()
+                began = time.thread_time()
                 frame, events = self._gather()
                 if frame is None:
+                    self._pressure.update()
                     continue
                 self._sending = True
-                await self._send(frame, events)
+                body = wire.encode(frame)
+                self._meter.sent(events, len(body), time.thread_time() - began)
+                await self._send(frame, body, events)
             except Exception as error:
                 # Whatever it was, a stream that stands still for good is worse than one that tries again.
                 expected = isinstance(error, (ChannelError, BadAnswer, msgspec.MsgspecError))
@@ -175,8 +187,9 @@ class Forwarder:
                 return
         builder.add_events(record, record.routed[:, record.servers.index(self.server)])
 
-    async def _send(self, frame: wire.Frame, events: int) -> None:
-        status, answer = await self._channel.post("/internal/stream", wire.encode(frame), wire.MSGPACK)
+    async def _send(self, frame: wire.Frame, body: bytes, events: int) -> None:
+        await self._link.take(len(body))
+        status, answer = await self._channel.post("/internal/stream", body, wire.MSGPACK)
         if status not in (200, 409):
             raise BadAnswer(f"{status} to a frame: {answer[:200].decode(errors='replace')}")
         ack = _ack.decode(answer)
@@ -188,4 +201,5 @@ class Forwarder:
             self.forwarded += events
             self.matched += ack.matched
             self.useful += ack.useful
+        self._pressure.update()
         self._on_ack(ack)

@@ -21,8 +21,10 @@ import structlog
 from dispatcher.channel import Channel
 from dispatcher.forwarding import Forwarder
 from dispatcher.framing import stack
+from dispatcher.link import Link, Pressure
 from dispatcher.log import Log, Transaction
 from dispatcher.members import Member, Members, check_registration, hashed
+from dispatcher.metering import Meter
 from dispatcher.records import EventsRecord, Record
 from dispatcher.routing import RoutingTable
 from dispatcher.settings import Settings
@@ -46,6 +48,9 @@ class Network:
         self.tail = Tail(head=self.log.head, limit_bytes=settings.tail_bytes)
         self.table = RoutingTable(router=settings.router, cut=settings.cut, bloom=settings.bloom)
         self.members = Members(settings.heartbeat_seconds * settings.missed_heartbeats)
+        self.link = Link(settings.link_bytes)
+        self.pressure = Pressure(self.lag, settings.lag_limit)
+        self.meter = Meter()
         #: events accepted in this life
         self.published = 0
         #: too little room for the log: nothing is accepted
@@ -102,17 +107,20 @@ class Network:
                 by_topic.setdefault(record.topic, []).append(record)
         for topic, together in by_topic.items():
             points = stack([record.points for record in together])
+            began = time.thread_time()
             try:
                 routed = self.table.route(topic, points)
             except Exception as error:
                 # Too wide costs traffic; an event that never leaves costs more.
                 logger.error("routing failed, everything goes everywhere", topic=topic, exc_info=error)
                 routed = np.ones((len(points), len(self.table.servers)), dtype=np.bool_)
+            self.meter.routed(topic, points, routed, time.thread_time() - began)
             ends = np.cumsum([len(record.bodies) for record in together])
             for record, part in zip(together, np.split(routed, ends[:-1]), strict=True):
                 record.routed, record.servers = part, self.table.servers
             self.published += int(ends[-1])
         self.tail.extend(records)
+        self.pressure.update()
         for member in self.members:
             if member.forwarder is not None:
                 member.forwarder.wake()
@@ -126,6 +134,7 @@ class Network:
                 self.disk_full = not self.disk_full
                 logger.warning("disk watermark", free=free, refusing=self.disk_full)
             self._settle()
+            self.pressure.update()  # a server may have gone away meanwhile
             if time.monotonic() >= next_truncation:
                 next_truncation = time.monotonic() + self.settings.truncate_seconds
                 cursors = [member.forwarder.acked if member.forwarder else 0 for member in self.members]
@@ -204,6 +213,9 @@ class Network:
             tail=self.tail,
             table=self.table,
             channel=Channel(member.url, self.settings.secret),
+            link=self.link,
+            pressure=self.pressure,
+            meter=self.meter,
             settings=self.settings,
             acked=acked,
             on_ack=on_ack,
@@ -301,6 +313,19 @@ class Network:
             await asyncio.sleep(self.settings.heartbeat_seconds)
         finally:
             member.asking = False
+
+    def present(self) -> list[Member]:
+        """The servers that are there, joining ones too."""
+        return [member for member in self.members if self.members.state(member) != "away"]
+
+    def lag(self) -> int:
+        """How many records the slowest of them is behind."""
+        return self.tail.head - self.carried()
+
+    def carried(self) -> int:
+        """Up to here every server that is there has what concerns it."""
+        places = [member.forwarder.position for member in self.present() if member.forwarder is not None]
+        return min(places, default=self.tail.head)
 
     # -- what it can say of itself ----------------------------------------------------------------------
 

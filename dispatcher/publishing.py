@@ -68,6 +68,8 @@ class PublishEndpoint:
             raise Unavailable(
                 "the log's disk is full; nothing is accepted until there is room", retry_after=5
             )
+        if self._network.pressure.full:
+            await self._network.pressure.wait()
         batch = topic.schema.decode_events(body)
         if len(batch.bodies) > settings.events_per_request:
             raise TooLarge(

@@ -54,3 +54,11 @@ class Settings:
     cut: str = "waste"
     #: whether cut rectangles carry Bloom masks of their equality attributes
     bloom: bool = False
+    #: how the precision is chosen as long as nobody has set it: `fixed`, `paper` or `model`
+    tuning: str = "model"
+    #: seconds between two looks at whether another precision would be better
+    tuning_seconds: float = 10.0
+    #: bytes a second that may leave for all servers together; None for as many as the system sends
+    link_bytes: float | None = None
+    #: records that a server may be behind before publishers are held; None: the log grows instead
+    lag_limit: int | None = None

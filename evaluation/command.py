@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -91,6 +92,44 @@ def partitioning(
             f"{one.seconds:.1f}",
         )
     Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+@app.command("selftuning")
+def selftuning(
+    servers: Annotated[int, typer.Option(min=1, help="Servers.")] = 10,
+    per_server: Annotated[int, typer.Option(min=2, help="Subscriptions a server.")] = 10_000,
+    events: Annotated[int, typer.Option(min=100, help="Events that hit ratios are measured with.")] = 2000,
+    seed: Annotated[int, typer.Option(help="Of subscriptions, events and noise.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Noisy runs of each regime and start.")] = 5,
+    cut: Annotated[str, typer.Option(help="How summaries are cut: waste or level.")] = "waste",
+    plot: Annotated[Path | None, typer.Option(help="Draw the runs into this PNG file.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """Both self-tuning policies on a simulated network, with hit ratios from real summaries."""
+    import msgspec
+    from rich.console import Console
+
+    from evaluation.selftuning import evaluate as run
+    from evaluation.selftuning_curves import Setup
+    from evaluation.selftuning_report import draw, print_result
+
+    if cut not in ("waste", "level"):
+        typer.echo(f'edn: no cut "{cut}"; known are waste, level', err=True)
+        raise typer.Exit(2)
+    setup = Setup(
+        servers=servers,
+        per_server=per_server,
+        events=events,
+        seed=seed,
+        cut="level" if cut == "level" else "waste",
+    )
+    result = run(setup, seeds=seeds)
+    if plot is not None:
+        draw(result, plot)
+    if json:
+        sys.stdout.write(msgspec.json.encode({"setup": setup, "result": result}).decode() + "\n")
+        return
+    print_result(result, Console(width=None if sys.stdout.isatty() else 140))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""The precision in force and how it came to be.
+"""The precision in force and how it came to be: the mode, the policy behind it, the history of decisions.
 
-Modes: `fixed` holds the precision that an operator set. The modes that decide by themselves (`paper`,
-`model`) are named in the interface and refused until they exist.
+Modes: `fixed` holds the precision that an operator set, `paper` follows the published rule
+(`selftune.paper`), `model` predicts (`selftune.predicting`). Whoever owns a `Tuning` gives it a reading
+once an interval and applies the precision that it is told.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from edn.errors import InvalidInput
+from selftune import paper, predicting
+from selftune.reading import Reading
 
-MODES = ("fixed",)
+MODES = ("fixed", "paper", "model")
 
 #: decisions kept for whoever asks why
 HISTORY = 1000
@@ -25,15 +28,31 @@ class Decision:
     mode: str
     precision: float
     reason: str
+    #: what the policy was told; None for an operator's word
+    cpu: float | None = None
+    throughput: float | None = None
 
 
 class Tuning:
-    """Mode, precision and the history of decisions."""
+    """Mode, precision and the history of decisions. No clock, no threads."""
 
-    def __init__(self, *, mode: str = "fixed", precision: float = 1.0) -> None:
-        self.mode = mode
-        self.precision = precision
+    def __init__(
+        self,
+        *,
+        mode: str = "fixed",
+        precision: float = 1.0,
+        rule: paper.Rule | None = None,
+        caution: predicting.Caution | None = None,
+    ) -> None:
+        self.rule = rule or paper.Rule(damping=2.0)
+        self.caution = caution or predicting.Caution()
         self._history: deque[Decision] = deque(maxlen=HISTORY)
+        self._begin(mode, precision)
+
+    def _begin(self, mode: str, precision: float) -> None:
+        self.mode, self.precision = mode, precision
+        self._paper = paper.begin(precision)
+        self._predicting = predicting.begin(precision)
 
     def set(self, *, mode: str, precision: float, time: int, reason: str) -> Decision:
         """Take an operator's word; the decision that it makes."""
@@ -46,8 +65,34 @@ class Tuning:
                 f"precision {precision}: between 0 (everything to every server) and 1 (precise)",
                 pointer="/precision",
             )
-        self.mode, self.precision = mode, precision
-        decision = Decision(time=time, mode=mode, precision=precision, reason=reason)
+        self._begin(mode, precision)
+        return self._decided(Decision(time=time, mode=mode, precision=precision, reason=reason))
+
+    def read(self, reading: Reading, *, time: int) -> Decision | None:
+        """One interval is over. The decision, if the precision is to change."""
+        if self.mode == "paper":
+            self._paper, why = paper.decide(self._paper, reading, self.rule)
+            precision = self._paper.precision
+        elif self.mode == "model":
+            self._predicting, why = predicting.decide(self._predicting, reading, self.caution)
+            precision = self._predicting.precision
+        else:
+            return None
+        if why is None or precision == self.precision:
+            return None
+        self.precision = precision
+        return self._decided(
+            Decision(
+                time=time,
+                mode=self.mode,
+                precision=precision,
+                reason=why,
+                cpu=round(reading.cpu, 4),
+                throughput=round(reading.throughput, 2),
+            )
+        )
+
+    def _decided(self, decision: Decision) -> Decision:
         self._history.append(decision)
         return decision
 

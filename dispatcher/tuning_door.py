@@ -1,0 +1,56 @@
+"""The routes of tuning and of the link."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from dispatcher import bodies
+from dispatcher.network import Network
+from dispatcher.tuning_loop import Tuner
+from edn.asgi import StrictRoute
+
+
+def routes(network: Network, tuner: Tuner) -> APIRouter:
+    router = APIRouter(prefix="/v1", tags=["operations"], route_class=StrictRoute)
+
+    @router.get("/tuning", response_model=bodies.Tuning)
+    async def get_tuning() -> Any:
+        """Mode and precision, why they are so, what was last read, what the throughput model makes of it."""
+        return tuner.describe()
+
+    @router.put("/tuning", response_model=bodies.Tuning)
+    async def put_tuning(body: bodies.TuningBody) -> Any:
+        """Hold a precision (`fixed`; 1 is precise, 0 sends everything everywhere), or tune it from there."""
+        await tuner.set(body.mode, body.precision)
+        return tuner.describe()
+
+    @router.post("/tuning/survey", response_model=bodies.Tuning)
+    async def survey() -> Any:
+        """Measure every precision on recent events now: seconds of work beside the flow of events."""
+        await tuner.survey()
+        return tuner.describe()
+
+    def link() -> dict[str, Any]:
+        return {
+            "bytes_per_second": network.link.bytes_per_second,
+            "lag_limit": network.pressure.limit,
+            "sent_bytes": network.meter.counts.sent_bytes,
+            "copies": network.meter.counts.copies,
+            "held": network.pressure.held,
+        }
+
+    @router.get("/link", response_model=bodies.Link)
+    async def get_link() -> Any:
+        """The limits of the way to the servers, and what has passed since the dispatcher started."""
+        return link()
+
+    @router.put("/link", response_model=bodies.Link)
+    async def put_link(body: bodies.LinkBody) -> Any:
+        """Other limits, at once and until the dispatcher's next start; null lifts one."""
+        network.link.limit(body.bytes_per_second)
+        network.pressure.set_limit(body.lag_limit)
+        return link()
+
+    return router
