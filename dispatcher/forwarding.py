@@ -183,7 +183,7 @@ class Forwarder:
             record.routed = self._table.route(record.topic, record.points)
             record.servers = self._table.servers
             if self.server not in record.servers:
-                builder.add_events(record, np.ones(len(record.bodies), dtype=np.bool_))
+                builder.add_events(record, np.ones(record.count, dtype=np.bool_))
                 return
         builder.add_events(record, record.routed[:, record.servers.index(self.server)])
 

@@ -9,19 +9,23 @@ import numpy.typing as npt
 
 from dispatcher.records import EventsRecord
 from edn import wire
+from edn.picking import pick
 from edn.rect import MISSING
+
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)
 class _Rows:
-    """The chosen events of one topic, so far."""
+    """The chosen events of one topic, so far: a part of each column for every record."""
 
-    offsets: list[npt.NDArray[np.int64]] = field(default_factory=list)
-    times: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    offsets: list[Ints] = field(default_factory=list)
+    times: list[Ints] = field(default_factory=list)
+    stamps: list[Ints] = field(default_factory=list)
     points: list[npt.NDArray[np.float64]] = field(default_factory=list)
-    stamps: list[int] = field(default_factory=list)
-    ids: list[str] = field(default_factory=list)
-    bodies: list[bytes] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
+    #: empty for a record whose ids follow from the offsets
+    ids: list[list[str]] = field(default_factory=list)
 
 
 class FrameBuilder:
@@ -42,29 +46,29 @@ class FrameBuilder:
 
     def add_events(self, record: EventsRecord, chosen: npt.NDArray[np.bool_]) -> None:
         """The events of `record` that `chosen` marks."""
-        places = np.flatnonzero(chosen)
-        if not len(places):
+        places = chosen.nonzero()[0]
+        count = len(places)
+        if not count:
             return
         rows = self._topics.setdefault(record.topic, _Rows())
         rows.offsets.append(places + record.first)
-        rows.times.append(np.full(len(places), record.time, dtype=np.int64))
-        if len(places) == len(record.bodies):
+        rows.times.append(np.full(count, record.time, dtype=np.int64))
+        if count == record.count:
+            rows.stamps.append(record.stamps)
             rows.points.append(record.points)
-            rows.stamps += record.stamps
-            rows.ids += record.ids
-            bodies = record.bodies
+            rows.ids.append(record.ids)
+            lines = record.lines
         else:
+            rows.stamps.append(record.stamps[places])
             rows.points.append(record.points[places])
-            wanted = places.tolist()
-            rows.stamps += [record.stamps[place] for place in wanted]
-            rows.ids += [record.ids[place] for place in wanted]
-            bodies = [record.bodies[place] for place in wanted]
-        rows.bodies += bodies
-        self.events += len(bodies)
-        self.size += sum(map(len, bodies))
+            rows.ids.append([record.ids[place] for place in places.tolist()] if record.ids else [])
+            lines = pick(record.lines, record.ends, places)
+        rows.lines.append(lines)
+        self.events += count
+        self.size += len(lines)
 
     def frame(self, log: str, incarnation: int, after: int, upto: int) -> wire.Frame:
-        segments = [_segment(topic, rows) for topic, rows in self._topics.items()]
+        segments = [_segment(log, topic, rows) for topic, rows in self._topics.items()]
         return wire.Frame(log, incarnation, after, upto, self._controls, segments)
 
 
@@ -83,15 +87,24 @@ def stack(parts: list[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
     )
 
 
-def _segment(topic: int, rows: _Rows) -> wire.Segment:
+def _segment(log: str, topic: int, rows: _Rows) -> wire.Segment:
     points = stack(rows.points)
     return wire.Segment(
         topic=topic,
         offsets=wire.int64_bytes(np.concatenate(rows.offsets)),
         times=wire.int64_bytes(np.concatenate(rows.times)),
-        stamps=wire.int64_bytes(rows.stamps),
+        stamps=wire.int64_bytes(np.concatenate(rows.stamps)),
         points=wire.points_bytes(points),
         width=points.shape[1],
-        ids=rows.ids,
-        bodies=rows.bodies,
+        ids=_ids(log, rows) if any(rows.ids) else [],
+        lines=b"".join(rows.lines),
     )
+
+
+def _ids(log: str, rows: _Rows) -> list[str]:
+    """All ids spelt out, where some are chosen."""
+    return [
+        name
+        for own, offsets in zip(rows.ids, rows.offsets, strict=True)
+        for name in (own or [wire.made_id(log, offset) for offset in offsets.tolist()])
+    ]

@@ -29,6 +29,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import structlog
 
 from dispatcher.records import ControlRecord, EventsRecord, Record, events_payload, load_control, load_events
@@ -37,6 +39,7 @@ from edn.errors import EdnError, Unavailable
 
 logger = structlog.get_logger()
 T = TypeVar("T")
+Floats = npt.NDArray[np.float64]
 
 #: rows that one step of a truncation forgets
 _STEP = 1000
@@ -101,18 +104,21 @@ class Transaction:
         return self.head
 
     def append_events(
-        self, topic: int, ids: list[str | None], stamps: list[int | None], bodies: list[bytes], points: Any
+        self, topic: int, ids: list[str | None], stamps: list[int | None], lines: bytes, points: Floats
     ) -> list[str]:
         """Append events of one topic; their ids, made here where the publisher chose none."""
-        first = self.head + 1
-        prefix = self.log[:8]
-        named = [name if name is not None else f"{prefix}-{first + place}" for place, name in enumerate(ids)]
-        stamped = [self.time if stamp is None else stamp for stamp in stamps]
-        record = EventsRecord(first, self.time, topic, named, stamped, bodies, points)
+        first, count = self.head + 1, len(ids)
+        made = [wire.made_id(self.log, offset) for offset in range(first, first + count)]
+        chosen = ids.count(None) < count
+        named = [own or name for own, name in zip(ids, made, strict=True)] if chosen else made
+        stamped = np.full(count, self.time, dtype=np.int64)
+        if stamps.count(None) < count:
+            stamped[:] = [self.time if stamp is None else stamp for stamp in stamps]
+        record = EventsRecord(first, self.time, topic, named if chosen else [], stamped, lines, points)
         self.head = record.last
         self.connection.execute(
             "INSERT INTO records VALUES (?, ?, ?, ?, NULL, ?)",
-            (self.head, len(bodies), self.time, topic, events_payload(record)),
+            (self.head, count, self.time, topic, events_payload(record)),
         )
         self.records.append(record)
         return named

@@ -25,7 +25,7 @@ from dispatcher.link import Link, Pressure
 from dispatcher.log import Log, Transaction
 from dispatcher.members import Member, Members, check_registration, hashed
 from dispatcher.metering import Meter
-from dispatcher.records import EventsRecord, Record
+from dispatcher.records import EventsRecord, Record, merge
 from dispatcher.routing import RoutingTable
 from dispatcher.settings import Settings
 from dispatcher.tail import Tail
@@ -100,7 +100,8 @@ class Network:
 
     # -- from the log to the streams --------------------------------------------------------------------
 
-    def _committed(self, records: list[Record]) -> None:
+    def _committed(self, committed: list[Record]) -> None:
+        records = merge(committed, limit=self.settings.frame_events // 2)
         by_topic: dict[int, list[EventsRecord]] = {}
         for record in records:
             if isinstance(record, EventsRecord):
@@ -115,7 +116,7 @@ class Network:
                 logger.error("routing failed, everything goes everywhere", topic=topic, exc_info=error)
                 routed = np.ones((len(points), len(self.table.servers)), dtype=np.bool_)
             self.meter.routed(topic, points, routed, time.thread_time() - began)
-            ends = np.cumsum([len(record.bodies) for record in together])
+            ends = np.cumsum([record.count for record in together])
             for record, part in zip(together, np.split(routed, ends[:-1]), strict=True):
                 record.routed, record.servers = part, self.table.servers
             self.published += int(ends[-1])

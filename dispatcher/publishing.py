@@ -11,14 +11,13 @@ import hashlib
 from urllib.parse import unquote
 
 import msgspec
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.topics import Topic, Topics
 from edn import defects
-from edn.asgi import problem_response, read_body
+from edn.asgi import bug_response, problem_response, read_body, too_large
 from edn.errors import (
     Conflict,
     EdnError,
@@ -33,6 +32,11 @@ from edn.errors import (
 from edn.event import EventBatch
 
 MAX_KEY = 200
+_JSON = (b"content-type", b"application/json")
+
+
+_BEFORE, _AFTER = "/v1/topics/", "/events"
+_SLASHES = 4
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -41,22 +45,46 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class PublishEndpoint:
-    """`POST /v1/topics/{name}/events`."""
+    """`POST /v1/topics/{name}/events`, a whole ASGI app: it needs nothing of what surrounds other routes."""
+
+    PATH = "/v1/topics/{name}/events"
 
     def __init__(self, network: Network, topics: Topics) -> None:
         self._network = network
         self._topics = topics
 
+    @staticmethod
+    def serves(scope: Scope) -> bool:
+        path: str = scope.get("path", "")
+        return (
+            path.startswith(_BEFORE)
+            and path.endswith(_AFTER)
+            and path.count("/") == _SLASHES
+            and scope.get("method") == "POST"
+        )
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
         try:
-            topic = self._topics.get(scope["path_params"]["name"])
-            key = _read_headers(scope)
-            body = await read_body(receive)
-            accepted = await self.publish(topic, body, key)
-            response = Response(msgspec.json.encode(accepted), status_code=202, media_type="application/json")
+            topic = self._topics.get(path[len(_BEFORE) : -len(_AFTER)])
+            limit = self._network.settings.body_limit
+            key = _read_headers(scope, limit)
+            body = await read_body(receive, limit)
+            accepted = msgspec.json.encode(await self.publish(topic, body, key))
         except EdnError as error:
-            response = problem_response(error)
-        await response(scope, receive, send)
+            await problem_response(error)(scope, receive, send)
+        except Exception as error:
+            await bug_response(path, error)(scope, receive, send)
+        else:
+            length = b"%d" % len(accepted)
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": 202,
+                    "headers": [_JSON, (b"content-length", length)],
+                }
+            )
+            await send({"type": "http.response.body", "body": accepted})
 
     async def publish(self, topic: Topic, body: bytes, key: str | None = None) -> Accepted:
         """Accept one event or an array of them, all or nothing."""
@@ -71,9 +99,9 @@ class PublishEndpoint:
         if self._network.pressure.full:
             await self._network.pressure.wait()
         batch = topic.schema.decode_events(body)
-        if len(batch.bodies) > settings.events_per_request:
+        if len(batch) > settings.events_per_request:
             raise TooLarge(
-                f"{len(batch.bodies)} events in one request; at most {settings.events_per_request} are taken"
+                f"{len(batch)} events in one request; at most {settings.events_per_request} are taken"
             )
         for place, availability in enumerate(batch.availabilities):
             if availability:
@@ -82,7 +110,7 @@ class PublishEndpoint:
                     index=place,
                     pointer=f"/{place}/$availability",
                 )
-        if not batch.bodies:
+        if not len(batch):
             return Accepted(0, [])
         ids = batch.ids
         if key is not None:
@@ -93,9 +121,9 @@ class PublishEndpoint:
                 "SELECT 1 FROM topics WHERE uid = ?", (topic.uid,)
             ).fetchone():
                 raise NotFound(f'no topic "{topic.name}": it was deleted meanwhile')
-            if any(name is not None for name in ids):
+            if ids.count(None) < len(ids):
                 return _append_once(transaction, topic, ids, batch)
-            return transaction.append_events(topic.uid, ids, batch.stamps, batch.bodies, batch.points)
+            return transaction.append_events(topic.uid, ids, batch.stamps, batch.lines, batch.points)
 
         committed = log.submit(append, size=len(body))
         if defects.planted("acknowledge-before-commit"):  # for tests only
@@ -113,12 +141,13 @@ def _append_once(
     connection = transaction.connection
     seen: dict[str, bytes] = {}
     fresh: list[int] = []
+    bodies = batch.bodies
     for place, name in enumerate(ids):
         if name is None:
             fresh.append(place)
             continue
         digest = hashlib.blake2b(
-            b"%d|%s" % (batch.stamps[place] or 0, batch.bodies[place]), digest_size=16
+            b"%d|%s" % (batch.stamps[place] or 0, bodies[place]), digest_size=16
         ).digest()
         before = seen.get(name)
         if before is None:
@@ -142,7 +171,7 @@ def _append_once(
             topic.uid,
             [ids[place] for place in fresh],
             [batch.stamps[place] for place in fresh],
-            [batch.bodies[place] for place in fresh],
+            b"".join([bodies[place] + b"\n" for place in fresh]),
             batch.points[fresh],
         )
         if fresh
@@ -152,14 +181,17 @@ def _append_once(
     return [next(made) if place in placed else str(name) for place, name in enumerate(ids)]
 
 
-def _read_headers(scope: Scope) -> str | None:
-    """The Idempotency-Key, if there is one; refuses a body that is not JSON."""
+def _read_headers(scope: Scope, limit: int) -> str | None:
+    """The Idempotency-Key, if there is one; refuses a body that is not JSON, or says that it is too long."""
     key = None
     for name, value in scope["headers"]:
         if name == b"content-type":
             media = value.partition(b";")[0].strip().lower()
             if media not in (b"application/json", b"text/json"):
                 raise Unsupported(f"events are taken as application/json; got {media.decode('latin-1')[:80]}")
+        elif name == b"content-length":
+            if value.isdigit() and int(value) > limit:
+                raise too_large(limit)
         elif name == b"idempotency-key":
             key = unquote(value.decode("latin-1")).strip().strip('"')
             if not 1 <= len(key) <= MAX_KEY:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from edn import wire
+from edn.lines import ends_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +44,36 @@ class EventsRecord:
     time: int
     #: uid of the topic
     topic: int
+    #: empty where no publisher chose one: then they follow from the offsets
     ids: list[str]
     #: the events' own times, microseconds
-    stamps: list[int]
-    #: attributes as JSON, serialised once for all copies
-    bodies: list[bytes]
+    stamps: npt.NDArray[np.int64]
+    #: attributes as JSON, a line each, serialised once for all copies
+    lines: bytes
     points: npt.NDArray[np.float64]
     #: which of `servers` needs which event; filled once, right after the commit
     routed: npt.NDArray[np.bool_] | None = None
     servers: tuple[str, ...] = ()
-    size: int = field(init=False)
+    _ends: npt.NDArray[np.int64] | None = None
 
-    def __post_init__(self) -> None:
-        self.size = sum(map(len, self.bodies)) + self.points.nbytes + 100 * len(self.bodies)
+    @property
+    def count(self) -> int:
+        return len(self.stamps)
 
     @property
     def last(self) -> int:
-        return self.first + len(self.bodies) - 1
+        return self.first + len(self.stamps) - 1
+
+    @property
+    def size(self) -> int:
+        return len(self.lines) + self.points.nbytes + 32 * len(self.stamps) + 96 * len(self.ids)
+
+    @property
+    def ends(self) -> npt.NDArray[np.int64]:
+        """Where each line ends."""
+        if self._ends is None:
+            self._ends = ends_of(self.lines)
+        return self._ends
 
 
 Record = ControlRecord | EventsRecord
@@ -68,8 +83,8 @@ class _StoredEvents(msgspec.Struct, frozen=True, array_like=True):
     """What the log keeps of an `EventsRecord` on disk."""
 
     ids: list[str]
-    stamps: list[int]
-    bodies: list[bytes]
+    stamps: bytes
+    lines: bytes
     width: int
     points: bytes
 
@@ -81,7 +96,11 @@ _control_decoder = msgspec.msgpack.Decoder(wire.Control)
 def events_payload(record: EventsRecord) -> bytes:
     return msgspec.msgpack.encode(
         _StoredEvents(
-            record.ids, record.stamps, record.bodies, record.points.shape[1], wire.points_bytes(record.points)
+            record.ids,
+            wire.int64_bytes(record.stamps),
+            record.lines,
+            record.points.shape[1],
+            wire.points_bytes(record.points),
         )
     )
 
@@ -89,7 +108,48 @@ def events_payload(record: EventsRecord) -> bytes:
 def load_events(first: int, time: int, topic: int, payload: bytes) -> EventsRecord:
     stored = _events_decoder.decode(payload)
     points = wire.points_array(stored.points, stored.width)
-    return EventsRecord(first, time, topic, stored.ids, stored.stamps, stored.bodies, points)
+    stamps = wire.int64_array(stored.stamps)
+    return EventsRecord(first, time, topic, stored.ids, stamps, stored.lines, points)
+
+
+def merge(records: Sequence[Record], limit: int) -> list[Record]:
+    """The same records with neighbours made one, up to `limit` events: what is committed together is routed
+    and sent together, and each step of that is paid for by the record."""
+    out: list[Record | list[EventsRecord]] = []
+    for record in records:
+        if isinstance(record, ControlRecord):
+            out.append(record)
+            continue
+        run = out[-1] if out else None
+        if isinstance(run, list) and _alike(run[0], record) and record.last - run[0].first < limit:
+            run.append(record)
+        else:
+            out.append([record])
+    return [_merged(one) if isinstance(one, list) else one for one in out]
+
+
+def _alike(one: EventsRecord, other: EventsRecord) -> bool:
+    return (
+        one.topic == other.topic
+        and one.time == other.time
+        and bool(one.ids) == bool(other.ids)
+        and one.points.shape[1] == other.points.shape[1]
+    )
+
+
+def _merged(run: list[EventsRecord]) -> EventsRecord:
+    first = run[0]
+    if len(run) == 1:
+        return first
+    return EventsRecord(
+        first.first,
+        first.time,
+        first.topic,
+        [name for record in run for name in record.ids],
+        np.concatenate([record.stamps for record in run]),
+        b"".join([record.lines for record in run]),
+        np.concatenate([record.points for record in run]),
+    )
 
 
 def load_control(server: str, payload: bytes) -> ControlRecord:

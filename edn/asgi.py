@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import math
+import sys
 from collections.abc import Callable, Coroutine
 from http import HTTPStatus
 from typing import Any
@@ -40,6 +41,12 @@ def problem_response(error: EdnError) -> Response:
     return Response(
         msgspec.json.encode(error.problem()), status_code=error.status, media_type=PROBLEM, headers=headers
     )
+
+
+def bug_response(path: str, error: Exception) -> Response:
+    """For what nobody expected: the cause goes to the log, not to the client."""
+    log.error("unhandled", path=path, exc_info=error)
+    return problem_response(EdnError("the service failed at this request; its log says why"))
 
 
 def invalid(errors: list[Any], *, skip: frozenset[str] = frozenset(), prefix: str = "") -> InvalidInput:
@@ -93,8 +100,7 @@ def install(app: FastAPI, *, union_tags: frozenset[str] = frozenset()) -> None:
         )
 
     async def on_bug(request: Request, error: Exception) -> Response:
-        log.error("unhandled", path=request.url.path, exc_info=error)
-        return problem_response(EdnError("the service failed at this request; its log says why"))
+        return bug_response(request.url.path, error)
 
     app.add_exception_handler(EdnError, on_edn_error)
     app.add_exception_handler(RequestValidationError, on_validation)
@@ -121,22 +127,28 @@ class StrictRoute(APIRoute):
         return strict
 
 
-async def read_body(receive: Receive) -> bytes:
-    """The whole body of a plain ASGI request; `BodyLimit` has bounded it."""
-    first = await receive()
-    if first["type"] != "http.request":
-        raise InvalidInput("the client went away before its request was complete")
-    body: bytes = first.get("body", b"")
-    if not first.get("more_body"):
-        return body
-    parts = [body]
+async def read_body(receive: Receive, limit: int = sys.maxsize) -> bytes:
+    """The whole body of a plain ASGI request, refused as soon as it is longer than `limit` bytes.
+
+    Without a limit it is for routes that `BodyLimit` watches over.
+    """
+    parts: list[bytes] = []
+    size = 0
     while True:
         message = await receive()
         if message["type"] != "http.request":
             raise InvalidInput("the client went away before its request was complete")
-        parts.append(message.get("body", b""))
+        body: bytes = message.get("body", b"")
+        size += len(body)
+        if size > limit:
+            raise too_large(limit)
         if not message.get("more_body"):
-            return b"".join(parts)
+            return b"".join((*parts, body)) if parts else body
+        parts.append(body)
+
+
+def too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {limit} bytes; send it in smaller parts")
 
 
 class BodyLimit:
@@ -152,7 +164,7 @@ class BodyLimit:
             await self.app(scope, receive, send)
             return
         limit = self.paths.get(scope["path"], self.limit)
-        refusal = TooLarge(f"the body is larger than {limit} bytes; send it in smaller parts")
+        refusal = too_large(limit)
         for name, value in scope["headers"]:
             if name == b"content-length" and value.isdigit() and int(value) > limit:
                 await problem_response(refusal)(scope, receive, send)

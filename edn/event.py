@@ -27,6 +27,7 @@ from msgspec import UNSET, UnsetType
 
 from edn.coordinates import DOMAINS, Domain, Key, instant
 from edn.eventcheck import MAX_ID, CheckedEvent, check_events, flatten
+from edn.lines import split
 from edn.rect import MISSING
 from edn.strictjson import check_keys, escapes_a_colon
 
@@ -62,13 +63,17 @@ class EventBatch:
     stamps: list[int | None]
     #: seconds, `inf` for ever; None is the topic's default
     availabilities: list[float | None]
-    #: the attributes as JSON, without the keys that begin with $
-    bodies: list[bytes]
+    #: the attributes as JSON, without the keys that begin with $: a line each
+    lines: bytes
     #: float64 (n, width of the schema)
     points: npt.NDArray[np.float64]
 
     def __len__(self) -> int:
-        return len(self.bodies)
+        return len(self.points)
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return split(self.lines)
 
 
 class _Coordinates(dict[Any, float]):
@@ -147,26 +152,17 @@ class EventDecoder:
 
     def _batch(self, body: bytes, events: Sequence[Any]) -> EventBatch:
         count = len(events)
-        ids = [event.id_ for event in events]
-        times = [event.time_ for event in events]
-        availabilities = [event.availability_ for event in events]
+        ids: list[Any] = [None] * count
+        stamps: list[Any] = [None] * count
+        availabilities: list[Any] = [None] * count
         colons = 0
-        if ids.count(UNSET) + times.count(UNSET) + availabilities.count(UNSET) < 3 * count:
-            for own in (ids, times, availabilities):
-                given = [value for value in own if value is not UNSET]
-                colons += len(given) + sum(value.count(":") for value in given if isinstance(value, str))
-            for event in events:
-                event.id_ = event.time_ = event.availability_ = UNSET
+        # Most bodies have no key that begins with $, and show it.
+        if b'"$' in body or b"\\" in body:
+            colons = _take_own(events, ids, stamps, availabilities)
         lines = _encoder.encode_lines(events)
         if body.count(b":") != colons + lines.count(b":") or escapes_a_colon(body):
             check_keys(body)
-        return EventBatch(
-            ids=[None if id_ is UNSET else id_ for id_ in ids],
-            stamps=[None if time is UNSET else instant(time) for time in times],
-            availabilities=[None if given is UNSET else _availability(given) for given in availabilities],
-            bodies=lines.split(b"\n")[:count],
-            points=self._points(events),
-        )
+        return EventBatch(ids, stamps, availabilities, lines, self._points(events))
 
     def _points(self, events: Sequence[Any]) -> npt.NDArray[np.float64]:
         points = np.full((len(events), self._width), MISSING)
@@ -196,7 +192,7 @@ class EventDecoder:
             ids=[event.id for event in events],
             stamps=[event.stamp for event in events],
             availabilities=[event.availability for event in events],
-            bodies=[_encoder.encode(event.attributes) for event in events],
+            lines=_encoder.encode_lines([event.attributes for event in events]),
             points=points,
         )
 
@@ -210,6 +206,23 @@ class EventDecoder:
                 except ValueError:
                     continue
         return found
+
+
+def _take_own(events: Sequence[Any], ids: list[Any], stamps: list[Any], availabilities: list[Any]) -> int:
+    """Take what is ours out of the events into the lists; the colons that it had in the body."""
+    colons = 0
+    for place, event in enumerate(events):
+        for own in (event.id_, event.time_, event.availability_):
+            if own is not UNSET:
+                colons += 1 + (own.count(":") if isinstance(own, str) else 0)
+        if event.id_ is not UNSET:
+            ids[place] = event.id_
+        if event.time_ is not UNSET:
+            stamps[place] = instant(event.time_)
+        if event.availability_ is not UNSET:
+            availabilities[place] = _availability(event.availability_)
+        event.id_ = event.time_ = event.availability_ = UNSET
+    return colons
 
 
 def _availability(given: float | str) -> float:

@@ -110,6 +110,7 @@ def serve(app: FastAPI, listener: socket.socket, ready: dict[str, Any]) -> None:
         lifespan="on",
         timeout_graceful_shutdown=5,
         server_header=False,
+        proxy_headers=False,
     )
     server = _Server(config)
     server.ready = ready

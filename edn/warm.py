@@ -8,7 +8,7 @@ from __future__ import annotations
 
 def warm() -> None:
     """Compile, or load from the cache, what a dispatcher and a server need."""
-    from edn import index, summary
+    from edn import index, picking, summary  # noqa: F401  `picking` compiles as it is loaded
 
     index.warm()
     summary.compile_kernels()

@@ -113,9 +113,10 @@ class Segment(msgspec.Struct, frozen=True):
     #: float64, row-major; rows have `width` columns
     points: bytes
     width: int
+    #: empty where no publisher chose one: the ids are then made from log and offset
     ids: list[str]
-    #: the attributes as JSON, as they go into the notification
-    bodies: list[bytes]
+    #: the attributes as JSON, as they go into the notification: a line each
+    lines: bytes
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -183,6 +184,11 @@ Message = TypeVar("Message", bound=msgspec.Struct)
 def decode(data: bytes, kind: type[Message]) -> Message:
     """For those who read few messages; a service keeps a decoder of each kind."""
     return msgspec.msgpack.decode(data, type=kind)
+
+
+def made_id(log: str, offset: int) -> str:
+    """The id of an event whose publisher chose none."""
+    return f"{log[:8]}-{offset}"
 
 
 def int64_bytes(values: npt.ArrayLike) -> bytes:

@@ -24,6 +24,8 @@ import numpy as np
 from edn import defects, wire
 from edn.coordinates import Key
 from edn.errors import CorruptMessage
+from edn.lines import cut, ends_of
+from edn.wire import made_id
 from edn_server import outbox
 from edn_server.controls import Controls
 from edn_server.hosting import Hosting, LogState
@@ -46,12 +48,14 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """A segment's arrays, without its repeats; `first` is the place of its first row in segment.ids."""
+    """A segment's arrays, without its repeats; `first` is the place of its first row in the segment."""
 
     offsets: Int64s
     times: Int64s
     points: Matrix
     first: int
+    #: where each line of the whole segment ends
+    ends: Int64s
 
 
 class ApplyFrame(Job[Applied]):
@@ -168,7 +172,8 @@ class ApplyFrame(Job[Applied]):
 
     def _match(self, cursor: int) -> tuple[Int64s, Int32s, Int64s]:
         """(place, number) of every match in the order of places, and the sizes of the bodies by place."""
-        segments = [(segment, self._columns(segment, cursor)) for segment in self._frame.segments]
+        frame = self._frame
+        segments = [(segment, self._columns(segment, cursor)) for segment in frame.segments]
         offsets = np.concatenate([np.empty(0, dtype=np.int64), *(columns.offsets for _, columns in segments)])
         # Segments are in the order of offsets each; an address hears of all topics in that order together.
         rank = np.empty(len(offsets), dtype=np.int64)
@@ -186,8 +191,9 @@ class ApplyFrame(Job[Applied]):
             stamps = wire.int64_array(segment.stamps)
             for row in np.flatnonzero(np.bincount(events, minlength=len(own))).tolist():
                 index, place = columns.first + row, int(own[row])
-                body = segment.bodies[index]
-                self._events[place] = Event(segment.topic, segment.ids[index], int(stamps[index]), body)
+                body = cut(segment.lines, columns.ends, index)
+                name = segment.ids[index] if segment.ids else made_id(frame.log, int(columns.offsets[row]))
+                self._events[place] = Event(segment.topic, name, int(stamps[index]), body)
                 sizes[place] = len(body)
             all_places.append(own[events])
             all_numbers.append(numbers)
@@ -201,15 +207,16 @@ class ApplyFrame(Job[Applied]):
         offsets, times = wire.int64_array(segment.offsets), wire.int64_array(segment.times)
         count = len(offsets)
         points = wire.points_array(segment.points, segment.width)
-        same = len(times) == len(segment.ids) == len(segment.bodies) == count == len(segment.stamps) // 8
-        if not same or (segment.width and len(points) != count):
+        ends = ends_of(segment.lines)
+        same = len(times) == len(ends) == count == len(segment.stamps) // 8
+        if not same or len(segment.ids) not in (0, count) or (segment.width and len(points) != count):
             raise CorruptMessage("the columns of a segment differ in length")
         if count and (np.any(np.diff(offsets) <= 0) or offsets[0] <= self._frame.after):
             raise CorruptMessage("the offsets of a segment do not rise inside their frame")
         if count and offsets[-1] > self._frame.upto:
             raise CorruptMessage("a segment's offsets go beyond their frame")
         first = int(np.searchsorted(offsets, cursor, "right"))
-        return _Columns(offsets[first:], times[first:], points[first:], first)
+        return _Columns(offsets[first:], times[first:], points[first:], first, ends)
 
     def _matches(self, topic: Topic, segment: wire.Segment, columns: _Columns) -> tuple[Int64s, Int32s]:
         """(row of the segment, number) for each exact match, in the order of rows."""
@@ -222,7 +229,7 @@ class ApplyFrame(Job[Applied]):
         kept &= columns.times[events] < self._hosting.expires[numbers]
         covers = np.flatnonzero(kept & ~topic.exact[entries])
         if len(covers):
-            self._decide(topic, segment, columns.first, events, numbers, covers, kept)
+            self._decide(topic, segment, columns, events, numbers, covers, kept)
         several = np.flatnonzero(kept & topic.several[entries])
         if len(several):
             pairs = events[several] * np.int64(len(self._hosting.address)) + numbers[several]
@@ -235,7 +242,7 @@ class ApplyFrame(Job[Applied]):
         self,
         topic: Topic,
         segment: wire.Segment,
-        first: int,
+        columns: _Columns,
         events: Int64s,
         numbers: Int32s,
         covers: Int64s,
@@ -252,7 +259,8 @@ class ApplyFrame(Job[Applied]):
                 width = hosting.versions[number].width
                 values = decoded.get((event, width))
                 if values is None:
-                    values = topic.schema(width).values(segment.bodies[first + event])
+                    body = cut(segment.lines, columns.ends, columns.first + event)
+                    values = topic.schema(width).values(body)
                     decoded[event, width] = values
                 answer = decided[event, number] = hosting.bound(number).matches(values)
             kept[index] = answer

@@ -171,7 +171,7 @@ async def _match(
             points=wire.points_bytes(uniform_points(rng, size, dimensions)),
             width=dimensions,
             ids=[f"e{offset}" for offset in offsets.tolist()],
-            bodies=[b"{}"] * size,
+            lines=b"{}\n" * size,
         )
         ack = await _send(client, wire.Frame(LOG, 1, cursor, cursor + size, [], [segment]))
         cursor, matched = cursor + size, matched + ack.matched

@@ -47,7 +47,9 @@ def events(
     def operation(transaction: Transaction) -> list[str]:
         count = len(bodies)
         points = np.arange(2.0 * count).reshape(count, 2)
-        return transaction.append_events(topic, ids or [None] * count, [None] * count, list(bodies), points)
+        return transaction.append_events(
+            topic, ids or [None] * count, [None] * count, b"".join(body + b"\n" for body in bodies), points
+        )
 
     return operation
 
@@ -102,9 +104,9 @@ def test_an_operation_that_fails_takes_nothing_of_its_neighbours(tmp_path: Path)
         assert [record.last for record in log.read(0, 1 << 20)] == [1, 2]
 
     run(tmp_path, work, seen)
-    assert [record.bodies for record in seen if isinstance(record, EventsRecord)] == [
-        [b'{"a":1}'],
-        [b'{"a":2}'],
+    assert [record.lines for record in seen if isinstance(record, EventsRecord)] == [
+        b'{"a":1}\n',
+        b'{"a":2}\n',
     ]
     assert not any(isinstance(record, ControlRecord) for record in seen)
 
@@ -143,7 +145,7 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
         stored, control = log.read(0, 1 << 20)
         assert isinstance(stored, EventsRecord)
         assert isinstance(control, ControlRecord)
-        assert stored.bodies == [b'{"a":1}', b'{"a":2}']
+        assert stored.lines == b'{"a":1}\n{"a":2}\n'
         assert stored.points.tolist() == [[0.0, 1.0], [2.0, 3.0]]
         assert (control.server, control.control.versions) == ("s1", [("x", 7)])
 

@@ -20,7 +20,9 @@ from edn.errors import InvalidInput
 def record(first: int, count: int, *, topic: int = 1, width: int = 2, body: int = 10) -> EventsRecord:
     points = np.arange(float(count * width)).reshape(count, width)
     ids = [f"e{first + place}" for place in range(count)]
-    return EventsRecord(first, first * 1000, topic, ids, list(range(count)), [b"x" * body] * count, points)
+    return EventsRecord(
+        first, first * 1000, topic, ids, np.arange(count), (b"x" * body + b"\n") * count, points
+    )
 
 
 def test_the_tail_gives_what_lies_beyond_an_offset() -> None:

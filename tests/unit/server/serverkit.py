@@ -67,7 +67,7 @@ def segment(
         points=wire.points_bytes(batch.points),
         width=len(columns),
         ids=[f"e{offset}" for offset in offsets],
-        bodies=list(batch.bodies),
+        lines=batch.lines,
     )
 
 
