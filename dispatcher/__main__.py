@@ -13,6 +13,7 @@ from dispatcher.settings import Settings
 from edn import defects, summary
 from edn.errors import EdnError
 from edn.process import bind, configure_logs, lock_folder, read_secret, serve, url_of
+from partitioning import online
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -34,7 +35,37 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         default=env("EDN_ALLOW_LOOPBACK_SINKS") == "1",
         help="development only: notify loopback addresses, and over plain http",
     )
-    parser.add_argument("--placement", default=env("EDN_PLACEMENT", "least-loaded"))
+    parser.add_argument("--placement", default=env("EDN_PLACEMENT", "rtree"), choices=sorted(online.POLICIES))
+    parser.add_argument(
+        "--load-threshold",
+        type=_count,
+        default=env("EDN_LOAD_THRESHOLD"),
+        help="subscriptions of a server beyond which others are chosen",
+    )
+    parser.add_argument(
+        "--load-factor",
+        type=_factor,
+        default=env("EDN_LOAD_FACTOR", "1.5"),
+        help="the same in parts of the average load, 1 or more; 0 for no such limit (%(default)s)",
+    )
+    parser.add_argument(
+        "--routing-rectangles",
+        type=_count,
+        default=env("EDN_ROUTING_RECTANGLES", "64"),
+        help="rectangles by which placement remembers a server's subscriptions of a topic (%(default)s)",
+    )
+    parser.add_argument(
+        "--placement-spread",
+        type=_natural,
+        default=env("EDN_PLACEMENT_SPREAD", "10"),
+        help="subscriptions of a topic that a server gets before content decides (%(default)s)",
+    )
+    parser.add_argument(
+        "--placement-seed",
+        type=int,
+        default=env("EDN_PLACEMENT_SEED"),
+        help="makes what placement leaves to chance repeatable: for experiments",
+    )
     parser.add_argument("--router", default=env("EDN_ROUTER", "bitmap"), choices=["bitmap", "rtree"])
     parser.add_argument("--cut", default=env("EDN_CUT", "waste"), choices=["waste", "weighted", "level"])
     parser.add_argument(
@@ -64,6 +95,27 @@ def _optional(number: str | None) -> float | None:
     return float(number) if number else None
 
 
+def _natural(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError
+    return number
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def _factor(text: str) -> float:
+    number = float(text)
+    if number != 0 and not 1 <= number < float("inf"):
+        raise ValueError
+    return number
+
+
 def main(argv: list[str] | None = None) -> int:
     arguments = _arguments(argv)
     configure_logs()
@@ -77,6 +129,11 @@ def main(argv: list[str] | None = None) -> int:
             port=arguments.port,
             allow_loopback_sinks=arguments.allow_loopback_sinks,
             placement=arguments.placement,
+            load_threshold=arguments.load_threshold,
+            load_factor=arguments.load_factor or None,
+            routing_rectangles=arguments.routing_rectangles,
+            placement_spread=arguments.placement_spread,
+            placement_seed=arguments.placement_seed,
             router=arguments.router,
             cut=arguments.cut,
             bloom=arguments.bloom,
@@ -96,6 +153,7 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     # The first event shall not wait for a compiler.
     summary.compile_kernels()
+    online.warm()
     log = app.state.door.network.log.id
     serve(app, listener, {"role": "dispatcher", "url": url_of(listener), "log": log})
     os.close(lock)

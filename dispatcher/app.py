@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
 import structlog
-from fastapi import APIRouter, Body, FastAPI, Query, Request, Response
+from fastapi import APIRouter, Body, FastAPI, Query, Response
 from starlette.responses import RedirectResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from dispatcher import bodies, directory, openapi
+from dispatcher import bodies, directory, internal, openapi
 from dispatcher.expiry import parse_expires, rfc3339
 from dispatcher.network import Network
 from dispatcher.publishing import PublishEndpoint
@@ -24,9 +25,9 @@ from dispatcher.subscriptions import Subscriptions, Wanted
 from dispatcher.topics import Topic, Topics
 from dispatcher.tuning_door import routes as tuning_routes
 from dispatcher.tuning_loop import Tuner
-from edn import strictjson, wire
-from edn.asgi import BodyLimit, StrictRoute, check_bearer, install
-from edn.errors import CorruptMessage, EdnError, NotFound, TooLarge, Unavailable
+from edn import strictjson
+from edn.asgi import BodyLimit, StrictRoute, install
+from edn.errors import EdnError, NotFound, TooLarge, Unavailable
 from edn.filter import Filter
 from edn.sinkpolicy import check_url
 from selftune.tuning import Tuning
@@ -73,14 +74,22 @@ class Door:
 
     # -- from bodies to the model ------------------------------------------------------------------------
 
-    def wanted(self, body: bodies.SubscriptionBody, prefix: str = "") -> Wanted:
+    def wanted(self, body: bodies.SubscriptionBody, prefix: str = "", suggested: str | None = None) -> Wanted:
         """A request checked against its topic; errors name the place in the request."""
         try:
             topic = self.topics.get(body.topic)
         except NotFound as error:
             error.pointer = f"{prefix}/topic"
             raise
-        return self.wanted_on(topic, body, prefix, id=body.id, owner=body.owner or NOBODY)
+        want = self.wanted_on(topic, body, prefix, id=body.id, owner=body.owner or NOBODY)
+        if body.location is None:
+            return replace(want, suggested=suggested)
+        try:
+            self.network.placing.check_location(body.location)
+        except EdnError as error:
+            error.pointer = f"{prefix}/location"
+            raise
+        return replace(want, suggested=suggested, location=tuple(body.location))
 
     def wanted_on(
         self,
@@ -141,7 +150,27 @@ class Door:
             "owner": found.owner,
             "server": found.server,
             "created": rfc3339(found.created),
+            "location": found.location,
         }
+
+    async def subscribe(
+        self,
+        body: bodies.SubscriptionBody | list[bodies.SubscriptionBody],
+        suggested: Sequence[str | None] = (),
+    ) -> tuple[Any, int, dict[str, str]]:
+        """Subscribe one or many; the answer's content, status and headers."""
+        hosts = dict(enumerate(suggested))
+        if isinstance(body, list):
+            most = self.settings.subscriptions_per_request
+            if len(body) > most:
+                raise TooLarge(f"{len(body)} subscriptions in one request; at most {most} are taken")
+            wanted = [self.wanted(one, f"/{place}", hosts.get(place)) for place, one in enumerate(body)]
+            made = await self.subscriptions.create(wanted) if wanted else []
+            status = 200 if made and not any(new for _, new in made) else 201
+            return {"subscriptions": [self.view(found) for found, _ in made]}, status, {}
+        [(found, new)] = await self.subscriptions.create([self.wanted(body, suggested=hosts.get(0))])
+        headers = {"location": f"/v1/subscriptions/{found.id}"}
+        return self.view(found), 201 if new else 200, headers
 
 
 class _App(FastAPI):
@@ -176,7 +205,7 @@ def create_app(settings: Settings) -> FastAPI:
             include_in_schema=False,  # dispatcher.openapi describes it
         )
     )
-    for router in (_topics(door), _subscriptions(door), _operations(door), _internal(door)):
+    for router in (_topics(door), _subscriptions(door), _operations(door), internal.routes(door)):
         app.include_router(router)
     app.include_router(tuning_routes(door.network, door.tuner))
     app.add_middleware(BodyLimit, limit=settings.body_limit)
@@ -210,7 +239,10 @@ def _topics(door: Door) -> APIRouter:
         name: str, cascade: Annotated[bool, Query(description="delete its subscriptions too")] = False
     ) -> None:
         """Delete a topic; refused while it has subscriptions, unless they go with it."""
-        await door.topics.delete(name, cascade=cascade)
+        uid, ended = await door.topics.delete(name, cascade=cascade)
+        door.network.placing.forget_topic(uid)
+        for server, count in ended.items():
+            door.network.placing.ended(server, count)
 
     return router
 
@@ -226,22 +258,9 @@ def _subscriptions(door: Door) -> APIRouter:
     )
     async def subscribe(body: Annotated[bodies.OneOrMany, Body()], response: Response) -> Any:
         """Subscribe one or many, all or nothing. Events that are accepted after the answer are not missed."""
-        if isinstance(body, list):
-            if len(body) > door.settings.subscriptions_per_request:
-                raise TooLarge(
-                    f"{len(body)} subscriptions in one request; at most "
-                    f"{door.settings.subscriptions_per_request} are taken"
-                )
-            wanted = [door.wanted(one, f"/{place}") for place, one in enumerate(body)]
-            made = await door.subscriptions.create(wanted) if wanted else []
-            if made and not any(new for _, new in made):
-                response.status_code = 200
-            return {"subscriptions": [door.view(found) for found, _ in made]}
-        [(found, new)] = await door.subscriptions.create([door.wanted(body)])
-        response.headers["location"] = f"/v1/subscriptions/{found.id}"
-        if not new:
-            response.status_code = 200
-        return door.view(found)
+        content, response.status_code, headers = await door.subscribe(body)
+        response.headers.update(headers)
+        return content
 
     @router.get("", response_model=bodies.SubscriptionPage)
     async def list_subscriptions(
@@ -335,29 +354,5 @@ def _operations(door: Door) -> APIRouter:
     @router.get("/", include_in_schema=True, status_code=307, response_class=RedirectResponse)
     async def root() -> Any:
         return "/docs"
-
-    return router
-
-
-def _internal(door: Door) -> APIRouter:
-    router = APIRouter(prefix="/internal", tags=["internal"])
-    register_decoder = msgspec.msgpack.Decoder(wire.Register)
-    heartbeat_decoder = msgspec.msgpack.Decoder(wire.Heartbeat)
-
-    async def read(request: Request, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
-        check_bearer(request.headers.get("authorization"), door.settings.secret)
-        try:
-            return decoder.decode(await request.body())
-        except msgspec.MsgspecError as error:
-            raise CorruptMessage(str(error)) from error
-
-    @router.post("/servers", openapi_extra=openapi.MESSAGE)
-    async def register(request: Request) -> Response:
-        registered = await door.network.register(await read(request, register_decoder))
-        return Response(wire.encode(registered), media_type=wire.MSGPACK)
-
-    @router.post("/servers/{id}/heartbeat", status_code=204, openapi_extra=openapi.MESSAGE)
-    async def heartbeat(id: str, request: Request) -> None:
-        door.network.heartbeat(id, await read(request, heartbeat_decoder))
 
     return router

@@ -23,6 +23,7 @@ FilterBody = Annotated[
         }
     ),
 ]
+Coordinate = Annotated[float, Field(strict=False, allow_inf_nan=False)]
 Expires = Annotated[
     str | None,
     Field(
@@ -60,6 +61,13 @@ class SubscriptionBody(Body):
     expires: Expires = None
     id: Name | None = Field(None, description="The client's own id makes subscribing idempotent.")
     owner: Name | None = None
+    location: list[Coordinate] | None = Field(
+        None,
+        description="Where the subscriber is, in the servers' coordinates: a server near by is preferred.",
+        min_length=1,
+        max_length=8,
+        examples=[[48.1, 11.6]],
+    )
 
 
 class ChangeBody(Body):
@@ -133,8 +141,10 @@ class Subscription(BaseModel):
     state: str
     expires: str | None
     owner: str
+    #: the server that hosts it
     server: str
     created: str
+    location: list[float] | None
 
 
 class SubscriptionList(BaseModel):

@@ -17,7 +17,7 @@ import msgspec
 
 from edn.errors import InvalidInput
 
-_FIELDS = "id, version, owner, topic, filter, url, recipient, expires, server, created, serial"
+_FIELDS = "id, version, owner, topic, filter, url, recipient, expires, server, created, serial, location"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,14 @@ class Subscription:
     created: int
     #: place in listings
     serial: int = 0
+    #: of the subscriber, if they said where they are
+    location: tuple[float, ...] | None = None
 
 
 def _load(row: tuple[Any, ...]) -> Subscription:
     values = list(row)
     values[4] = None if row[4] is None else json.loads(row[4])
+    values[11] = None if row[11] is None else tuple(json.loads(row[11]))
     return Subscription(*values)
 
 
@@ -54,7 +57,7 @@ def find(connection: sqlite3.Connection, subscription: str) -> Subscription | No
 def insert(connection: sqlite3.Connection, new: Subscription, attributes: frozenset[str]) -> None:
     connection.execute(
         "INSERT INTO subscriptions (id, version, owner, topic, filter, attributes, url, recipient, expires, "
-        "server, created) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "server, created, location) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             new.id,
             new.version,
@@ -67,6 +70,7 @@ def insert(connection: sqlite3.Connection, new: Subscription, attributes: frozen
             new.expires,
             new.server,
             new.created,
+            _json(new.location),
         ),
     )
 

@@ -64,7 +64,7 @@ CREATE TABLE IF NOT EXISTS topics (
 CREATE TABLE IF NOT EXISTS subscriptions (
     serial INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, version INTEGER NOT NULL,
     owner TEXT NOT NULL, topic INTEGER NOT NULL, filter TEXT, attributes TEXT NOT NULL, url TEXT NOT NULL,
-    recipient TEXT, expires INTEGER, server TEXT NOT NULL, created INTEGER NOT NULL);
+    recipient TEXT, expires INTEGER, server TEXT NOT NULL, created INTEGER NOT NULL, location TEXT);
 CREATE INDEX IF NOT EXISTS subscriptions_by_topic ON subscriptions (topic, serial);
 CREATE INDEX IF NOT EXISTS subscriptions_by_owner ON subscriptions (owner, serial);
 CREATE INDEX IF NOT EXISTS subscriptions_by_server ON subscriptions (server);
@@ -169,6 +169,8 @@ class Log:
         connection.execute("BEGIN IMMEDIATE")
         for statement in _TABLES.split(";"):
             connection.execute(statement)
+        if "location" not in {row[1] for row in connection.execute("PRAGMA table_info(subscriptions)")}:
+            connection.execute("ALTER TABLE subscriptions ADD COLUMN location TEXT")
         meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
         found = meta.get("format", FORMAT)
         if found > FORMAT:

@@ -50,7 +50,11 @@ class Member:
     key: str
     epoch: int
     registered: int
+    #: in the directory, or being stored
     subscriptions: int = 0
+    #: where it is, and how far from here; see `dispatcher.placing`
+    location: tuple[float, ...] = ()
+    distance: float = 1.0
     backlog: int = 0
     cpu: float = 0.0
     #: monotonic time of the last sign of life

@@ -25,6 +25,7 @@ from dispatcher.link import Link, Pressure
 from dispatcher.log import Log, Transaction
 from dispatcher.members import Member, Members, check_registration, hashed
 from dispatcher.metering import Meter
+from dispatcher.placing import Placing
 from dispatcher.records import EventsRecord, Record, merge
 from dispatcher.routing import RoutingTable
 from dispatcher.settings import Settings
@@ -51,6 +52,7 @@ class Network:
         self.link = Link(settings.link_bytes)
         self.pressure = Pressure(self.lag, settings.lag_limit)
         self.meter = Meter()
+        self.placing = Placing(settings, self.members)
         #: events accepted in this life
         self.published = 0
         #: too little room for the log: nothing is accepted
@@ -155,6 +157,7 @@ class Network:
     async def register(self, request: wire.Register) -> wire.Registered:
         """A server starts its stream: at its cursor if this log knows it, else at its join."""
         check_registration(request)
+        self.placing.check_registration(request)
         member = self.members.get(request.id)
         if member is not None:
             member.check_key(request.key)
@@ -191,7 +194,7 @@ class Network:
         if member.task is not None:
             member.task.cancel()
         member.url, member.epoch, member.joined = request.url, request.epoch, joined
-        member.subscriptions = request.subscriptions
+        self.placing.registered(member, request.location, request.distance)
         self.members.touch(member)
         if defects.planted("forget-the-join"):  # for tests only
             cursor, member.joined = None, joined - 1
@@ -235,7 +238,7 @@ class Network:
             raise NotFound(f'server "{server}" has not registered since this dispatcher started: register')
         member.check_key(beat.key)
         self.members.touch(member)
-        member.subscriptions, member.backlog, member.cpu = beat.subscriptions, beat.backlog, beat.cpu
+        member.backlog, member.cpu = beat.backlog, beat.cpu
 
     # -- calls to servers -------------------------------------------------------------------------------
 
@@ -310,6 +313,7 @@ class Network:
                     await asyncio.sleep(10 * defects.WINDOW)
                 if self.table.accept(member.id, snapshot.epoch, snapshot.seq, summaries):
                     member.summary = (snapshot.epoch, snapshot.seq)
+                    self.placing.summarised(member.id, summaries)
                     break
             await asyncio.sleep(self.settings.heartbeat_seconds)
         finally:

@@ -65,12 +65,10 @@ _PUBLISH = {
     },
 }
 
-#: request body of the internal calls
+#: bodies of the internal calls
+MESSAGE_CONTENT: dict[str, Any] = {"content": {MSGPACK: {"schema": {"type": "string", "format": "binary"}}}}
 MESSAGE: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {MSGPACK: {"schema": {"type": "string", "format": "binary"}}},
-    },
+    "requestBody": {"required": True, **MESSAGE_CONTENT},
     "security": [{"network": []}],
 }
 

@@ -47,7 +47,17 @@ class Settings:
     #: seconds a server may take to store a subscription
     store_timeout: float = 15.0
     #: name of the online placement policy
-    placement: str = "least-loaded"
+    placement: str = "rtree"
+    #: subscriptions that a server may have before others are chosen
+    load_threshold: int | None = None
+    #: the same, in parts of the average
+    load_factor: float | None = 1.5
+    #: rectangles by which placement remembers a server's subscriptions of a topic (N_b)
+    routing_rectangles: int = 64
+    #: subscriptions of a topic that a server gets before content decides
+    placement_spread: int = 10
+    #: makes what placement leaves to chance repeatable
+    placement_seed: int | None = None
     #: name of the router
     router: str = "bitmap"
     #: how summaries are cut to their precision

@@ -15,7 +15,8 @@ import contextlib
 import functools
 import json
 import secrets
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,12 +27,12 @@ from dispatcher.directory import Subscription
 from dispatcher.exclusion import Exclusion
 from dispatcher.log import Transaction
 from dispatcher.network import Network
+from dispatcher.placing import Candidate
 from dispatcher.topics import Topic, Topics
 from edn import defects, wire
-from edn.errors import Conflict, EdnError, NotFound, Unavailable
+from edn.errors import Conflict, EdnError, NotFound
 from edn.filter import BoundFilter, Filter
 from edn.rect import Rects
-from partitioning.online import Placement, new_placement
 
 logger = structlog.get_logger()
 
@@ -49,6 +50,10 @@ class Wanted:
     url: str
     recipient: str | None
     expires: int | None
+    #: of the subscriber, if it matters where they are
+    location: tuple[float, ...] | None = None
+    #: the host that another server would choose
+    suggested: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +68,7 @@ class Subscriptions:
         self._network = network
         self._log = network.log
         self._topics = topics
-        self._placement: Placement = new_placement(network.settings.placement)
+        self._placing = network.placing
         self._exclusion = Exclusion()
 
     # -- reading ----------------------------------------------------------------------------------------
@@ -93,20 +98,13 @@ class Subscriptions:
         if repeated:
             raise Conflict(f'id "{min(repeated)}" stands twice in one request')
         async with self._exclusion.hold(named):
-            answers: list[tuple[Subscription, bool] | None] = []
-            prepared: list[_Prepared] = []
-            loads = self._loads()
-            for want in wanted:
-                standing = self._standing(want)
-                if standing is not None:
-                    answers.append((standing, False))
-                    continue
-                answers.append(None)
-                prepared.append(self._prepare(want, loads))
+            standing = [self._standing(want) for want in wanted]
+            new = [want for want, found in zip(wanted, standing, strict=True) if found is None]
+            prepared = self._prepare(new) if new else []
             if prepared:
                 await self._store_and_activate(prepared)
             fresh = iter(prepared)
-            return [answer or (next(fresh).subscription, True) for answer in answers]
+            return [(found, False) if found else (next(fresh).subscription, True) for found in standing]
 
     def _standing(self, want: Wanted) -> Subscription | None:
         """The subscription that this request made before, if it did."""
@@ -130,52 +128,59 @@ class Subscriptions:
             )
         return found
 
-    def _loads(self) -> dict[str, int]:
-        loads = {member.id: member.subscriptions for member in self._network.members.ready()}
-        if not loads:
-            raise Unavailable("no server is ready to host subscriptions", retry_after=2)
-        return loads
-
-    def _prepare(self, want: Wanted, loads: dict[str, int]) -> _Prepared:
-        server = self._placement.place(loads)
-        loads[server] += 1
-        subscription = Subscription(
-            id=want.id or f"sub_{secrets.token_urlsafe(15)}",
-            version=self._log.now(),
-            owner=want.owner,
-            topic=want.topic.uid,
-            filter=want.filter.to_json(),
-            url=want.url,
-            recipient=want.recipient,
-            expires=want.expires,
-            server=server,
-            created=self._log.now(),
-        )
-        return _Prepared(subscription, want.topic, want.bound)
+    def _prepare(self, wanted: Sequence[Wanted]) -> list[_Prepared]:
+        """Everything that is known before a server is asked; each has its server, and counts there."""
+        candidates = [
+            Candidate(want.topic.uid, want.bound.rects(), want.location, want.suggested) for want in wanted
+        ]
+        return [
+            _Prepared(
+                Subscription(
+                    id=want.id or f"sub_{secrets.token_urlsafe(15)}",
+                    version=self._log.now(),
+                    owner=want.owner,
+                    topic=want.topic.uid,
+                    filter=want.filter.to_json(),
+                    url=want.url,
+                    recipient=want.recipient,
+                    expires=want.expires,
+                    server=server,
+                    created=self._log.now(),
+                    location=want.location,
+                ),
+                want.topic,
+                want.bound,
+            )
+            for want, server in zip(wanted, self._placing.place(candidates), strict=True)
+        ]
 
     async def _store_and_activate(self, prepared: list[_Prepared]) -> None:
         try:
             await self._store(prepared)
 
-            def activate(transaction: Transaction) -> None:
+            def activate(transaction: Transaction) -> list[str]:
                 by_server: dict[str, list[tuple[str, int]]] = {}
+                made_room: list[str] = []
                 for item in prepared:
                     _check_topic(transaction, item)
-                    _end_expired(transaction, item.subscription.id)
+                    made_room += _end_expired(transaction, item.subscription.id)
                     directory.insert(transaction.connection, item.subscription, item.bound.attributes)
                     versions = by_server.setdefault(item.subscription.server, [])
                     versions.append((item.subscription.id, item.subscription.version))
                 for server, versions in by_server.items():
                     transaction.append_control(server, "activate", versions=versions)
+                return made_room
 
-            await self._log.submit(activate)
-        except EdnError:
-            await self._discard(prepared)
+            self._ended(Counter(await self._log.submit(activate)))
+        except BaseException as error:
+            self._ended(Counter(item.subscription.server for item in prepared))
+            if isinstance(error, EdnError):
+                await self._discard(prepared)
             raise
-        for item in prepared:
-            member = self._network.members.get(item.subscription.server)
-            if member is not None:
-                member.subscriptions += 1
+
+    def _ended(self, by_server: Mapping[str, int]) -> None:
+        for server, count in by_server.items():
+            self._placing.ended(server, count)
 
     async def _store(self, prepared: list[_Prepared]) -> None:
         """Every server stores its own, durably; then the routing table covers them all."""
@@ -254,6 +259,9 @@ class Subscriptions:
             except EdnError:
                 await self._discard([item])
                 raise
+            self._placing.changed(
+                changed.server, Candidate(want.topic.uid, want.bound.rects(), changed.location)
+            )
             return changed
 
     async def renew(self, subscription: str, expires: int | None) -> Subscription:
@@ -274,10 +282,7 @@ class Subscriptions:
             return found.server
 
         async with self._exclusion.hold([subscription]):
-            server = await self._log.submit(operation)
-        member = self._network.members.get(server)
-        if member is not None and member.subscriptions > 0:
-            member.subscriptions -= 1
+            self._placing.ended(await self._log.submit(operation))
 
     async def delete_covered(self, topic: Topic, owner: str, bound: BoundFilter) -> list[str]:
         """Cancel all subscriptions of an owner whose filter is covered; their ids, in the order of creation.
@@ -299,14 +304,17 @@ class Subscriptions:
             # Comparing filters may take a while; publishers shall not wait for it.
             found = await asyncio.to_thread(covered)
             if found:
-                ended += await self._log.submit(functools.partial(_end_unchanged, versions=found))
+                by_server = await self._log.submit(functools.partial(_end_unchanged, versions=found))
+                self._ended({server: len(ids) for server, ids in by_server.items()})
+                gone = {name for ids in by_server.values() for name in ids}
+                ended += [name for name, _ in found if name in gone]
             if cursor is None:
                 return ended
 
     async def sweep(self) -> int:
         """End what has expired; how many there were."""
 
-        def operation(transaction: Transaction) -> int:
+        def operation(transaction: Transaction) -> dict[str, list[str]]:
             ids = directory.expired(transaction.connection, transaction.time, 1000)
             by_server: dict[str, list[str]] = {}
             for name in ids:
@@ -316,11 +324,13 @@ class Subscriptions:
                 by_server.setdefault(found.server, []).append(name)
             for server, ended in by_server.items():
                 transaction.append_control(server, "deactivate", ids=ended)
-            return len(ids)
+            return by_server
 
         if not directory.expired(self._log.reader, self._log.now(), 1):
             return 0
-        return await self._log.submit(operation)
+        counts = {server: len(ids) for server, ids in (await self._log.submit(operation)).items()}
+        self._ended(counts)
+        return sum(counts.values())
 
 
 def _item(subscription: Subscription) -> wire.StoreItem:
@@ -342,26 +352,29 @@ def _live(transaction: Transaction, subscription: str) -> Subscription:
     return found
 
 
-def _end_unchanged(transaction: Transaction, versions: list[tuple[str, int]]) -> list[str]:
+def _end_unchanged(transaction: Transaction, versions: list[tuple[str, int]]) -> dict[str, list[str]]:
+    """End those that are still of that version; their ids, by server."""
     by_server: dict[str, list[str]] = {}
-    ended = []
     for name, version in versions:
         found = directory.find(transaction.connection, name)
         if found is not None and found.version == version:
             directory.delete(transaction.connection, name)
             by_server.setdefault(found.server, []).append(name)
-            ended.append(name)
     for server, ids in by_server.items():
         transaction.append_control(server, "deactivate", ids=ids)
-    return ended
+    return by_server
 
 
-def _end_expired(transaction: Transaction, subscription: str) -> None:
-    """Make room for a new subscription under the id of one that has expired and was not swept yet."""
+def _end_expired(transaction: Transaction, subscription: str) -> list[str]:
+    """Make room for a new subscription under the id of one that has expired and was not swept yet; the server
+    that it was on, if there was one.
+    """
     found = directory.find(transaction.connection, subscription)
     if found is not None and found.expires is not None and found.expires <= transaction.time:
         directory.delete(transaction.connection, subscription)
         transaction.append_control(found.server, "deactivate", ids=[subscription])
+        return [found.server]
+    return []
 
 
 def _check_topic(transaction: Transaction, item: _Prepared) -> None:

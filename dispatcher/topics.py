@@ -104,10 +104,10 @@ class Topics:
         self._remember(topic)
         return topic, new
 
-    async def delete(self, name: str, *, cascade: bool) -> int:
-        """Delete a topic; with `cascade` its subscriptions too, whose number is returned."""
+    async def delete(self, name: str, *, cascade: bool) -> tuple[int, dict[str, int]]:
+        """Delete a topic, with `cascade` its subscriptions too; its uid, and how many ended where."""
 
-        def operation(transaction: Transaction) -> tuple[int, int]:
+        def operation(transaction: Transaction) -> tuple[int, dict[str, int]]:
             connection = transaction.connection
             row = connection.execute("SELECT uid FROM topics WHERE name = ?", (name,)).fetchone()
             if row is None:
@@ -128,13 +128,13 @@ class Topics:
             connection.execute("DELETE FROM subscriptions WHERE topic = ?", (uid,))
             connection.execute("DELETE FROM event_ids WHERE topic = ?", (uid,))
             connection.execute("DELETE FROM topics WHERE uid = ?", (uid,))
-            return uid, count
+            return uid, {server: len(ids) for server, ids in by_server.items()}
 
-        uid, count = await self._log.submit(operation)
+        uid, ended = await self._log.submit(operation)
         self._by_uid.pop(uid, None)
         if self._by_name.get(name) is not None and self._by_name[name].uid == uid:
             del self._by_name[name]
-        return count
+        return uid, ended
 
 
 def _create(transaction: Transaction, name: str, schema: Schema, engine: str) -> Topic:

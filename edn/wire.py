@@ -19,6 +19,12 @@ below the cursor are repeats and dropped.
 *Summaries.* `GET /internal/summary` on a server answers `SummarySnapshot`, whose `seq` was read before
 anything else was.
 
+*Subscribing anywhere.* A server asks the dispatcher every few seconds, by `GET
+/internal/routing-summaries?incarnation=…&since=…`, what all servers' subscriptions look like, in few
+rectangles each, and is answered `RoutingSummaries`: advisory, for choosing the host of a subscription.
+What a client posts to it goes on to `POST /internal/subscribe` on the dispatcher as `Subscribe`, with
+that choice; the answer is that of `POST /v1/subscriptions`, in JSON.
+
 All of these carry `Authorization: Bearer <network secret>`. Times are microseconds since 1970, UTC.
 Arrays travel as the little-endian bytes that they are in memory.
 """
@@ -153,6 +159,10 @@ class Register(msgspec.Struct, frozen=True):
     #: log id → offset
     cursors: dict[str, int]
     subscriptions: int
+    #: where it is, in coordinates that subscribers use too; empty where it does not matter
+    location: list[float] = []
+    #: network distance from the dispatcher, in a unit of the operator's own
+    distance: float = 1.0
 
 
 class Registered(msgspec.Struct, frozen=True):
@@ -169,6 +179,57 @@ class Heartbeat(msgspec.Struct, frozen=True):
     backlog: int
     #: share of one core used since the last one, 0..1
     cpu: float
+
+
+class PlacementRule(msgspec.Struct, frozen=True, array_like=True):
+    """How the network chooses the host of a new subscription; see `partitioning.placement.Settings`."""
+
+    policy: str
+    threshold: int | None
+    factor: float | None
+    bound: int
+    spread: int
+
+
+class Peer(msgspec.Struct, frozen=True, array_like=True):
+    """A server that can host subscriptions."""
+
+    id: str
+    subscriptions: int
+    location: list[float]
+    distance: float
+
+
+class Boxes(msgspec.Struct, frozen=True, array_like=True):
+    """The rectangles that stand for one server's subscriptions of one topic; none if it has none."""
+
+    topic: int
+    server: str
+    #: float64, row-major; rows have `width` columns
+    lo: bytes
+    hi: bytes
+    width: int
+
+
+class RoutingSummaries(msgspec.Struct, frozen=True):
+    """What one has to know to choose a host."""
+
+    incarnation: int
+    #: what `since` of the next question is
+    version: int
+    rule: PlacementRule
+    topics: list[TopicInfo]
+    #: those that are ready
+    peers: list[Peer]
+    #: what has changed since; all there is if `since` was of another incarnation
+    boxes: list[Boxes]
+
+
+class Subscribe(msgspec.Struct, frozen=True):
+    #: as the client sent it: one subscription or an array of them
+    body: bytes
+    #: a host for each of them, in their order, or none; empty if there is nothing to say of any
+    suggested: list[str | None]
 
 
 _encoder = msgspec.msgpack.Encoder()

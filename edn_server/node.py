@@ -200,6 +200,8 @@ class Node:
             epoch=self.epoch,
             cursors=self._cursors(),
             subscriptions=len(self.hosting.numbers),
+            location=list(self.settings.location),
+            distance=self.settings.distance,
         )
 
     def _cursors(self) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,10 @@ class Settings:
     port: int = 0
     #: what the dispatcher should call; None is made from host and port
     advertise: str | None = None
+    #: where it is, in coordinates that subscribers use too
+    location: tuple[float, ...] = ()
+    #: network distance from the dispatcher
+    distance: float = 1.0
     #: sinks on loopback, over plain http, are for development only
     allow_loopback_sinks: bool = False
     #: bytes of one frame or store request
@@ -61,6 +66,17 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     add("--host", default=given("host", "127.0.0.1"), help="address to listen at (%(default)s)")
     add("--port", default=given("port", "0"), help="port to listen at; 0 takes a free one (%(default)s)")
     add("--advertise", default=given("advertise"), metavar="URL", help="what the dispatcher should call")
+    add(
+        "--location",
+        default=given("location", ""),
+        metavar="X,Y",
+        help="where it is, in the coordinates that subscribers give",
+    )
+    add(
+        "--distance",
+        default=given("distance", "1"),
+        help="network distance from the dispatcher, for the placement policy `traffic` (%(default)s)",
+    )
     add("--secret-file", default=given("secret-file"), metavar="FILE", help="holds the network's secret")
     add(
         "--allow-loopback-sinks",
@@ -83,6 +99,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         host=values.host,
         port=_port(values.port),
         advertise=_url("--advertise", values.advertise) if values.advertise else None,
+        location=_location(values.location),
+        distance=_distance(values.distance),
         allow_loopback_sinks=values.allow_loopback_sinks,
     )
 
@@ -99,6 +117,26 @@ def _port(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or int(text) > 65535:
         raise CannotStart(f'--port "{text}": 0 to 65535 are right')
     return int(text)
+
+
+def _location(text: str) -> tuple[float, ...]:
+    try:
+        place = tuple(float(part) for part in text.split(",")) if text.strip() else ()
+    except ValueError:
+        place = (math.nan,)
+    if len(place) > 8 or not all(map(math.isfinite, place)):
+        raise CannotStart(f'--location "{text}": up to 8 numbers are right, such as 48.1,11.6')
+    return place
+
+
+def _distance(text: str) -> float:
+    try:
+        distance = float(text)
+    except ValueError:
+        distance = math.nan
+    if not 0 < distance < math.inf:
+        raise CannotStart(f'--distance "{text}": a number above 0 is right')
+    return distance
 
 
 def _url(flag: str, text: str) -> str:

@@ -1,0 +1,84 @@
+"""The calls of the network's own processes: registration, heartbeats, what servers must know to choose a
+host, and subscriptions that clients brought to a server. All of them want the network's secret.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import TypeAdapter, ValidationError
+
+from dispatcher import bodies, openapi
+from edn import strictjson, wire
+from edn.asgi import check_bearer, invalid
+from edn.errors import CorruptMessage
+
+if TYPE_CHECKING:
+    from dispatcher.app import Door
+
+
+def routes(door: Door) -> APIRouter:
+    router = APIRouter(prefix="/internal", tags=["internal"])
+    register_decoder = msgspec.msgpack.Decoder(wire.Register)
+    heartbeat_decoder = msgspec.msgpack.Decoder(wire.Heartbeat)
+    subscribe_decoder = msgspec.msgpack.Decoder(wire.Subscribe)
+    one_or_many: TypeAdapter[Any] = TypeAdapter(bodies.OneOrMany)
+
+    async def read(request: Request, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
+        check_bearer(request.headers.get("authorization"), door.settings.secret)
+        try:
+            return decoder.decode(await request.body())
+        except msgspec.MsgspecError as error:
+            raise CorruptMessage(str(error)) from error
+
+    @router.post("/servers", openapi_extra=openapi.MESSAGE)
+    async def register(request: Request) -> Response:
+        registered = await door.network.register(await read(request, register_decoder))
+        return Response(wire.encode(registered), media_type=wire.MSGPACK)
+
+    @router.post("/servers/{id}/heartbeat", status_code=204, openapi_extra=openapi.MESSAGE)
+    async def heartbeat(id: str, request: Request) -> None:
+        door.network.heartbeat(id, await read(request, heartbeat_decoder))
+
+    @router.get(
+        "/routing-summaries",
+        response_class=Response,
+        responses={200: {"description": "`edn.wire.RoutingSummaries`", **openapi.MESSAGE_CONTENT}},
+        openapi_extra={"security": openapi.MESSAGE["security"]},
+    )
+    async def routing_summaries(
+        request: Request,
+        incarnation: Annotated[int, Query(description="that of the last answer")] = 0,
+        since: Annotated[int, Query(description="version of the last answer")] = 0,
+    ) -> Response:
+        """What all servers host, in few rectangles each, as far as it has changed."""
+        check_bearer(request.headers.get("authorization"), door.settings.secret)
+        mine = door.network.log.incarnation
+        summaries = door.network.placing.exchange(
+            [topic.info() for topic in door.topics.all()],
+            incarnation=mine,
+            since=since if incarnation == mine else 0,
+        )
+        return Response(wire.encode(summaries), media_type=wire.MSGPACK)
+
+    @router.post(
+        "/subscribe",
+        status_code=201,
+        response_model=bodies.Subscription | bodies.SubscriptionList,
+        responses={200: {"model": bodies.Subscription | bodies.SubscriptionList}},
+        openapi_extra=openapi.MESSAGE,
+    )
+    async def subscribe(request: Request, response: Response) -> Any:
+        """Subscribe what a client brought to a server, which may suggest hosts: `edn.wire.Subscribe`."""
+        message: wire.Subscribe = await read(request, subscribe_decoder)
+        try:
+            body = one_or_many.validate_python(strictjson.decode(message.body))
+        except ValidationError as error:
+            raise invalid(list(error.errors()), skip=bodies.UNION_TAGS) from None
+        content, response.status_code, headers = await door.subscribe(body, message.suggested)
+        response.headers.update(headers)
+        return content
+
+    return router
