@@ -67,7 +67,8 @@ class Link:
                     return
                 self._changed.clear()
                 try:
-                    async with asyncio.timeout(-self._tokens / self._rate):
+                    # A floor, so that no debt is too small for a clock to pay.
+                    async with asyncio.timeout(max(0.001, -self._tokens / self._rate)):
                         await self._changed.wait()
                 except TimeoutError:
                     pass

@@ -1,0 +1,137 @@
+"""The policy that predicts: when it moves, what it makes of a prediction that fails, what it learns."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from selftune.predicting import Caution, State, begin, decide
+from selftune.reading import Reading
+from selftune.throughput import Model, Operating, Parameters
+
+PARAMETERS = Parameters(servers=10, fixed=1.6e-3, message_bytes=3000, bandwidth=10e6)
+#: precision → T_d in µs, R; with the parameters above TP is 333, 410, 431, 393, 334
+CURVE = {
+    at: Operating(routing=us * 1e-6, hit_ratio=hits)
+    for at, us, hits in [(0.0, 0, 1.0), (0.3, 51, 0.81), (0.4, 72, 0.72), (0.5, 94, 0.63), (1.0, 139, 0.44)]
+}
+MODEL = Model(PARAMETERS, CURVE)
+
+
+def reading(
+    at: float, *, model: Model | None = MODEL, truth: Model = MODEL, saturated: bool = True
+) -> Reading:
+    """What a network that is as `truth` says shows at a precision."""
+    parts = truth.at(at)
+    return Reading(
+        cpu=parts.throughput / parts.dispatcher, throughput=parts.throughput, saturated=saturated, model=model
+    )
+
+
+@pytest.mark.parametrize("start", [0.0, 0.3, 0.5, 1.0])
+def test_it_goes_to_the_best_precision_and_stays(start: float) -> None:
+    state, why = decide(begin(start), reading(start), Caution())
+    assert state.precision == 0.4
+    assert why is not None
+    assert "0.4" in why
+    for _ in range(20):
+        state, why = decide(state, reading(state.precision), Caution())
+        assert (state.precision, why) == (0.4, None)
+
+
+def test_a_gain_within_the_margin_is_no_reason_to_move() -> None:
+    state, why = decide(begin(0.3), reading(0.3), Caution(margin=0.06, doubt=0.0))
+    assert (state.precision, why) == (0.3, None)
+
+
+def test_a_full_cpu_that_routing_does_not_fill_is_no_reason_to_send_more() -> None:
+    sending = Model(replace(PARAMETERS, bandwidth=1e9, per_copy=0.5e-3), CURVE)
+    state = begin(1.0)
+    for _ in range(10):
+        now = reading(state.precision, model=sending, truth=sending)
+        assert now.cpu == pytest.approx(1.0)
+        state, _ = decide(state, now, Caution())
+    assert state.precision == 1.0
+
+
+@pytest.mark.parametrize("model", [None, Model(PARAMETERS, {0.9: CURVE[1.0]})])
+def test_without_a_measurement_of_the_present_precision_nothing_moves(model: Model | None) -> None:
+    assert decide(begin(0.4), reading(0.4, model=model), Caution())[0].precision == 0.4
+
+
+def lying(at: float, factor: float) -> Model:
+    """A model that promises so many times the truth at one precision."""
+    one = CURVE[at]
+    return Model(
+        PARAMETERS, {**CURVE, at: Operating(routing=one.routing / factor, hit_ratio=one.hit_ratio / factor)}
+    )
+
+
+def drive(state: State, model: Model, intervals: int, caution: Caution) -> tuple[State, list[float]]:
+    seen = []
+    for _ in range(intervals):
+        state, _ = decide(state, reading(state.precision, model=model), caution)
+        seen.append(state.precision)
+    return state, seen
+
+
+def test_a_prediction_that_fails_is_taken_back_and_not_repeated_at_once() -> None:
+    caution = Caution(bar=8)
+    state, seen = drive(begin(0.4), lying(1.0, 4.0), 3, caution)
+    # moves, gives it an interval to settle, then finds 334 where more than 431 was promised
+    assert seen == [1.0, 1.0, 0.4]
+    assert state.bars == {1.0: 8}
+    state, seen = drive(state, lying(1.0, 4.0), 7, caution)
+    assert seen == [0.4] * 7
+
+
+def test_the_bar_is_longer_each_time_the_same_precision_disappoints() -> None:
+    caution = Caution(bar=2, longest_bar=8)
+    state, seen = drive(begin(0.4), lying(1.0, 8.0), 60, caution)
+    waits = [len(run) for run in "".join("x" if at == 1.0 else "." for at in seen).split("xx") if run]
+    # the last interval of a bar is already free to move in
+    assert waits == sorted(waits)
+    assert waits[-2:] == [waits[-1]] * 2
+    assert state.disappointments == {1.0: 8}
+
+
+def test_a_new_situation_lifts_the_bars() -> None:
+    state, _ = drive(begin(0.4), lying(1.0, 4.0), 4, Caution(bar=100))
+    assert state.bars
+    calm, _ = decide(state, replace(reading(0.4), throughput=430.0), Caution())
+    assert calm.bars
+    changed, _ = decide(state, replace(reading(0.4), throughput=900.0), Caution())
+    assert not changed.bars
+
+
+def test_what_cannot_be_checked_is_not_taken_back() -> None:
+    state, _ = decide(begin(1.0), reading(1.0, saturated=False), Caution())
+    assert state.precision == 0.4
+    for _ in range(3):  # demand fell, which is no fault of the move
+        state, why = decide(
+            state, Reading(cpu=0.12, throughput=50.0, saturated=False, model=MODEL), Caution()
+        )
+        assert (state.precision, why) == (0.4, None)
+
+
+def test_the_cpu_tells_what_the_dispatcher_really_can() -> None:
+    # T_f is taken for twice what it is: TP_D at 0.4 looks like 256 instead of 431, and 0.0 like 312
+    wrong = Model(replace(PARAMETERS, fixed=3.2e-3), CURVE)
+    assert wrong.best() == 0.0
+    state = begin(0.3)
+    for _ in range(10):
+        state, _ = decide(state, reading(state.precision, model=wrong), Caution())
+    assert state.precision in (0.3, 0.4)
+    # 410 events/s at 0.3 while the CPU is 87 % full
+    assert state.predict(wrong, 0.3).dispatcher == pytest.approx(MODEL.at(0.3).dispatcher, rel=0.05)
+
+
+def test_a_saturated_network_with_an_idle_cpu_tells_what_its_link_really_carries() -> None:
+    narrow = Model(replace(PARAMETERS, bandwidth=5e6), CURVE)
+    state = begin(0.3)
+    for _ in range(6):
+        # the model believes in 10 MB/s, and the network carries half of that
+        state, _ = decide(state, reading(state.precision, model=MODEL, truth=narrow), Caution())
+    assert state.precision == narrow.best() == 1.0
+    assert state.factors["TP_OL"] == pytest.approx(0.5, rel=0.05)
