@@ -20,7 +20,8 @@ class _Rows:
     """The chosen events of one topic, so far: a part of each column for every record."""
 
     offsets: list[Ints] = field(default_factory=list)
-    times: list[Ints] = field(default_factory=list)
+    #: a record's one time, and for how many events it stands
+    times: list[tuple[int, int]] = field(default_factory=list)
     stamps: list[Ints] = field(default_factory=list)
     points: list[npt.NDArray[np.float64]] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
@@ -46,24 +47,20 @@ class FrameBuilder:
 
     def add_events(self, record: EventsRecord, chosen: npt.NDArray[np.bool_]) -> None:
         """The events of `record` that `chosen` marks."""
-        places = chosen.nonzero()[0]
+        places, stamps, points, lines = pick(chosen, record.stamps, record.points, record.lines, record.ends)
         count = len(places)
         if not count:
             return
+        places += record.first
         rows = self._topics.setdefault(record.topic, _Rows())
-        rows.offsets.append(places + record.first)
-        rows.times.append(np.full(count, record.time, dtype=np.int64))
-        if count == record.count:
-            rows.stamps.append(record.stamps)
-            rows.points.append(record.points)
-            rows.ids.append(record.ids)
-            lines = record.lines
-        else:
-            rows.stamps.append(record.stamps[places])
-            rows.points.append(record.points[places])
-            rows.ids.append([record.ids[place] for place in places.tolist()] if record.ids else [])
-            lines = pick(record.lines, record.ends, places)
+        rows.offsets.append(places)
+        rows.times.append((record.time, count))
+        rows.stamps.append(stamps)
+        rows.points.append(points)
         rows.lines.append(lines)
+        rows.ids.append(
+            [record.ids[offset - record.first] for offset in places.tolist()] if record.ids else []
+        )
         self.events += count
         self.size += len(lines)
 
@@ -92,7 +89,7 @@ def _segment(log: str, topic: int, rows: _Rows) -> wire.Segment:
     return wire.Segment(
         topic=topic,
         offsets=wire.int64_bytes(np.concatenate(rows.offsets)),
-        times=wire.int64_bytes(np.concatenate(rows.times)),
+        times=wire.int64_bytes(np.repeat(*np.array(rows.times, dtype=np.int64).T)),
         stamps=wire.int64_bytes(np.concatenate(rows.stamps)),
         points=wire.points_bytes(points),
         width=points.shape[1],

@@ -1,0 +1,87 @@
+"""Lines and picking: what is cut out of a batch is what was put in, and merging loses nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dispatcher.records import ControlRecord, EventsRecord, Record, merge
+from edn import wire
+from edn.lines import cut, ends_of, split
+from edn.picking import pick
+
+bodies = st.lists(st.binary(max_size=20).map(lambda text: text.replace(b"\n", b" ")), max_size=12)
+
+
+@given(bodies)
+def test_lines_are_cut_where_they_were_joined(texts: list[bytes]) -> None:
+    lines = b"".join(text + b"\n" for text in texts)
+    ends = ends_of(lines)
+    assert split(lines) == texts
+    assert [cut(lines, ends, place) for place in range(len(ends))] == texts
+
+
+@given(bodies, st.data())
+def test_what_is_picked_is_what_a_filter_over_the_rows_gives(texts: list[bytes], data: st.DataObject) -> None:
+    count = len(texts)
+    table = data.draw(
+        st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=count, max_size=count)
+    )
+    routed = np.array(table, dtype=np.bool_).reshape(count, 3)
+    stamps = np.arange(count) * 7
+    points = np.arange(2.0 * count).reshape(count, 2)
+    lines = b"".join(text + b"\n" for text in texts)
+    for column in range(3):
+        chosen = routed[:, column]
+        places, some_stamps, some_points, some_lines = pick(chosen, stamps, points, lines, ends_of(lines))
+        wanted = [place for place in range(count) if chosen[place]]
+        assert places.tolist() == wanted
+        assert some_stamps.tolist() == [7 * place for place in wanted]
+        assert some_points.tolist() == [points[place].tolist() for place in wanted]
+        assert split(some_lines) == [texts[place] for place in wanted]
+
+
+def event(first: int, count: int = 1, *, topic: int = 1, time: int = 5, ids: bool = False) -> EventsRecord:
+    names = [f"e{first + place}" for place in range(count)] if ids else []
+    return EventsRecord(
+        first, time, topic, names, np.full(count, first), b"{}\n" * count, np.full((count, 2), float(first))
+    )
+
+
+def test_neighbours_of_one_topic_and_time_become_one_record() -> None:
+    control = ControlRecord(6, "s", wire.Control(offset=6, time=5, kind="deactivate", ids=["a"]))
+    given: list[Record] = [
+        event(1, 2),
+        event(3),
+        event(4, topic=2),
+        event(5),
+        control,
+        event(7),
+        event(8, ids=True),
+        event(9, ids=True),
+        event(10, time=6, ids=True),
+    ]
+    merged = merge(given, limit=100)
+    assert [(one.first, one.last) for one in merged] == [
+        (1, 3),
+        (4, 4),
+        (5, 5),
+        (6, 6),
+        (7, 7),
+        (8, 9),
+        (10, 10),
+    ]
+    first = merged[0]
+    assert isinstance(first, EventsRecord)
+    assert first.stamps.tolist() == [1, 1, 3]
+    assert first.points[:, 0].tolist() == [1, 1, 3]
+    assert first.lines == b"{}\n" * 3
+    both = merged[5]
+    assert isinstance(both, EventsRecord)
+    assert both.ids == ["e8", "e9"]
+
+
+def test_merging_stops_at_the_limit() -> None:
+    merged = merge([event(first) for first in range(1, 8)], limit=3)
+    assert [(one.first, one.last) for one in merged] == [(1, 3), (4, 6), (7, 7)]
