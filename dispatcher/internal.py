@@ -74,7 +74,7 @@ def routes(door: Door) -> APIRouter:
         """Subscribe what a client brought to a server, which may suggest hosts: `edn.wire.Subscribe`."""
         message: wire.Subscribe = await read(request, subscribe_decoder)
         try:
-            body = one_or_many.validate_python(strictjson.decode(message.body))
+            body = one_or_many.validate_python(strictjson.decode(message.body), from_attributes=True)
         except ValidationError as error:
             raise invalid(list(error.errors()), skip=bodies.UNION_TAGS) from None
         content, response.status_code, headers = await door.subscribe(body, message.suggested)

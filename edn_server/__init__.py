@@ -13,8 +13,10 @@
     delivery       one POST to a checked address
     notifier       a courier an address, in order
     registration   how the dispatcher learns of this server, and that it lives
+    exchange       what the other servers host, and which of them should host a subscription
+    receiving      the door for subscribers: what they ask goes on to the dispatcher
     node           all of these together
     app            the HTTP door; `python -m edn_server` opens it
 
-It imports `edn` and nothing of the other services.
+It imports `edn` and `partitioning.online`, and nothing of the other services.
 """

@@ -16,6 +16,7 @@ from edn.warm import warm
 from edn_server.app import create_app
 from edn_server.node import Node
 from edn_server.settings import parse
+from partitioning import online
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -34,6 +35,7 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     # The first subscription shall not wait for a compiler.
     warm()
+    online.warm()
     url = settings.advertise or url_of(listener)
     serve(create_app(node, url), listener, {"role": "server", "id": settings.id, "url": url})
     return node.exit_code

@@ -1,4 +1,4 @@
-"""The HTTP door of a server: msgpack routes for the dispatcher, JSON for health and figures.
+"""The HTTP door of a server: msgpack routes for the dispatcher, JSON for subscribers, health and figures.
 
 What the dispatcher calls often is plain ASGI with msgspec. Every route stands in the OpenAPI document at
 /docs, those too. Whatever fails is answered as problem+json.
@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 from edn import __version__, wire
 from edn.asgi import PROBLEM, BodyLimit, check_bearer, install, problem_response, read_body
 from edn.errors import CorruptMessage, EdnError, Unavailable
+from edn_server import receiving
 from edn_server.node import Node
 
 logger = structlog.get_logger()
@@ -158,7 +159,9 @@ def create_app(node: Node, url: str) -> FastAPI:
             Route("/internal/summary", MessageRoute(secret, None, summary), methods=["GET"]),
         ]
     )
-    app.add_middleware(BodyLimit, limit=node.settings.body_limit)
+    app.include_router(receiving.routes(node.receiving))
+    limits = {receiving.PATH: receiving.BODY_LIMIT}
+    app.add_middleware(BodyLimit, limit=node.settings.body_limit, paths=limits)
     _describe_plain_routes(app)
     return app
 

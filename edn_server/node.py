@@ -18,9 +18,11 @@ from edn_server import outbox
 from edn_server.controls import Follow
 from edn_server.database import BATCH_BITS, Folder
 from edn_server.delivery import Delivery
+from edn_server.exchange import Exchange
 from edn_server.loading import load
 from edn_server.notifier import Notifier
 from edn_server.outbox import Event
+from edn_server.receiving import Receiving
 from edn_server.registration import Refused, Registration
 from edn_server.settings import Settings
 from edn_server.storing import StoreVersions, prepare
@@ -56,6 +58,7 @@ class Node:
         self._tasks: list[asyncio.Task[None]] = []
         self.registration: Registration | None = None
         self.notifier: Notifier | None = None
+        self._receiving: Receiving | None = None
         self._delivery: Delivery | None = None
         self._client: httpx.AsyncClient | None = None
         logger.info("opened", subscriptions=len(self.hosting.numbers), epoch=self.epoch, backlog=backlog)
@@ -92,8 +95,11 @@ class Node:
             backlog=lambda: self.backlog,
             on_registered=self._follow,
         )
+        exchange = Exchange(self._client, settings.exchange_seconds)
+        self._receiving = Receiving(self._client, exchange)
         self._tasks = [
             asyncio.create_task(self._register(self.registration), name="registration"),
+            asyncio.create_task(exchange.run(), name="exchange"),
             asyncio.create_task(self._collect(), name="collection"),
         ]
 
@@ -115,6 +121,11 @@ class Node:
         self._folder.close()
 
     # -- what the door asks -----------------------------------------------------------------------------
+
+    def receiving(self) -> Receiving:
+        if self._receiving is None:
+            raise Unavailable("not started yet", retry_after=1)
+        return self._receiving
 
     async def store(self, request: wire.Store) -> wire.Stored:
         prepared = await asyncio.to_thread(prepare, request)

@@ -42,6 +42,8 @@ class Settings:
     body_limit: int = 64 << 20
     #: addresses that are called at the same time
     concurrent_posts: int = 64
+    #: seconds between two looks at what the other servers host
+    exchange_seconds: float = 5.0
     #: seconds between two looks for rows that nothing needs any more
     collect_seconds: float = 5.0
 
@@ -77,6 +79,11 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         default=given("distance", "1"),
         help="network distance from the dispatcher, for the placement policy `traffic` (%(default)s)",
     )
+    add(
+        "--exchange-seconds",
+        default=given("exchange-seconds", "5"),
+        help="how often it learns what the other servers host (%(default)s)",
+    )
     add("--secret-file", default=given("secret-file"), metavar="FILE", help="holds the network's secret")
     add(
         "--allow-loopback-sinks",
@@ -100,7 +107,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         port=_port(values.port),
         advertise=_url("--advertise", values.advertise) if values.advertise else None,
         location=_location(values.location),
-        distance=_distance(values.distance),
+        distance=_positive("--distance", values.distance),
+        exchange_seconds=_positive("--exchange-seconds", values.exchange_seconds),
         allow_loopback_sinks=values.allow_loopback_sinks,
     )
 
@@ -129,14 +137,14 @@ def _location(text: str) -> tuple[float, ...]:
     return place
 
 
-def _distance(text: str) -> float:
+def _positive(flag: str, text: str) -> float:
     try:
-        distance = float(text)
+        number = float(text)
     except ValueError:
-        distance = math.nan
-    if not 0 < distance < math.inf:
-        raise CannotStart(f'--distance "{text}": a number above 0 is right')
-    return distance
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise CannotStart(f'{flag} "{text}": a number above 0 is right')
+    return number
 
 
 def _url(flag: str, text: str) -> str:

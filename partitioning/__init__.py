@@ -1,12 +1,12 @@
 """Which server hosts which subscription.
 
-    placement, online, similarity, boxes    one subscription at a time, as it arrives; the dispatcher's part
+    placement, online, similarity, boxes    one subscription at a time, as it arrives; the services' part
     rows, contents, selection, binning      questions about all subscriptions, wherever they lie
     split, clustering, mincut, methods      partitioning all of them at once
     survey, report                          what a partitioning amounts to
     spark, job, command                     the same on Spark, from a snapshot to a plan
     space, kernels                          volumes of rectangles with infinite sides; compiled loops
 
-The dispatcher imports `online` and nothing else. Only `spark` and `job` import Spark. Nothing here imports a
+The services import `online` and nothing else. Only `spark` and `job` import Spark. Nothing here imports a
 service.
 """

@@ -62,6 +62,16 @@ class Random:
     ) -> str:
         return self._rng.choice(self._settings.limits.candidates(loads))
 
+    def suggest(
+        self,
+        loads: Mapping[str, int],
+        lo: Floats,
+        hi: Floats,
+        *,
+        location: Sequence[float] | None = None,
+    ) -> str | None:
+        return None
+
     def placed(
         self,
         server: str,

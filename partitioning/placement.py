@@ -66,6 +66,19 @@ class Placement(Protocol):
         """
         ...
 
+    def suggest(
+        self,
+        loads: Mapping[str, int],
+        lo: Floats,
+        hi: Floats,
+        *,
+        location: Sequence[float] | None = None,
+    ) -> str | None:
+        """What `place` would answer by content; None where content says nothing, so that somebody who knows
+        more, or newer things, should be asked. Nothing is counted as placed.
+        """
+        ...
+
     def placed(
         self,
         server: str,

@@ -13,7 +13,7 @@ import numpy as np
 
 from edn.errors import InvalidInput
 from partitioning.boxes import BoxTable
-from partitioning.kernels import Floats, Ints
+from partitioning.kernels import Bools, Floats, Ints
 from partitioning.placement import Settings, least_loaded
 from partitioning.space import GrowingSpace
 
@@ -54,16 +54,35 @@ class _ByContent:
         if lo is None or hi is None:
             return self._rng.choice(least_loaded(loads, candidates))
         low, high = self._located(*_bounding(lo, hi), location)
-        fresh = [server for server in candidates if self._known.get(server, 0) < self._settings.spread]
-        if fresh and not self._seeded.intersection(fresh):
-            chosen = self._rng.choice(least_loaded(loads, fresh))
-        else:
-            costs = self._costs(candidates, low, high)
-            least = costs.min()
-            ties = [server for server, cost in zip(candidates, costs, strict=True) if cost == least]
-            chosen = ties[0] if len(ties) == 1 else self._rng.choice(least_loaded(loads, ties))
+        chosen, _ = self._choose(candidates, loads, low, high)
         self._take(chosen, low, high)
         return chosen
+
+    def suggest(
+        self,
+        loads: Mapping[str, int],
+        lo: Floats,
+        hi: Floats,
+        *,
+        location: Sequence[float] | None = None,
+    ) -> str | None:
+        low, high = self._located(*_bounding(lo, hi), location)
+        chosen, by_content = self._choose(self._settings.limits.candidates(loads), loads, low, high)
+        return chosen if by_content else None
+
+    def _choose(
+        self, candidates: list[str], loads: Mapping[str, int], low: Floats, high: Floats
+    ) -> tuple[str, bool]:
+        """The server, and whether it was chosen for what it has."""
+        fresh = [server for server in candidates if self._known.get(server, 0) < self._settings.spread]
+        if fresh and not self._seeded.intersection(fresh):
+            return self._rng.choice(least_loaded(loads, fresh)), False
+        costs, similar = self._costs(candidates, low, high)
+        best = np.flatnonzero(costs == costs.min())
+        if len(best) == 1:
+            return candidates[best[0]], bool(similar[best[0]])
+        ties = least_loaded(loads, [candidates[place] for place in best])
+        return self._rng.choice(ties), bool(similar[best[0]])
 
     def placed(
         self,
@@ -127,8 +146,8 @@ class _ByContent:
     def _add(self, server: str, low: Floats, high: Floats) -> None:
         raise NotImplementedError
 
-    def _costs(self, candidates: list[str], low: Floats, high: Floats) -> Floats:
-        """The least is best; equal ones are ties."""
+    def _costs(self, candidates: list[str], low: Floats, high: Floats) -> tuple[Floats, Bools]:
+        """The least is best, equal ones are ties; and which of them have anything similar."""
         raise NotImplementedError
 
 
@@ -145,10 +164,10 @@ class RTree(_ByContent):
     def _add(self, server: str, low: Floats, high: Floats) -> None:
         self._table.add(server, low, high)
 
-    def _costs(self, candidates: list[str], low: Floats, high: Floats) -> Floats:
+    def _costs(self, candidates: list[str], low: Floats, high: Floats) -> tuple[Floats, Bools]:
         numbers = [self._table.number(server) for server in candidates]
         overlaps, _ = self._table.overlaps(low, high)
-        return -overlaps[numbers]
+        return -overlaps[numbers], overlaps[numbers] > 0
 
 
 class LeastTraffic(RTree):
@@ -157,12 +176,12 @@ class LeastTraffic(RTree):
     A subscription that costs nothing anywhere ties, and goes to the least loaded.
     """
 
-    def _costs(self, candidates: list[str], low: Floats, high: Floats) -> Floats:
+    def _costs(self, candidates: list[str], low: Floats, high: Floats) -> tuple[Floats, Bools]:
         numbers = [self._table.number(server) for server in candidates]
         overlaps, own = self._table.overlaps(low, high)
         distances = [self._settings.distances.get(server, 1.0) for server in candidates]
         added: Floats = np.maximum(own - overlaps[numbers], 0.0) * np.array(distances)
-        return added
+        return added, overlaps[numbers] > 0
 
 
 class KMeans(_ByContent):
@@ -197,15 +216,16 @@ class KMeans(_ByContent):
         self._means[number] += (centre - self._means[number]) / (count + 1)
         self._counts[number] = count + 1
 
-    def _costs(self, candidates: list[str], low: Floats, high: Floats) -> Floats:
+    def _costs(self, candidates: list[str], low: Floats, high: Floats) -> tuple[Floats, Bools]:
         self._seen.see(low[None], high[None])
         centre = self._centres(low[None], high[None])[0]
         numbers = [self._number(server) for server in candidates]
         space = self._seen.space
         away = (self._means[numbers] - centre) / (space.top - space.base)
         costs: Floats = np.einsum("ij,ij->i", away, away)
-        costs[self._counts[numbers] < 0] = np.inf
-        return costs
+        known = self._counts[numbers] >= 0
+        costs[~known] = np.inf
+        return costs, known
 
     def _centres(self, lo: Floats, hi: Floats) -> Floats:
         """In all dimensions known by now; the table of means gets them too."""

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ALLOWED: dict[str, frozenset[str]] = {
     "edn": frozenset(),
     "dispatcher": frozenset({"edn", "selftune", "partitioning"}),
-    "edn_server": frozenset({"edn"}),
+    "edn_server": frozenset({"edn", "partitioning"}),
     "selftune": frozenset({"edn"}),
     "partitioning": frozenset({"edn"}),
     "evaluation": frozenset({"edn", "partitioning", "selftune"}),

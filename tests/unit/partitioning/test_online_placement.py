@@ -167,6 +167,50 @@ def test_the_nearest_mean_wins_and_moves() -> None:
     assert policy.place(loads, *box((7, 8))) == "b"
 
 
+@pytest.mark.parametrize("name", ["rtree", "kmeans", "traffic"])
+def test_a_suggestion_is_what_would_be_placed_and_counts_for_nothing(name: str) -> None:
+    policy = told(new_placement(name, settings=AT_ONCE), a=box((0, 10)), b=box((20, 30)))
+    loads = {"a": 9, "b": 9}
+    for _ in range(3):
+        assert policy.suggest(loads, *box((25, 26))) == "b"
+    assert policy.place(loads, *box((25, 26))) == "b"
+
+
+@pytest.mark.parametrize(
+    ("policy", "side"),
+    [
+        # nothing of the kind is anywhere
+        (told(new_placement("rtree", settings=AT_ONCE), a=box((0, 1))), (8, 9)),
+        (told(new_placement("traffic", settings=AT_ONCE), a=box((0, 1))), (8, 9)),
+        (new_placement("kmeans", settings=AT_ONCE), (8, 9)),
+        # the start is not content's business
+        (told(new_placement("rtree"), a=box((0, 10))), (8, 9)),
+        (LeastLoaded(), (8, 9)),
+        (Random(), (8, 9)),
+    ],
+)
+def test_where_content_says_nothing_nobody_is_suggested(policy: Placement, side: tuple[float, float]) -> None:
+    assert policy.suggest({"a": 3, "b": 1}, *box(side)) is None
+
+
+def test_what_others_chose_counts_for_the_next() -> None:
+    for name in ("rtree", "kmeans", "traffic"):
+        policy = told(new_placement(name, settings=AT_ONCE), a=box((0, 1)))
+        policy.placed("b", *box((20, 30)))
+        assert policy.place({"a": 5, "b": 5}, *box((25, 26))) == "b", name
+
+
+def test_the_start_is_counted_topic_by_topic() -> None:
+    """Servers that are full of other topics still share the first of this one."""
+    policy = new_placement("rtree", settings=Settings(spread=2))
+    loads = {"a": 100, "b": 103}
+    chosen = []
+    for _ in range(4):
+        chosen.append(policy.place(loads, *box((0, 1))))
+        loads[chosen[-1]] += 1
+    assert sorted(chosen) == ["a", "a", "b", "b"]
+
+
 def test_a_server_that_is_forgotten_attracts_nothing() -> None:
     for name in ("rtree", "kmeans", "traffic"):
         policy = told(new_placement(name, settings=AT_ONCE), a=box((0, 10)), b=box((20, 30)))
