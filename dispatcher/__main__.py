@@ -74,6 +74,13 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         default=env("EDN_BLOOM") == "1",
         help="Bloom masks for equality attributes in summaries",
     )
+    parser.add_argument(
+        "--summary-attributes",
+        type=_natural,
+        default=env("EDN_SUMMARY_ATTRIBUTES", "0"),
+        metavar="N",
+        help="route by the N attributes of a server's subscriptions that rule out most events; 0 is all",
+    )
     parser.add_argument("--tuning", default=env("EDN_TUNING", "model"), choices=["fixed", "paper", "model"])
     parser.add_argument("--tuning-seconds", type=float, default=float(env("EDN_TUNING_SECONDS", "10")))
     parser.add_argument(
@@ -137,6 +144,7 @@ def main(argv: list[str] | None = None) -> int:
             router=arguments.router,
             cut=arguments.cut,
             bloom=arguments.bloom,
+            summary_attributes=arguments.summary_attributes,
             tuning=arguments.tuning,
             tuning_seconds=arguments.tuning_seconds,
             link_bytes=arguments.link_bytes,

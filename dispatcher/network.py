@@ -33,6 +33,7 @@ from dispatcher.tail import Tail
 from edn import clock, defects, wire
 from edn.errors import Conflict, CorruptMessage, InvalidInput, NotFound, Unavailable
 from edn.summary import Summary
+from edn.summary.selection import selected
 
 logger = structlog.get_logger()
 
@@ -305,19 +306,29 @@ class Network:
                         raise CorruptMessage(f"{response.status_code}: {response.text[:200]}")
                     snapshot = _snapshot.decode(response.content)
                     summaries = {topic: Summary.from_bytes(data) for topic, data in snapshot.topics.items()}
+                    routed = await self._selected(summaries)
                 except Exception as error:  # as in `store`
                     logger.warning("no summary", server=member.id, reason=str(error) or type(error).__name__)
                     member.widened += 1
                     continue
                 if defects.planted("accept-an-old-snapshot"):  # for tests only
                     await asyncio.sleep(10 * defects.WINDOW)
-                if self.table.accept(member.id, snapshot.epoch, snapshot.seq, summaries):
+                if self.table.accept(member.id, snapshot.epoch, snapshot.seq, routed):
                     member.summary = (snapshot.epoch, snapshot.seq)
                     self.placing.summarised(member.id, summaries)
                     break
             await asyncio.sleep(self.settings.heartbeat_seconds)
         finally:
             member.asking = False
+
+    async def _selected(self, summaries: dict[int, Summary]) -> dict[int, Summary]:
+        """What routing uses of them: all, or only some attributes."""
+        count = self.settings.summary_attributes
+        if not count:
+            return summaries
+        # Another hierarchy is built, which takes too long for the event loop.
+        fresh = await asyncio.to_thread(lambda: [selected(summary, count) for summary in summaries.values()])
+        return dict(zip(summaries, fresh, strict=True))
 
     def present(self) -> list[Member]:
         """The servers that are there, joining ones too."""

@@ -64,6 +64,8 @@ class Settings:
     cut: str = "waste"
     #: whether cut rectangles carry Bloom masks of their equality attributes
     bloom: bool = False
+    #: routing asks about so many attributes of a topic, those that rule out most; 0 is all
+    summary_attributes: int = 0
     #: how the precision is chosen as long as nobody has set it: `fixed`, `paper` or `model`
     tuning: str = "model"
     #: seconds between two looks at whether another precision would be better

@@ -115,19 +115,38 @@ def measure_publish(
 
 
 @app.command("cuts")
-def measure_cuts(as_json: Json = False, quick: Quick = False, seed: Seed = 1) -> None:
+def measure_cuts(
+    as_json: Json = False,
+    quick: Quick = False,
+    seeds: Annotated[
+        str, typer.Option("--seeds", help="What the workloads are drawn from, each number anew: 1,2,3,4,5.")
+    ] = "1",
+) -> None:
     """How many events every way to cut a summary lets through, and summaries of a few attributes."""
     import msgspec
 
     from edn.bench import cuts as benchmark
     from edn.bench.report import Progress, print_table
 
+    try:
+        chosen = [int(seed) for seed in seeds.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"{seeds!r} is no list of numbers like 1,2,3") from None
     with Progress() as progress:
-        cuts, selections = benchmark.run(quick=quick, seed=seed, progress=progress)
+        cuts, comparisons, selections = benchmark.run(quick=quick, seeds=chosen, progress=progress)
     if as_json:
-        typer.echo(msgspec.json.encode({"cuts": cuts, "selections": selections}).decode())
+        result = {
+            "seeds": chosen,
+            "cuts": cuts,
+            "comparisons": [comparison.to_json() for comparison in comparisons],
+            "selections": selections,
+        }
+        typer.echo(msgspec.json.encode(result).decode())
     else:
         print_table("Hit ratio by precision", benchmark.COLUMNS, [row.cells() for row in cuts])
+        rows = [row.cells() for row in comparisons]
+        title = "The default beside the best cut by level, difference ± standard error"
+        print_table(title, benchmark.COMPARISON_COLUMNS, rows)
         rows = [row.cells() for row in selections]
         print_table("Precise summaries of a few attributes", benchmark.SELECTION_COLUMNS, rows)
 

@@ -4,12 +4,17 @@ The hit ratio is events forwarded ÷ (events published × servers): the lower th
 than the precise summary. Ten servers share the subscriptions, either at random or *clustered*: neighbours
 in one hierarchy over all of them share a server, as a good placement would have it. All ways are asked
 about the same events; `weighted` has seen others of the same distribution.
+
+Several seeds draw everything anew. A cell is the mean over them, with its standard deviation; ways are
+compared seed by seed, because what one draw makes hard is hard for all of them.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, stdev
 
 import msgspec
 import numpy as np
@@ -18,15 +23,19 @@ from edn.bench.report import Progress
 from edn.bench.workloads import Floats, Workload, crowd, market, uniform, zipf, zipf_both
 from edn.summary import Maximal, Summary, new_router, tree
 from edn.summary.kernels import Words
-from edn.summary.measure import unit_rects
+from edn.summary.measure import EVEN_SHARE, unit_rects
 from edn.summary.selection import most_selective, select
 
-#: `split level` is how it was first published: a tree split from the top and cut at a depth. `level` cuts
-#: our own hierarchy so, `waste` and `weighted` in its own order, `bloom` by waste and with masks for
-#: equality
-WAYS = ("split level", "level", "waste", "weighted", "bloom")
+#: How it was first published: a tree split from the top and cut at a depth. It is silent on what a volume is
+#: where attributes have no common scale, so there are three of it, by the share of events that its measure
+#: expects anywhere: plain volumes, our own measure, and borders alone
+PUBLISHED = {"split level, plain": 1.0, "split level": EVEN_SHARE, "split level, borders": 0.0}
+#: `level` cuts our own hierarchy at a depth, `waste` and `weighted` in its own order, `bloom` by waste and
+#: with masks for equality
+WAYS = (*PUBLISHED, "level", "waste", "weighted", "bloom")
 PRECISIONS = (0.1, 0.25, 0.5, 1.0)
 COLUMNS = ("workload", "placement", "maximal", "cut by", *(f"{p:g}" for p in PRECISIONS))
+COMPARISON_COLUMNS = ("workload", "placement", "precision", "best other", "its", "waste", "difference", "")
 SELECTION_COLUMNS = ("workload", "placement", "attributes", "maximal", "hit ratio")
 
 SERVERS = 10
@@ -65,12 +74,71 @@ class CutQuality(msgspec.Struct, frozen=True):
     #: maximal rectangles a server, on average
     maximal: float
     way: str
-    #: hit ratio by precision
-    hit_ratio: dict[float, float]
+    #: by precision: the hit ratio of each seed
+    hit_ratios: dict[float, list[float]]
 
     def cells(self) -> list[str]:
-        ratios = [f"{ratio:.4f}" for ratio in self.hit_ratio.values()]
+        ratios = [_mean_and_spread(ratios) for ratios in self.hit_ratios.values()]
         return [self.workload, self.placement, f"{self.maximal:.0f}", self.way, *ratios]
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """The default way beside the best of the level cuts, in one cell of the table."""
+
+    workload: str
+    placement: str
+    precision: float
+    #: of the other ways the one with the lowest mean
+    other: str
+    others: list[float]
+    ours: list[float]
+
+    @property
+    def differences(self) -> list[float]:
+        """Seed by seed; below zero the default lets fewer events through."""
+        return [mine - its for mine, its in zip(self.ours, self.others, strict=True)]
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean difference."""
+        return _spread(self.differences) / math.sqrt(len(self.ours))
+
+    @property
+    def verdict(self) -> str:
+        """A tie is a mean difference that two standard errors of it do not keep apart from zero."""
+        mean = fmean(self.differences)
+        if abs(mean) <= 2 * self.error or not mean:
+            return "tie"
+        return "win" if mean < 0 else "loss"
+
+    def cells(self) -> list[str]:
+        difference = f"{fmean(self.differences):+.4f} ± {self.error:.4f}"
+        means = [f"{fmean(self.others):.4f}", f"{fmean(self.ours):.4f}"]
+        return [
+            self.workload,
+            self.placement,
+            f"{self.precision:g}",
+            self.other,
+            *means,
+            difference,
+            self.verdict,
+        ]
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            **msgspec.structs.asdict(self),
+            "difference": fmean(self.differences),
+            "error": self.error,
+            "verdict": self.verdict,
+        }
+
+
+def _spread(values: list[float]) -> float:
+    return stdev(values) if len(values) > 1 else 0.0
+
+
+def _mean_and_spread(values: list[float]) -> str:
+    return f"{fmean(values):.4f}" + (f" ± {stdev(values):.4f}" if len(values) > 1 else "")
 
 
 def workloads() -> list[Workload]:
@@ -109,14 +177,46 @@ def draw(
 def cut_quality(drawn: Drawn) -> list[CutQuality]:
     """Hit ratios of every way to cut, at every precision."""
     ours = [Summary.build(lo, hi) for lo, hi in drawn.parts]
-    split = [Summary.build(lo, hi, split_only=True) for lo, hi in drawn.parts]
     maximal = fmean(summary.count for summary in ours)
     rows = []
     for way in WAYS:
-        summaries = split if way == "split level" else ours
-        ratios = {p: fmean(_hits(summary, p, way, drawn) for summary in summaries) for p in PRECISIONS}
+        summaries = ours
+        if way in PUBLISHED:
+            summaries = [
+                Summary.build(lo, hi, split_only=True, even=PUBLISHED[way]) for lo, hi in drawn.parts
+            ]
+        ratios = {p: [fmean(_hits(summary, p, way, drawn) for summary in summaries)] for p in PRECISIONS}
         rows.append(CutQuality(drawn.workload.name, drawn.placement, maximal, way, ratios))
     return rows
+
+
+def over_seeds(runs: list[list[CutQuality]]) -> list[CutQuality]:
+    """The tables of several seeds as one."""
+    return [
+        CutQuality(
+            rows[0].workload,
+            rows[0].placement,
+            fmean(row.maximal for row in rows),
+            rows[0].way,
+            {p: [ratio for row in rows for ratio in row.hit_ratios[p]] for p in rows[0].hit_ratios},
+        )
+        for rows in zip(*runs, strict=True)
+    ]
+
+
+def compare(rows: list[CutQuality]) -> list[Comparison]:
+    """The default way against the best of the cuts by level, cell by cell."""
+    cells: dict[tuple[str, str], dict[str, CutQuality]] = {}
+    for row in rows:
+        cells.setdefault((row.workload, row.placement), {})[row.way] = row
+    comparisons = []
+    for (workload, placement), ways in cells.items():
+        for p in PRECISIONS[:-1]:
+            levels = {way: row.hit_ratios[p] for way, row in ways.items() if way in (*PUBLISHED, "level")}
+            best = min(levels, key=lambda way: fmean(levels[way]))
+            ours = ways["waste"].hit_ratios[p]
+            comparisons.append(Comparison(workload, placement, p, best, levels[best], ours))
+    return comparisons
 
 
 def selection_quality(drawn: Drawn) -> list[Selection]:
@@ -136,7 +236,8 @@ _PLACEMENT = {False: "random", True: "clustered"}
 def neighbourhood(lo: Floats, hi: Floats) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Rectangles in the order in which a walk through one hierarchy over all of them meets them."""
     n = len(lo)
-    a, b = unit_rects(lo, hi)
+    # By borders alone, whatever summaries do: another measure of theirs shall not change what they are given.
+    a, b = unit_rects(lo, hi, even=0.0)
     children = tree.grow_tree(a, b, 1024)
     order: list[int] = []
     waiting = [2 * n - 2]
@@ -151,7 +252,7 @@ def neighbourhood(lo: Floats, hi: Floats) -> np.ndarray[tuple[int], np.dtype[np.
 
 def _hits(summary: Summary, precision: float, way: str, drawn: Drawn) -> float:
     k = max(1, int(np.ceil(precision * summary.count - 1e-9)))
-    if way.endswith("level"):
+    if way in PUBLISHED or way == "level":
         nodes = summary.choose(k, by="level")
     else:
         nodes = summary.choose(k, weights=drawn.seen if way == "weighted" else None)
@@ -165,15 +266,21 @@ def _routed(points: Floats, lo: Floats, hi: Floats, masks: Words | None = None) 
     return float(out.mean())
 
 
-def run(*, quick: bool, seed: int, progress: Progress) -> tuple[list[CutQuality], list[Selection]]:
-    """Both tables, over all workloads and placements."""
+def run(
+    *, quick: bool, seeds: Sequence[int], progress: Progress
+) -> tuple[list[CutQuality], list[Comparison], list[Selection]]:
+    """All tables, over all workloads and placements; those of a few attributes for the first seed only."""
     servers, subscriptions, events = (3, 200, 200) if quick else (SERVERS, SUBSCRIPTIONS, EVENTS)
     cuts: list[CutQuality] = []
     selections: list[Selection] = []
     for workload in workloads():
         for clustered in (False, True):
-            progress.say(f"{workload.name}, {_PLACEMENT[clustered]} placement")
-            drawn = draw(workload, servers, subscriptions, events, clustered=clustered, seed=seed)
-            cuts += cut_quality(drawn)
-            selections += selection_quality(drawn)
-    return cuts, selections
+            runs = []
+            for seed in seeds:
+                progress.say(f"{workload.name}, {_PLACEMENT[clustered]} placement, seed {seed}")
+                drawn = draw(workload, servers, subscriptions, events, clustered=clustered, seed=seed)
+                runs.append(cut_quality(drawn))
+                if seed == seeds[0]:
+                    selections += selection_quality(drawn)
+            cuts += over_seeds(runs)
+    return cuts, compare(cuts), selections

@@ -3,8 +3,8 @@
 The hierarchy is a binary tree over the maximal rectangles. Opening a node replaces its bounding rectangle
 by those of its two children, so a cut of k rectangles is the root after k - 1 openings. The inner nodes are
 stored *in the order in which they should be opened*: number 0 is the root, and the cut of k rectangles is
-whatever hangs below the first k - 1 nodes. `edn.summary.tree` decides the order; `edn.summary.measure` what
-"wasteful" means.
+whatever hangs below the first k - 1 nodes. `edn.summary.shaping` decides on tree and order;
+`edn.summary.measure` what "wasteful" means.
 
 The memory is the wire format. All numbers are little-endian, sections follow each other without gaps:
 
@@ -30,10 +30,10 @@ import numpy as np
 import numpy.typing as npt
 
 from edn.errors import CorruptMessage
-from edn.summary import marking, opening, tree
+from edn.summary import marking, opening, shaping, tree
 from edn.summary.cover import widened
 from edn.summary.kernels import Floats, Ints, Words
-from edn.summary.measure import unit_rects
+from edn.summary.measure import EVEN_SHARE, unit_rects
 
 By = Literal["waste", "level"]
 
@@ -42,12 +42,6 @@ VERSION = 1
 _HEADER = struct.Struct("<4sBBHI")
 _CRC = struct.Struct("<I")
 _BODY = _HEADER.size + _CRC.size
-#: points that decide between cuts; the error of a hit ratio estimated from them is below one percent
-_SAMPLE = 16_384
-#: how many rectangles are merged from the bottom rather than split from the top: within these bounds as
-#: many as keep (number of rectangles) × (size of a bucket), to which the time is proportional, near this
-_BUCKET = (1024, 4096)
-_MERGING = 40_000_000
 
 
 class Summary:
@@ -66,10 +60,13 @@ class Summary:
         self._weighted: tuple[Floats, Ints] | None = None
 
     @classmethod
-    def build(cls, lo: npt.ArrayLike, hi: npt.ArrayLike, *, split_only: bool = False) -> Summary:
+    def build(
+        cls, lo: npt.ArrayLike, hi: npt.ArrayLike, *, split_only: bool = False, even: float = EVEN_SHARE
+    ) -> Summary:
         """From maximal rectangles, or any: what another covers is a waste of bytes, not a fault.
 
-        `split_only` makes the hierarchy only from the top, as it was first published: for comparison.
+        For comparison, `split_only` makes the hierarchy only from the top, as it was first published, and
+        `even` is the share of events that are expected anywhere.
         """
         low = np.array(lo, dtype=np.float64, order="C")
         high = np.array(hi, dtype=np.float64, order="C")
@@ -80,13 +77,8 @@ class Summary:
         n = len(low)
         if n < 2:
             return cls(np.empty((0, 2), dtype=np.int64), low, high, n)
-        a, b = unit_rects(low, high) if low.shape[1] else (np.zeros((n, 1)), np.ones((n, 1)))
-        bucket = 1 if split_only else int(np.clip(_MERGING // n, *_BUCKET))
-        children = tree.grow_tree(a, b, bucket)
-        a, b = tree.bound_nodes(children, a, b)
-        points = np.random.default_rng(0).random((_SAMPLE, a.shape[1]))
-        starts, nodes = opening.uncovered(children, a, b, points, True)
-        closing = opening.closing_order(children, opening.node_waste(children, a, b), starts, nodes)
+        a, b = unit_rects(low, high, even) if low.shape[1] else (np.zeros((n, 1)), np.ones((n, 1)))
+        children, closing = shaping.shape(a, b, split_only=split_only)
         low, high = tree.bound_nodes(children, low, high)
         # From "leaves first" to "inner nodes first, in opening order".
         number = np.empty(2 * n - 1, dtype=np.int64)

@@ -3,10 +3,12 @@
 Coordinates have no common scale, and many sides are infinite or have no width, so plain volumes are useless.
 Each dimension is therefore cut into cells at the distinct bounds v_1 < v_2 < … of the rectangles themselves:
 one for "missing", one for each gap between two bounds, and one for each bound. No rectangle divides a cell.
-A gap weighs as much as the bounds beside it, so that a region is large where people draw many borders; a
-single value weighs as much as the rectangles that ask for exactly it. Laying the cells side by side, in
-their order, maps every rectangle into [0, 1]^d, where its plain volume is the share of events that it
-should catch.
+A third of the events are expected where people draw borders: a gap weighs as much as the bounds beside it, a
+single value as much as the rectangles that ask for exactly it. The others are expected anywhere: a gap
+weighs as much as it is wide. Borders alone would mislead, for the maximal rectangles are the large ones and
+have their borders near the rim of the space; widths alone know nothing of scale. Laying the cells side by
+side, in their order, maps every rectangle into [0, 1]^d, where its plain volume is the share of events that
+it should catch.
 """
 
 from __future__ import annotations
@@ -19,20 +21,25 @@ from edn.summary.kernels import Floats
 MISSING_SHARE = 0.05
 #: a value that nobody names alone, relative to one border there; and a gap beside values that are named alone
 _FAINT = 0.02
+#: share of the events that are expected anywhere, in a column whose rectangles ask for ranges only
+EVEN_SHARE = 0.65
 
 _LARGEST = np.finfo(np.float64).max
 
 
-def unit_rects(lo: Floats, hi: Floats) -> tuple[Floats, Floats]:
-    """The rectangles in [0, 1]^d; a point u of it lies in one when a <= u < b."""
+def unit_rects(lo: Floats, hi: Floats, even: float = EVEN_SHARE) -> tuple[Floats, Floats]:
+    """The rectangles in [0, 1]^d; a point u of it lies in one when a <= u < b.
+
+    `even` is the share of events that are expected anywhere: 0 measures by borders alone, 1 by widths alone.
+    """
     a = np.empty_like(lo)
     b = np.empty_like(hi)
     for j in range(lo.shape[1]):
-        a[:, j], b[:, j] = _unit_column(lo[:, j], hi[:, j])
+        a[:, j], b[:, j] = _unit_column(lo[:, j], hi[:, j], even)
     return a, b
 
 
-def _unit_column(lo: Floats, hi: Floats) -> tuple[Floats, Floats]:
+def _unit_column(lo: Floats, hi: Floats, even: float) -> tuple[Floats, Floats]:
     alone = lo == hi
     pooled = np.concatenate([lo[~alone], hi[~alone]])
     values, place = np.unique(np.concatenate([pooled, lo[alone]]), return_inverse=True)
@@ -49,6 +56,14 @@ def _unit_column(lo: Floats, hi: Floats) -> tuple[Floats, Floats]:
     cells[0::2] = np.concatenate([beside, [0.0]]) + np.concatenate([[0.0], beside])
     total = cells.sum()
     cells = cells * ((1.0 - missing) / total) if total > 0 else np.array([1.0 - missing])
+    ranges = borders.sum()
+    if len(values) > 1 and ranges > 0:
+        # Who asks for single values only leaves no reason to expect others.
+        share = even * ranges / (ranges + named.sum())
+        # Halves, because the difference of two doubles may be none.
+        width = np.diff(0.5 * values)
+        cells *= 1.0 - share
+        cells[2:-1:2] += share * (1.0 - missing) * (width / width.sum())
     before = missing + np.concatenate([[0.0], np.cumsum(cells)])
     before[-1] = 1.0
 

@@ -46,13 +46,16 @@ def _sift_down(keys: Floats, items: Ints, count: int) -> None:
 
 
 @kernel
-def uncovered(children: Ints, lo: Floats, hi: Floats, points: Floats, half_open: bool) -> tuple[Ints, Ints]:
-    """For each point that no leaf contains, the inner nodes that contain it: (starts, nodes).
+def uncovered(
+    children: Ints, lo: Floats, hi: Floats, points: Floats, half_open: bool
+) -> tuple[Ints, Ints, Ints]:
+    """The points that no leaf contains, and for each the inner nodes that contain it: (rows, starts, nodes).
 
     `half_open` is for the unit cube, where an upper bound is outside.
     """
     n = (lo.shape[0] + 1) // 2
     d = lo.shape[1]
+    rows = np.empty(len(points), dtype=np.int64)
     starts = np.zeros(len(points) + 1, dtype=np.int64)
     nodes = np.empty(1024, dtype=np.int64)
     stack = np.empty(2 * n + 1, dtype=np.int64)
@@ -89,14 +92,16 @@ def uncovered(children: Ints, lo: Floats, hi: Floats, points: Floats, half_open:
         if hit:
             used = begin
         else:
+            rows[count] = p
             count += 1
             starts[count] = used
-    return starts[: count + 1], nodes[:used]
+    return rows[:count], starts[: count + 1], nodes[:used]
 
 
 @kernel
-def closing_order(children: Ints, waste: Floats, starts: Ints, nodes: Ints) -> Ints:
-    """Inner nodes in the order in which they should be closed, the cheapest first, children before parents.
+def closing_order(children: Ints, waste: Floats, starts: Ints, nodes: Ints) -> tuple[Ints, Ints]:
+    """Inner nodes in the order in which they should be closed, the cheapest first, children before parents;
+    and how many points are covered after each closing.
 
     Closing a node replaces what is below it by its bounding rectangle. Its price is the number of sample
     points that become covered by that, so a point counts for the first node that covers it and is free for
@@ -137,6 +142,8 @@ def closing_order(children: Ints, waste: Floats, starts: Ints, nodes: Ints) -> I
             held += 1
             _sift_up(keys, items, held - 1)
     order = np.empty(inner, dtype=np.int64)
+    spent = np.zeros(inner, dtype=np.int64)
+    total = 0
     closed = np.zeros(inner, dtype=np.bool_)
     covered = np.zeros(len(starts) - 1, dtype=np.bool_)
     done = 0
@@ -151,12 +158,12 @@ def closing_order(children: Ints, waste: Floats, starts: Ints, nodes: Ints) -> I
             continue
         closed[node] = True
         order[done] = node
-        done += 1
         for at in range(first[node], first[node + 1]):
             p = points[at]
             if covered[p]:
                 continue
             covered[p] = True
+            total += 1
             for other_at in range(starts[p], starts[p + 1]):
                 other = nodes[other_at]
                 price[other] -= 1
@@ -165,6 +172,8 @@ def closing_order(children: Ints, waste: Floats, starts: Ints, nodes: Ints) -> I
                     items[held] = other
                     held += 1
                     _sift_up(keys, items, held - 1)
+        spent[done] = total
+        done += 1
         above = parent[node]
         if above >= 0:
             open_children[above] -= 1
@@ -173,7 +182,7 @@ def closing_order(children: Ints, waste: Floats, starts: Ints, nodes: Ints) -> I
                 items[held] = above
                 held += 1
                 _sift_up(keys, items, held - 1)
-    return order
+    return order, spent
 
 
 @kernel
@@ -214,7 +223,8 @@ def weighted_order(children: Ints, lo: Floats, hi: Floats, points: Floats) -> In
     last = 2 * inner
     turned = np.ascontiguousarray(last - children[::-1])
     low, high = np.ascontiguousarray(lo[::-1]), np.ascontiguousarray(hi[::-1])
-    starts, nodes = uncovered(turned, low, high, points, False)
+    _, starts, nodes = uncovered(turned, low, high, points, False)
     # Among equals the later of the present order is closed first.
     waste = np.arange(inner) / (inner + 1.0)
-    return inner - 1 - closing_order(turned, waste, starts, nodes)[::-1]
+    order, _ = closing_order(turned, waste, starts, nodes)
+    return inner - 1 - order[::-1]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from edn.summary.hierarchy import Summary
 from edn.summary.kernels import Floats, Ints
 from edn.summary.maximal import Maximal
 from edn.summary.measure import unit_rects
@@ -30,3 +31,11 @@ def select(lo: Floats, hi: Floats, columns: Ints) -> tuple[Floats, Floats]:
     maximal = Maximal(d)
     maximal.insert(range(n), wide_lo, wide_hi)
     return maximal.rects()
+
+
+def selected(summary: Summary, attributes: int) -> Summary:
+    """The summary over that many attributes, those that rule out most; itself where it has no more."""
+    if attributes >= summary.dimensions or not summary.count:
+        return summary
+    lo, hi = summary.rects()
+    return Summary.build(*select(lo, hi, most_selective(lo, hi, attributes)))
