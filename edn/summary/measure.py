@@ -57,13 +57,14 @@ def _unit_column(lo: Floats, hi: Floats, even: float) -> tuple[Floats, Floats]:
     total = cells.sum()
     cells = cells * ((1.0 - missing) / total) if total > 0 else np.array([1.0 - missing])
     ranges = borders.sum()
-    if len(values) > 1 and ranges > 0:
+    # Halves, because the difference of two doubles may be none; those of the least ones are zero.
+    width = np.diff(0.5 * values)
+    span = width.sum()
+    if ranges > 0 and span > 0:
         # Who asks for single values only leaves no reason to expect others.
         share = even * ranges / (ranges + named.sum())
-        # Halves, because the difference of two doubles may be none.
-        width = np.diff(0.5 * values)
         cells *= 1.0 - share
-        cells[2:-1:2] += share * (1.0 - missing) * (width / width.sum())
+        cells[2:-1:2] += share * (1.0 - missing) * (width / span)
     before = missing + np.concatenate([[0.0], np.cumsum(cells)])
     before[-1] = 1.0
 
