@@ -35,6 +35,12 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         default=env("EDN_ALLOW_LOOPBACK_SINKS") == "1",
         help="development only: notify loopback addresses, and over plain http",
     )
+    parser.add_argument(
+        "--allow-mail-sinks",
+        action="store_true",
+        default=env("EDN_ALLOW_MAIL_SINKS") == "1",
+        help="notify mailto: addresses; the servers need --smtp-host",
+    )
     parser.add_argument("--placement", default=env("EDN_PLACEMENT", "rtree"), choices=sorted(online.POLICIES))
     parser.add_argument(
         "--load-threshold",
@@ -135,6 +141,7 @@ def main(argv: list[str] | None = None) -> int:
             host=arguments.host,
             port=arguments.port,
             allow_loopback_sinks=arguments.allow_loopback_sinks,
+            allow_mail_sinks=arguments.allow_mail_sinks,
             placement=arguments.placement,
             load_threshold=arguments.load_threshold,
             load_factor=arguments.load_factor or None,

@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from dispatcher import bodies, directory, internal, openapi
+from dispatcher import bodies, directory, evidence, internal, keyrings, openapi
 from dispatcher.expiry import parse_expires, rfc3339
 from dispatcher.network import Network
 from dispatcher.publishing import PublishEndpoint
@@ -30,6 +30,7 @@ from edn.asgi import BodyLimit, StrictRoute, install
 from edn.errors import EdnError, NotFound, TooLarge, Unavailable
 from edn.filter import Filter
 from edn.sinkpolicy import check_url
+from edn.webhooks import check_secret
 from selftune.tuning import Tuning
 
 logger = structlog.get_logger()
@@ -109,7 +110,11 @@ class Door:
                 body.sink.url,
                 allow_loopback=self.settings.allow_loopback_sinks,
                 allow_http=self.settings.allow_loopback_sinks,
+                allow_mail=self.settings.allow_mail_sinks,
             )
+            place = "/sink/secret"
+            if body.sink.secret is not None:
+                check_secret(body.sink.secret)
             place = ""
             expires = None if body.expires is None else parse_expires(body.expires, self.network.log.now())
         except EdnError as error:
@@ -124,6 +129,7 @@ class Door:
             url=body.sink.url,
             recipient=body.sink.recipient,
             expires=expires,
+            secret=body.sink.secret,
         )
 
     # -- from the model to bodies ------------------------------------------------------------------------
@@ -138,13 +144,19 @@ class Door:
             "created": rfc3339(topic.created),
         }
 
-    def view(self, found: directory.Subscription) -> dict[str, Any]:
+    def view(self, found: directory.Subscription, made: dict[str, str] | None = None) -> dict[str, Any]:
+        """A subscription as it is shown; `made` are the secrets that were made for this very request."""
         topic = self.topics.by_uid(found.topic)
+        secret = (made or {}).get(found.ring)
         return {
             "id": found.id,
             "topic": topic.name if topic else "",
             "filter": found.filter,
-            "sink": {"url": found.url, "recipient": found.recipient},
+            "sink": {
+                "url": found.url,
+                "recipient": found.recipient,
+                **({} if secret is None else {"secret": secret}),
+            },
             "state": "active",
             "expires": None if found.expires is None else rfc3339(found.expires),
             "owner": found.owner,
@@ -165,12 +177,15 @@ class Door:
             if len(body) > most:
                 raise TooLarge(f"{len(body)} subscriptions in one request; at most {most} are taken")
             wanted = [self.wanted(one, f"/{place}", hosts.get(place)) for place, one in enumerate(body)]
+            wanted, secrets = await keyrings.assign(self.network.log, wanted)
             made = await self.subscriptions.create(wanted) if wanted else []
             status = 200 if made and not any(new for _, new in made) else 201
-            return {"subscriptions": [self.view(found) for found, _ in made]}, status, {}
-        [(found, new)] = await self.subscriptions.create([self.wanted(body, suggested=hosts.get(0))])
+            return {"subscriptions": [self.view(found, secrets) for found, _ in made]}, status, {}
+        wanted = [self.wanted(body, suggested=hosts.get(0))]
+        wanted, secrets = await keyrings.assign(self.network.log, wanted)
+        [(found, new)] = await self.subscriptions.create(wanted)
         headers = {"location": f"/v1/subscriptions/{found.id}"}
-        return self.view(found), 201 if new else 200, headers
+        return self.view(found, secrets), 201 if new else 200, headers
 
 
 class _App(FastAPI):
@@ -208,6 +223,7 @@ def create_app(settings: Settings) -> FastAPI:
     for router in (_topics(door), _subscriptions(door), _operations(door), internal.routes(door)):
         app.include_router(router)
     app.include_router(tuning_routes(door.network, door.tuner))
+    app.include_router(evidence.routes(door.network, door.subscriptions.get))
     app.add_middleware(BodyLimit, limit=settings.body_limit)
     openapi.install(app)
     app.state.door = door
@@ -254,6 +270,7 @@ def _subscriptions(door: Door) -> APIRouter:
         "",
         status_code=201,
         response_model=bodies.Subscription | bodies.SubscriptionList,
+        response_model_exclude_unset=True,
         responses={200: {"model": bodies.Subscription | bodies.SubscriptionList}},
     )
     async def subscribe(body: Annotated[bodies.OneOrMany, Body()], response: Response) -> Any:
@@ -262,7 +279,7 @@ def _subscriptions(door: Door) -> APIRouter:
         response.headers.update(headers)
         return content
 
-    @router.get("", response_model=bodies.SubscriptionPage)
+    @router.get("", response_model=bodies.SubscriptionPage, response_model_exclude_unset=True)
     async def list_subscriptions(
         topic: Annotated[str | None, Query(max_length=256)] = None,
         owner: Annotated[str | None, Query(max_length=128)] = None,
@@ -289,11 +306,13 @@ def _subscriptions(door: Door) -> APIRouter:
             raise
         return {"ids": await door.subscriptions.delete_covered(found, owner, bound)}
 
-    @router.get("/{id}", response_model=bodies.Subscription)
+    @router.get("/{id}", response_model=bodies.Subscription, response_model_exclude_unset=True)
     async def get_subscription(id: str) -> Any:
-        return door.view(door.subscriptions.get(id))
+        """One subscription, with the state of its delivery and its counters."""
+        found = door.subscriptions.get(id)
+        return {**door.view(found), "delivery": await evidence.glance(door.network, found)}
 
-    @router.put("/{id}", response_model=bodies.Subscription)
+    @router.put("/{id}", response_model=bodies.Subscription, response_model_exclude_unset=True)
     async def change_subscription(id: str, body: bodies.ChangeBody) -> Any:
         """Replace filter, sink and expiry in place, without a gap."""
         found = door.subscriptions.get(id)
@@ -301,9 +320,14 @@ def _subscriptions(door: Door) -> APIRouter:
         if topic is None:
             raise NotFound(f'no subscription "{id[:80]}"')
         want = door.wanted_on(topic, body, "", id=id, owner=found.owner)
-        return door.view(await door.subscriptions.change(id, want))
+        secrets: dict[str, str] = {}
+        if want.secret is None and want.url == found.url:
+            want = replace(want, ring=found.ring)  # the address stays, and what it is signed with
+        else:
+            [want], secrets = await keyrings.assign(door.network.log, [want])
+        return door.view(await door.subscriptions.change(id, want), secrets)
 
-    @router.post("/{id}/renew", response_model=bodies.Subscription)
+    @router.post("/{id}/renew", response_model=bodies.Subscription, response_model_exclude_unset=True)
     async def renew_subscription(id: str, body: bodies.RenewBody) -> Any:
         """Set a new expiry, or none."""
         expires = None if body.expires is None else parse_expires(body.expires, door.network.log.now())

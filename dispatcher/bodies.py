@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
 
+from edn.evidence import Delivery
+
 # Not words: a key of a body that is spelt like a tag would lose its place.
 ONE, MANY = "<one>", "<many>"
 #: what pydantic puts into the places of errors, and no pointer should show
@@ -52,6 +54,12 @@ class SinkBody(Body):
     recipient: str | None = Field(
         None, description="Whom they are for, in the sink's own terms.", min_length=1, max_length=256
     )
+    secret: str | None = Field(
+        None,
+        description="What notifications are signed with: whsec_… (Standard Webhooks). Without one, one is "
+        "made, and shown once.",
+        max_length=128,
+    )
 
 
 class SubscriptionBody(Body):
@@ -80,6 +88,21 @@ class ChangeBody(Body):
 
 class RenewBody(Body):
     expires: Expires
+
+
+class RecoverBody(Body):
+    since: str = Field(
+        description="An instant (RFC 3339): what was given up then or later.",
+        max_length=64,
+        examples=["2030-01-31T09:00:00Z"],
+    )
+
+
+class RotateBody(Body):
+    secret: str | None = Field(None, description="The new one; without one, one is made.", max_length=128)
+    grace: str = Field(
+        "P1D", description="How long the secret before signs, too: a duration, or an instant.", max_length=64
+    )
 
 
 class TuningBody(Body):
@@ -131,6 +154,8 @@ class TopicList(BaseModel):
 class Sink(BaseModel):
     url: str
     recipient: str | None
+    #: only in the answer to the request that had it made
+    secret: str | None = None
 
 
 class Subscription(BaseModel):
@@ -145,6 +170,17 @@ class Subscription(BaseModel):
     server: str
     created: str
     location: list[float] | None
+    #: when one is asked for; null while its server cannot be reached
+    delivery: Delivery | None = None
+
+
+class Rotation(BaseModel):
+    #: the one that was made; null when it was given
+    secret: str | None
+    #: until when the secret before signs, too
+    previous_until: str
+    #: how many have this address, and its secret
+    subscriptions: int
 
 
 class SubscriptionList(BaseModel):

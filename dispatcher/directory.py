@@ -17,7 +17,9 @@ import msgspec
 
 from edn.errors import InvalidInput
 
-_FIELDS = "id, version, owner, topic, filter, url, recipient, expires, server, created, serial, location"
+_FIELDS = (
+    "id, version, owner, topic, filter, url, recipient, expires, server, created, serial, location, ring"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ class Subscription:
     serial: int = 0
     #: of the subscriber, if they said where they are
     location: tuple[float, ...] | None = None
+    #: id of the key ring that its notifications are signed with; empty is none
+    ring: str = ""
 
 
 def _load(row: tuple[Any, ...]) -> Subscription:
@@ -57,7 +61,7 @@ def find(connection: sqlite3.Connection, subscription: str) -> Subscription | No
 def insert(connection: sqlite3.Connection, new: Subscription, attributes: frozenset[str]) -> None:
     connection.execute(
         "INSERT INTO subscriptions (id, version, owner, topic, filter, attributes, url, recipient, expires, "
-        "server, created, location) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "server, created, location, ring) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             new.id,
             new.version,
@@ -71,6 +75,7 @@ def insert(connection: sqlite3.Connection, new: Subscription, attributes: frozen
             new.server,
             new.created,
             _json(new.location),
+            new.ring,
         ),
     )
 
@@ -78,7 +83,7 @@ def insert(connection: sqlite3.Connection, new: Subscription, attributes: frozen
 def replace(connection: sqlite3.Connection, changed: Subscription, attributes: frozenset[str]) -> None:
     connection.execute(
         "UPDATE subscriptions SET version = ?, filter = ?, attributes = ?, url = ?, recipient = ?, "
-        "expires = ? WHERE id = ?",
+        "expires = ?, ring = ? WHERE id = ?",
         (
             changed.version,
             _json(changed.filter),
@@ -86,6 +91,7 @@ def replace(connection: sqlite3.Connection, changed: Subscription, attributes: f
             changed.url,
             changed.recipient,
             changed.expires,
+            changed.ring,
             changed.id,
         ),
     )

@@ -67,6 +67,7 @@ def routes(door: Door) -> APIRouter:
         "/subscribe",
         status_code=201,
         response_model=bodies.Subscription | bodies.SubscriptionList,
+        response_model_exclude_unset=True,
         responses={200: {"model": bodies.Subscription | bodies.SubscriptionList}},
         openapi_extra=openapi.MESSAGE,
     )

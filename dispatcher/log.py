@@ -64,11 +64,17 @@ CREATE TABLE IF NOT EXISTS topics (
 CREATE TABLE IF NOT EXISTS subscriptions (
     serial INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, version INTEGER NOT NULL,
     owner TEXT NOT NULL, topic INTEGER NOT NULL, filter TEXT, attributes TEXT NOT NULL, url TEXT NOT NULL,
-    recipient TEXT, expires INTEGER, server TEXT NOT NULL, created INTEGER NOT NULL, location TEXT);
+    recipient TEXT, expires INTEGER, server TEXT NOT NULL, created INTEGER NOT NULL, location TEXT,
+    ring TEXT NOT NULL DEFAULT '');
 CREATE INDEX IF NOT EXISTS subscriptions_by_topic ON subscriptions (topic, serial);
 CREATE INDEX IF NOT EXISTS subscriptions_by_owner ON subscriptions (owner, serial);
 CREATE INDEX IF NOT EXISTS subscriptions_by_server ON subscriptions (server);
 CREATE INDEX IF NOT EXISTS subscriptions_by_expiry ON subscriptions (expires) WHERE expires IS NOT NULL;
+-- the secrets that notifications are signed with: those that subscribers gave, by fingerprint, or ours
+CREATE TABLE IF NOT EXISTS rings (
+    id TEXT PRIMARY KEY, owner TEXT NOT NULL, url TEXT NOT NULL, given TEXT NOT NULL,
+    current TEXT NOT NULL, previous TEXT, until INTEGER NOT NULL, version INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS rings_by_url ON rings (owner, url, given);
 CREATE TABLE IF NOT EXISTS servers (
     id TEXT PRIMARY KEY, url TEXT NOT NULL, key TEXT NOT NULL, epoch INTEGER NOT NULL,
     registered INTEGER NOT NULL) WITHOUT ROWID;
@@ -169,8 +175,14 @@ class Log:
         connection.execute("BEGIN IMMEDIATE")
         for statement in _TABLES.split(";"):
             connection.execute(statement)
-        if "location" not in {row[1] for row in connection.execute("PRAGMA table_info(subscriptions)")}:
+        columns = {name for _, name, *_ in connection.execute("PRAGMA table_info(subscriptions)")}
+        if "location" not in columns:
             connection.execute("ALTER TABLE subscriptions ADD COLUMN location TEXT")
+        if "ring" not in columns:  # written before notifications were signed
+            connection.execute("ALTER TABLE subscriptions ADD COLUMN ring TEXT NOT NULL DEFAULT ''")
+        connection.execute(
+            "CREATE INDEX IF NOT EXISTS subscriptions_by_ring ON subscriptions (ring) WHERE ring != ''"
+        )
         meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
         found = meta.get("format", FORMAT)
         if found > FORMAT:

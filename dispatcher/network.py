@@ -266,6 +266,13 @@ class Network:
             raise Unavailable(f"server {server} did not store: {response.status_code}", retry_after=2)
         return _stored.decode(response.content)
 
+    async def call(self, server: str, method: str, path: str, **request: Any) -> httpx.Response:
+        """Ask a server something; raises `Unavailable` or what the client raises."""
+        member = self.members.get(server)
+        if member is None or self._client is None or self.members.state(member) == "away":
+            raise Unavailable(f"server {server} is away", retry_after=2)
+        return await self._client.request(method, f"{member.url}{path}", **request)
+
     def widen(self, server: str, topic: int, lo: Floats, hi: Floats, stored: wire.Stored) -> None:
         """Route what a server has just stored to it, from now on."""
         self.table.widen(server, topic, lo, hi, epoch=stored.epoch, seq=stored.seq)

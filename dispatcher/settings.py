@@ -16,6 +16,8 @@ class Settings:
     port: int = 8080
     #: sinks on loopback and over plain http are for development only
     allow_loopback_sinks: bool = False
+    #: whether mailto: addresses are taken; the servers need a relay for them
+    allow_mail_sinks: bool = False
     #: bytes of one request's body
     body_limit: int = 1 << 20
     #: subscriptions in one array

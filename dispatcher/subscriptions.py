@@ -17,12 +17,12 @@ import json
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import structlog
 
-from dispatcher import directory
+from dispatcher import directory, keyrings
 from dispatcher.directory import Subscription
 from dispatcher.exclusion import Exclusion
 from dispatcher.log import Transaction
@@ -54,6 +54,10 @@ class Wanted:
     location: tuple[float, ...] | None = None
     #: the host that another server would choose
     suggested: str | None = None
+    #: the secret that the subscriber gave
+    secret: str | None = field(default=None, repr=False)
+    #: id of the key ring that notifications are signed with; `keyrings` finds it
+    ring: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,7 @@ class Subscriptions:
             and found.filter == want.filter.to_json()
             and found.url == want.url
             and found.recipient == want.recipient
+            and (want.secret is None or found.ring == want.ring)
         )
         if not same:
             raise Conflict(
@@ -147,6 +152,7 @@ class Subscriptions:
                     server=server,
                     created=self._log.now(),
                     location=want.location,
+                    ring=want.ring,
                 ),
                 want.topic,
                 want.bound,
@@ -198,7 +204,11 @@ class Subscriptions:
     async def _store_on(self, server: str, items: list[_Prepared]) -> None:
         topic = max((item.topic for item in items), key=lambda topic: topic.revision)
         request = wire.Store(
-            self._log.id, self._log.incarnation, topic.info(), [_item(one.subscription) for one in items]
+            self._log.id,
+            self._log.incarnation,
+            topic.info(),
+            [_item(one.subscription) for one in items],
+            keyrings.read(self._log.reader, {one.subscription.ring for one in items}),
         )
         stored = await self._network.store(server, request)
         if defects.planted("skip-the-widening"):  # for tests only
@@ -244,6 +254,7 @@ class Subscriptions:
                 url=want.url,
                 recipient=want.recipient,
                 expires=want.expires,
+                ring=want.ring,
             )
             item = _Prepared(changed, want.topic, want.bound)
 
@@ -342,6 +353,7 @@ def _item(subscription: Subscription) -> wire.StoreItem:
         subscription.url,
         subscription.recipient,
         subscription.expires,
+        subscription.ring,
     )
 
 

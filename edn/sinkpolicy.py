@@ -6,14 +6,20 @@ again at every connection (`address_allowed`), because a name may resolve to som
 
 An address can hide inside another one: IPv4-mapped, IPv4-compatible, NAT64, 6to4, Teredo and ISATAP forms all
 lead to an IPv4 address. They are unwrapped, and everything found inside must be public as well.
+
+A `mailto:` address goes to the operator's own relay, so only its form is checked. Other schemes are those of
+the entry points `edn.sinks`, which check their own.
 """
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import re
 import socket
-from urllib.parse import urlsplit
+from importlib.metadata import entry_points
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from edn.errors import InvalidSink
 
@@ -52,7 +58,15 @@ _DENIED = tuple(
 LOOPBACK_REFUSED = "loopback addresses are refused unless the network runs with --allow-loopback-sinks"
 
 
-def check_url(url: str, *, allow_loopback: bool = False, allow_http: bool = False) -> None:
+#: an addr-spec without quotes, comments or literals: what mail is really sent to
+_MAILBOX = re.compile(
+    r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@(?=.{1,253}\Z)[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\Z"
+)
+
+
+def check_url(
+    url: str, *, allow_loopback: bool = False, allow_http: bool = False, allow_mail: bool = False
+) -> None:
     """Raise `InvalidSink` unless the URL may be a sink; names are not resolved here."""
     if len(url) > MAX_URL:
         raise InvalidSink(f"the sink's URL has {len(url)} characters; at most {MAX_URL} are taken")
@@ -66,6 +80,15 @@ def check_url(url: str, *, allow_loopback: bool = False, allow_http: bool = Fals
         host, port = parts.hostname, parts.port
     except ValueError as error:
         raise InvalidSink(f"the sink's URL cannot be read: {error}") from None
+    if parts.scheme == "mailto":
+        if not allow_mail:
+            raise InvalidSink("mail is refused unless the network runs with --allow-mail-sinks")
+        mail_address(url)
+        return
+    other = extension(parts.scheme) if parts.scheme not in ("http", "https") else None
+    if other is not None:
+        other.check(url)
+        return
     if parts.scheme not in ("http", "https"):
         raise InvalidSink(f'the sink\'s URL begins with "{parts.scheme}:"; https://… is right')
     if "@" in parts.netloc:
@@ -89,6 +112,22 @@ def check_url(url: str, *, allow_loopback: bool = False, allow_http: bool = Fals
         _check_name(host)
     if parts.scheme == "http" and not allow_http and not loopback:
         raise InvalidSink("the sink's URL is plain http; https://… is right")
+
+
+def mail_address(url: str) -> str:
+    """The mailbox of a `mailto:` address; subjects and the like (`?…`) are not taken."""
+    mailbox = unquote(url.partition(":")[2])
+    local = mailbox.partition("@")[0]
+    if not _MAILBOX.match(mailbox) or local.startswith(".") or local.endswith(".") or ".." in mailbox:
+        raise InvalidSink("the sink's mail address cannot be used; mailto:name@example.org is right")
+    return mailbox
+
+
+@functools.cache
+def extension(scheme: str) -> Any:
+    """The entry point of a sink for another scheme, or None."""
+    found = [point for point in entry_points(group="edn.sinks") if point.name == scheme]
+    return found[0].load() if found else None
 
 
 def literal_address(host: str) -> Address | None:

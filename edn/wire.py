@@ -37,10 +37,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from edn.webhooks import KeyRing
+
 #: the media type of all of these
 MSGPACK = "application/msgpack"
 
-Kind = Literal["activate", "deactivate", "change", "renew", "join"]
+Kind = Literal["activate", "deactivate", "change", "renew", "join", "rotate"]
 
 
 class TopicInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -68,6 +70,8 @@ class StoreItem(msgspec.Struct, frozen=True, array_like=True):
     recipient: str | None
     #: microseconds; None is never
     expires: int | None
+    #: id of the key ring that its notifications are signed with; empty is none
+    ring: str = ""
 
 
 class Store(msgspec.Struct, frozen=True):
@@ -76,6 +80,8 @@ class Store(msgspec.Struct, frozen=True):
     incarnation: int
     topic: TopicInfo
     items: list[StoreItem]
+    #: those that the items name
+    rings: list[KeyRing] = []
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -95,6 +101,7 @@ class Control(msgspec.Struct, frozen=True):
     renew       `expiries`: new expiry of each id, None for never
     join        everything hosted is active from here on if this log never activated it; what an earlier
                 incarnation stored and this log did not activate by now is dropped
+    rotate      `rings`: the secrets that count from now on
     """
 
     offset: int
@@ -104,6 +111,7 @@ class Control(msgspec.Struct, frozen=True):
     ids: list[str] = []
     expiries: list[tuple[str, int | None]] = []
     incarnation: int = 0
+    rings: list[KeyRing] = []
 
 
 class Segment(msgspec.Struct, frozen=True):

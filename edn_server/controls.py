@@ -6,6 +6,7 @@
                  when none is, those that were stored for nothing. So a subscription that is made anew under
                  the id of one whose end this server has yet to read loses nothing
     renew        a new expiry for the version that is active there
+    rotate       the secrets of an address change; no interval does
     join         what another log has active begins here too. What no log activated is dropped if its
                  dispatcher cannot mean it any more: an earlier incarnation stored it, or its log is retired
 
@@ -23,8 +24,10 @@ import numpy as np
 import structlog
 
 from edn import wire
+from edn.webhooks import KeyRing
 from edn_server import outbox
 from edn_server.hosting import NEVER, Hosting, LogState
+from edn_server.storing import keep_rings
 from edn_server.topic import Int64s
 from edn_server.writer import Job
 
@@ -42,6 +45,9 @@ class Controls:
         self._renewed: set[int] = set()
         #: numbers that this frame ends in this log
         self.ended: set[int] = set()
+        #: (number, offset) of what begins in it
+        self.begun: list[tuple[int, int]] = []
+        self.rings: list[KeyRing] = []
         self.joined = log.joined
 
     def apply(self, control: wire.Control) -> None:
@@ -68,6 +74,8 @@ class Controls:
                     self._renew(id, NEVER if expires is None else expires)
             case "join":
                 self._join(control)
+            case "rotate":
+                self.rings.extend(control.rings)
 
     def undo(self) -> None:
         for column, numbers, values in reversed(self._before):
@@ -82,6 +90,7 @@ class Controls:
         db.executemany("INSERT OR REPLACE INTO intervals VALUES (?, ?, ?, ?)", rows)
         expiries = [(_stored(int(self._hosting.expires[n])), n) for n in sorted(self._renewed)]
         db.executemany("UPDATE versions SET expires = ? WHERE number = ?", expiries)
+        keep_rings(db, self.rings)
 
     # -- one kind each ----------------------------------------------------------------------------------
 
@@ -96,6 +105,7 @@ class Controls:
             self._set(self._log.since, [number], offset)
             self._moved.add(number)
             self.ended.discard(number)
+            self.begun.append((number, offset))
 
     def _end(self, numbers: list[int], offset: int) -> None:
         open_ended = [number for number in numbers if self._log.until[number] == NEVER]

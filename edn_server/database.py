@@ -8,8 +8,15 @@ versions    each version of each hosted subscription, with the rectangles that i
 intervals   where each log activated and ended a version: it matches the offsets (since, until]
 logs        the cursor of each log, its newest incarnation, and where this server joined it
 events      the payload of each matched event, once; its key is batch × 2^24 + its place in the batch
-outbox      one row is one POST: its address, and a blob that says which events and versions it tells of.
-            Its id is never used twice, because the webhook-id is made of it
+outbox      one row is one POST: its address, and a blob that says which events and versions it tells of, or,
+            of batch 0, the body itself. Its id is never used twice, because the webhook-id is made of it
+parcels     rows that are posted together, under the id of the first of them
+rings       the secrets that notifications to an address are signed with
+health      addresses that are failing, disabled or slow; one that is not here is healthy
+attempts    the last attempts of each address
+tallies     what became of each version's notifications, as pages of counters by number
+dead_letters, dead_names, names
+            POSTs that were given up, with what they would have said, findable by whom they name
 """
 
 from __future__ import annotations
@@ -23,7 +30,7 @@ from pathlib import Path
 
 from edn.process import CannotStart, lock_folder
 
-FORMAT = 1
+FORMAT = 2
 #: events of one batch have keys batch << BATCH_BITS and up
 BATCH_BITS = 24
 
@@ -36,7 +43,7 @@ CREATE TABLE versions (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL, version INTEGER NOT NULL, owner TEXT NOT NULL,
     topic INTEGER NOT NULL, filter TEXT NOT NULL, url TEXT NOT NULL, recipient TEXT, expires INTEGER,
     log TEXT NOT NULL, incarnation INTEGER NOT NULL,
-    width INTEGER NOT NULL, rects BLOB NOT NULL, over INTEGER
+    width INTEGER NOT NULL, rects BLOB NOT NULL, over INTEGER, ring TEXT NOT NULL DEFAULT ''
 );
 CREATE UNIQUE INDEX versions_living ON versions (id, version) WHERE over IS NULL;
 CREATE INDEX versions_over ON versions (over) WHERE over IS NOT NULL;
@@ -50,9 +57,35 @@ CREATE TABLE logs (
 CREATE TABLE events (key INTEGER PRIMARY KEY, topic INTEGER NOT NULL, id TEXT NOT NULL,
     stamp INTEGER NOT NULL, body BLOB NOT NULL);
 CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, address TEXT NOT NULL, batch INTEGER NOT NULL,
-    events INTEGER NOT NULL, composition BLOB NOT NULL);
+    events INTEGER NOT NULL, composition BLOB NOT NULL, created INTEGER NOT NULL DEFAULT 0);
 CREATE INDEX outbox_address ON outbox (address, id);
 CREATE INDEX outbox_batch ON outbox (batch);
+"""
+#: what format 2 added; bodies stand last, so that a list does not read them
+_DELIVERY_TABLES = """
+CREATE TABLE parcels (id INTEGER PRIMARY KEY, members BLOB NOT NULL);
+CREATE TABLE rings (
+    id TEXT PRIMARY KEY, current TEXT NOT NULL, previous TEXT, until INTEGER NOT NULL,
+    version INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE health (address TEXT PRIMARY KEY, health BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE attempts (address TEXT PRIMARY KEY, newest INTEGER NOT NULL, attempts BLOB NOT NULL);
+CREATE INDEX attempts_newest ON attempts (newest);
+CREATE TABLE tallies (page INTEGER PRIMARY KEY, counts BLOB NOT NULL);
+CREATE TABLE dead_letters (id INTEGER PRIMARY KEY, address TEXT NOT NULL, died INTEGER NOT NULL,
+    created INTEGER NOT NULL, attempts INTEGER NOT NULL, status INTEGER, reason TEXT NOT NULL,
+    events INTEGER NOT NULL, named BLOB NOT NULL, body BLOB NOT NULL);
+CREATE INDEX dead_letters_died ON dead_letters (died, id);
+CREATE TABLE names (name INTEGER PRIMARY KEY, subscription TEXT NOT NULL UNIQUE);
+CREATE TABLE dead_names (
+    name INTEGER NOT NULL, died INTEGER NOT NULL, letter INTEGER NOT NULL, PRIMARY KEY (name, died, letter)
+) WITHOUT ROWID;
+"""
+_FROM_FORMAT_1 = """
+ALTER TABLE versions ADD COLUMN ring TEXT NOT NULL DEFAULT '';
+ALTER TABLE outbox ADD COLUMN created INTEGER NOT NULL DEFAULT 0;
+UPDATE outbox SET created = unixepoch() * 1000000;
+UPDATE meta SET value = 2 WHERE name = 'format';
 """
 
 
@@ -97,11 +130,15 @@ class Folder:
         with contextlib.closing(self.connect()) as db:
             db.execute("BEGIN IMMEDIATE")
             if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone():
-                for statement in _TABLES.split(";"):
+                for statement in (_TABLES + _DELIVERY_TABLES).split(";"):
                     db.execute(statement)
                 values = [("format", FORMAT), ("key", secrets.token_hex(16)), ("epoch", 0), ("seq", 0)]
                 db.executemany("INSERT INTO meta VALUES (?, ?)", values)
             meta = dict(db.execute("SELECT name, value FROM meta").fetchall())
+            if meta["format"] == 1:
+                for statement in (_FROM_FORMAT_1 + _DELIVERY_TABLES).split(";"):
+                    db.execute(statement)
+                meta["format"] = FORMAT
             if meta["format"] != FORMAT:
                 db.execute("ROLLBACK")
                 raise CannotStart(

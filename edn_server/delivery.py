@@ -1,8 +1,9 @@
-"""One POST to a sink, over a connection to an address that was checked.
+"""The sink of http and https: one POST, over a connection to an address that was checked.
 
 The name is resolved here, every address that it has is checked, and the connection goes to one of those that
 were: nothing is resolved twice, so no name can point elsewhere in between. Host header and TLS name stay the
-sink's. No proxy and no redirect is followed.
+sink's. No proxy and no redirect is followed. Names are resolved in threads of its own, so that a name server
+that does not answer holds up nothing but sinks.
 """
 
 from __future__ import annotations
@@ -11,9 +12,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Iterable
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
+from concurrent.futures import ThreadPoolExecutor
 
 import anyio
 import certifi
@@ -21,23 +20,16 @@ import httpcore
 
 from edn import __version__, sinkpolicy
 from edn.errors import InvalidSink
+from edn_server.attempts import ANSWER_BYTES
+from edn_server.settings import Settings
+from edn_server.sinks import Answer, Message
 
 CONNECT_SECONDS = 5.0
-TOTAL_SECONDS = 15.0
 #: of an answer no more is read; a longer one costs its connection
-ANSWER_BYTES = 64 << 10
+READ_BYTES = 64 << 10
+RESOLVING_THREADS = 16
 
-_TIMEOUTS = {"connect": CONNECT_SECONDS, "read": TOTAL_SECONDS, "write": TOTAL_SECONDS, "pool": TOTAL_SECONDS}
 _USER_AGENT = f"edn/{__version__}".encode()
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    #: None when there was no answer
-    status: int | None
-    retry_after: str | None = None
-    #: what went wrong, for the log
-    reason: str | None = None
 
 
 class CheckedBackend(httpcore.AsyncNetworkBackend):
@@ -46,6 +38,11 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
     def __init__(self, *, allow_loopback: bool) -> None:
         self._allow_loopback = allow_loopback
         self._backend = httpcore.AnyIOBackend()
+        self._threads = ThreadPoolExecutor(RESOLVING_THREADS, thread_name_prefix="resolve")
+
+    def close(self) -> None:
+        # Whoever still waits for a name server waits for nobody.
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def connect_tcp(
         self,
@@ -77,7 +74,9 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
     async def _resolve(self, host: str, port: int) -> list[str]:
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found = await loop.run_in_executor(
+                self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            )
         except OSError as error:
             raise httpcore.ConnectError(f"the name {host} does not resolve: {error}") from None
         addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
@@ -88,49 +87,66 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         return addresses
 
 
-class Delivery:
+class HttpSink:
     """A pool of connections to sinks."""
 
-    def __init__(self, *, allow_loopback: bool, connections: int) -> None:
+    def __init__(self, settings: Settings) -> None:
+        connections = settings.concurrent_posts + settings.slow_posts
+        self._backend = CheckedBackend(allow_loopback=settings.allow_loopback_sinks)
+        self._seconds = settings.attempt_seconds
+        self._timeouts = {
+            "connect": min(CONNECT_SECONDS, self._seconds),
+            "read": self._seconds,
+            "write": self._seconds,
+            "pool": self._seconds,
+        }
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=ssl.create_default_context(cafile=certifi.where()),
             max_connections=connections,
             max_keepalive_connections=connections,
             keepalive_expiry=30.0,
-            network_backend=CheckedBackend(allow_loopback=allow_loopback),
+            network_backend=self._backend,
         )
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self) -> None:
         await self._pool.aclose()
+        self._backend.close()
 
-    async def post(self, url: str, webhook_id: str, timestamp: int, body: bytes) -> Answer:
-        """One attempt; whatever fails is an answer, too."""
+    async def send(self, message: Message) -> Answer:
         headers = [
             (b"content-type", b"application/json"),
             (b"user-agent", _USER_AGENT),
-            (b"webhook-id", webhook_id.encode()),
-            (b"webhook-timestamp", str(timestamp).encode()),
+            (b"webhook-id", message.webhook_id.encode()),
+            (b"webhook-timestamp", str(message.timestamp).encode()),
         ]
+        if message.signature is not None:
+            headers.append((b"webhook-signature", message.signature.encode()))
         try:
             async with (
-                asyncio.timeout(TOTAL_SECONDS),
+                asyncio.timeout(self._seconds),
                 self._pool.stream(
-                    "POST", url, headers=headers, content=body, extensions={"timeout": _TIMEOUTS}
+                    "POST",
+                    message.url,
+                    headers=headers,
+                    content=message.body,
+                    extensions={"timeout": self._timeouts},
                 ) as response,
             ):
-                read = 0
+                read, kept = 0, b""
                 async for chunk in response.aiter_stream():
+                    kept += chunk[: max(0, ANSWER_BYTES - len(kept))]
                     read += len(chunk)
-                    if read > ANSWER_BYTES:
+                    if read > READ_BYTES:
                         break
-                return Answer(response.status, _header(response, b"retry-after"))
+                reason = None if response.status < 300 else f"it answered {response.status}"
+                return Answer(
+                    response.status,
+                    _header(response, b"retry-after"),
+                    reason,
+                    kept.decode("utf-8", "replace"),
+                )
         except TimeoutError:
-            return Answer(None, reason=f"no complete answer within {TOTAL_SECONDS:.0f} s")
+            return Answer(None, reason=f"no complete answer within {self._seconds:g} s")
         except InvalidSink as error:
             return Answer(None, reason=error.detail)
         except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:

@@ -19,6 +19,8 @@ import msgspec
 import numpy as np
 
 from edn.filter import BoundFilter, Filter
+from edn.webhooks import KeyRing
+from edn_server.tally import Tally
 from edn_server.topic import Flags, Int32s, Int64s, Matrix, Topic
 
 #: an offset or a time that is never reached
@@ -46,6 +48,13 @@ class NewVersion:
     lo: Matrix
     hi: Matrix
     exact: Flags
+    #: id of its key ring; empty is none
+    ring: str = ""
+
+    @property
+    def address(self) -> str:
+        """As `outbox.address_of` has it."""
+        return f"{self.url}#{self.ring}" if self.ring else self.url
 
 
 class LogState:
@@ -92,7 +101,7 @@ class Hosting:
         self.numbers: dict[str, list[int]] = {}
         #: the JSON of a match, by number; None where the number is free
         self.fragments: list[bytes | None] = []
-        #: urls by address number, and how many living versions each has
+        #: addresses by their number (see `outbox`), and how many living versions each has
         self.addresses: list[str] = []
         self._address_number: dict[str, int] = {}
         self._address_uses: list[int] = []
@@ -109,6 +118,12 @@ class Hosting:
         self.log_names: list[str] = []
         #: entries removed since the last snapshot of the summaries
         self.shrinkable = 0
+        #: what notifications are signed with, by the ring's id
+        self.rings: dict[str, KeyRing] = {}
+        #: counters by number
+        self.tally = Tally()
+        #: addresses of versions that ended lately: rows may wait there for nobody
+        self.left: set[str] = set()
 
     # -- numbers ----------------------------------------------------------------------------------------
 
@@ -122,6 +137,7 @@ class Hosting:
         """Nothing names the version any more."""
         if number < len(self.fragments):
             self.fragments[number] = None
+            self.tally.forget(number)
         self._free.append(number)
 
     def reserve(self, used: set[int]) -> None:
@@ -157,7 +173,7 @@ class Hosting:
         for version in new:
             number = version.number
             self.name(number, version.id, version.recipient)
-            self.address[number] = self._use_address(version.url)
+            self.address[number] = self._use_address(version.address)
             self.expires[number] = version.expires
             self.incarnation[number] = version.incarnation
             self.stored_by[number] = self.log_number(version.log)
@@ -197,10 +213,13 @@ class Hosting:
         for number in numbers:
             version = self.versions.pop(number)
             self.living[number] = False
+            self.left.add(self.addresses[self.address[number]])
             self._leave_address(int(self.address[number]))
             others = self.numbers[version.id]
             others.remove(number)
-            if not others:
+            if others:
+                self.tally.follow(number, others[-1])
+            else:
                 del self.numbers[version.id]
             by_topic.setdefault(version.topic, []).extend(version.entries)
         for uid, entries in by_topic.items():
@@ -227,17 +246,17 @@ class Hosting:
             ended &= log.until[numbers] != NEVER
         return numbers[ended & self.living[numbers]]
 
-    def _use_address(self, url: str) -> int:
-        number = self._address_number.get(url)
+    def _use_address(self, address: str) -> int:
+        number = self._address_number.get(address)
         if number is None:
             if self._address_free:
                 number = self._address_free.pop()
-                self.addresses[number] = url
+                self.addresses[number] = address
             else:
                 number = len(self.addresses)
-                self.addresses.append(url)
+                self.addresses.append(address)
                 self._address_uses.append(0)
-            self._address_number[url] = number
+            self._address_number[address] = number
         self._address_uses[number] += 1
         return number
 

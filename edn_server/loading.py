@@ -6,6 +6,7 @@ import sqlite3
 
 import msgspec
 
+from edn.webhooks import KeyRing
 from edn_server.hosting import NEVER, Hosting, NewVersion
 from edn_server.storing import unpack_rects
 from edn_server.topic import Topic
@@ -27,6 +28,10 @@ def load(db: sqlite3.Connection) -> Hosting:
         "SELECT number, id, recipient FROM versions WHERE over IS NOT NULL"
     ):
         hosting.name(number, id, recipient)
+    db.execute("DELETE FROM rings WHERE id NOT IN (SELECT ring FROM versions)")
+    for values in db.execute("SELECT id, current, previous, until, version FROM rings"):
+        hosting.rings[values[0]] = KeyRing(*values)
+    hosting.tally.load(db)
     for number, name, since, until in db.execute("SELECT * FROM intervals"):
         if hosting.living.size > number and hosting.living[number]:
             log = hosting.logs[name]
@@ -50,8 +55,10 @@ def _living(db: sqlite3.Connection) -> list[NewVersion]:
         incarnation,
         width,
         data,
+        ring,
     ) in db.execute(
-        "SELECT number, id, version, topic, filter, url, recipient, expires, log, incarnation, width, rects"
+        "SELECT number, id, version, topic, filter, url, recipient, expires, log, incarnation, width,"
+        " rects, ring"
         " FROM versions WHERE over IS NULL"
     ):
         rects = unpack_rects(data, width)
@@ -71,6 +78,7 @@ def _living(db: sqlite3.Connection) -> list[NewVersion]:
                 lo=rects.lo,
                 hi=rects.hi,
                 exact=rects.exact,
+                ring=ring,
             )
         )
     return found

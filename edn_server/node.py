@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sqlite3
@@ -11,20 +12,23 @@ from typing import Any
 import httpx
 import structlog
 
-from edn import wire
+from edn import clock, wire
 from edn.errors import Unavailable
 from edn.summary import Summary
-from edn_server import outbox
+from edn_server import attempts, deadletters, outbox, tally
 from edn_server.controls import Follow
 from edn_server.database import BATCH_BITS, Folder
-from edn_server.delivery import Delivery
+from edn_server.delivery import HttpSink
+from edn_server.evidence import Evidence
 from edn_server.exchange import Exchange
 from edn_server.loading import load
+from edn_server.mail import MailSink
 from edn_server.notifier import Notifier
 from edn_server.outbox import Event
 from edn_server.receiving import Receiving
 from edn_server.registration import Refused, Registration
 from edn_server.settings import Settings
+from edn_server.sinks import Sinks
 from edn_server.storing import StoreVersions, prepare
 from edn_server.stream import Applied, ApplyFrame
 from edn_server.writer import Call, Job, Result, Writer
@@ -37,6 +41,8 @@ EXIT_BROKEN = 4
 
 #: batches that are so far behind the newest are trimmed to what waiting rows name
 OLD_BATCHES = 256
+#: seconds between two looks for dead letters that nobody wants
+PURGE_SECONDS = 60.0
 
 
 class Node:
@@ -59,7 +65,8 @@ class Node:
         self.registration: Registration | None = None
         self.notifier: Notifier | None = None
         self._receiving: Receiving | None = None
-        self._delivery: Delivery | None = None
+        self.evidence: Evidence | None = None
+        self._sinks: Sinks | None = None
         self._client: httpx.AsyncClient | None = None
         logger.info("opened", subscriptions=len(self.hosting.numbers), epoch=self.epoch, backlog=backlog)
 
@@ -69,18 +76,23 @@ class Node:
         """Deliver what waits, and register under this URL."""
         settings = self.settings
         self._loop = asyncio.get_running_loop()
-        self._delivery = Delivery(
-            allow_loopback=settings.allow_loopback_sinks, connections=settings.concurrent_posts
-        )
+        self._sinks = Sinks(settings, {"http": HttpSink, "https": HttpSink, "mailto": MailSink})
         self.notifier = Notifier(
             hosting=self.hosting,
             writer=self._writer,
             reader=self._folder.connect(read_only=True),
-            delivery=self._delivery,
+            sinks=self._sinks,
             key=self.key,
-            concurrent_posts=settings.concurrent_posts,
+            settings=settings,
         )
         self.notifier.counters.backlog = self._backlog_found
+        self.evidence = Evidence(
+            hosting=self.hosting,
+            notifier=self.notifier,
+            writer=self._writer,
+            reader=self._folder.connect(read_only=True),
+            settings=settings,
+        )
         await self.notifier.start()
         self._client = httpx.AsyncClient(
             base_url=settings.dispatcher,
@@ -109,8 +121,12 @@ class Node:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.notifier is not None:
             await self.notifier.stop()
-        if self._delivery is not None:
-            await self._delivery.__aexit__(None, None, None)
+        if self._sinks is not None:
+            await self._sinks.close()
+        if self.evidence is not None:
+            self.evidence.close()
+            with contextlib.suppress(Exception):
+                await self._write_evidence()
         if self._client is not None:
             await self._client.aclose()
         await asyncio.to_thread(self.close)
@@ -182,6 +198,7 @@ class Node:
             "delivered": counters.delivered if counters else 0,
             "failed": counters.failed if counters else 0,
             "dropped": counters.dropped if counters else 0,
+            "dead": counters.dead if counters else 0,
         }
 
     @property
@@ -230,10 +247,20 @@ class Node:
             self._end(EXIT_REFUSED)
 
     async def _collect(self) -> None:
-        """Now and then: forget what nothing needs."""
+        """Now and then: write down what is counted, forget what nothing needs."""
+        purged = 0.0
+        loop = asyncio.get_running_loop()
+        assert self.notifier is not None
         while True:
             await asyncio.sleep(self.settings.collect_seconds)
             try:
+                await self._write_evidence()
+                await self.notifier.drop_ended()
+                if loop.time() - purged > PURGE_SECONDS:
+                    oldest = int((clock.now() - self.settings.dead_letters_kept) * 1e6)
+                    purge = deadletters.Purge(oldest, lambda id: id not in self.hosting.numbers)
+                    if await self._submit(purge) < deadletters.STEP:
+                        purged = loop.time()
                 while await self._submit(outbox.Collect(self.hosting)) == outbox.Collect.LIMIT:
                     pass
                 while self._trimmed < self._batch - OLD_BATCHES:
@@ -241,6 +268,14 @@ class Node:
                     await self._submit(outbox.Trim(self._trimmed))
             except (sqlite3.Error, Unavailable) as error:
                 logger.error("collection failed", exc_info=error)
+
+    async def _write_evidence(self) -> None:
+        assert self.notifier is not None
+        taken = self.notifier.attempts.take()
+        if taken:
+            oldest = int((clock.now() - self.settings.attempts_kept) * 1e6)
+            await self._submit(attempts.Write(taken, oldest))
+        await self._submit(tally.Write(self.hosting.tally))
 
     def _on_applied(self, applied: Applied, events: dict[int, Event]) -> None:
         """In the writer's thread: tell the notifier."""

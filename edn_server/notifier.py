@@ -1,8 +1,12 @@
-"""A courier an address: rows in order, one POST at a time, again until it is delivered.
+"""A courier an address: rows in order, one POST at a time, until each is delivered or given up.
 
-Addresses know nothing of each other: one that is slow or dead delays nobody else's rows. Rows are read a page
-at a time, so that a long backlog lies on disk. A row is settled, off the courier's path, after its delivery;
-a crash in between repeats the POST under the same webhook-id.
+Addresses know nothing of each other: one that is slow or dead delays nobody else's rows (see `lanes`). Rows
+are read a page at a time, so that a long backlog lies on disk, and what waits together goes out together (see
+`parcels`). A parcel is settled, off the courier's path, after its delivery; a crash in between repeats the
+POST under the same webhook-id.
+
+After a failure the courier rests and looks at the disk again: a dead address costs a sleeping task. How it is
+with an address (`breaker`) is kept over restarts; what is given up becomes a dead letter (`deadletters`).
 """
 
 from __future__ import annotations
@@ -10,71 +14,53 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
+import secrets
 import sqlite3
-import threading
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+import numpy as np
 import structlog
 
-from edn import clock
-from edn_server import outbox, retry
-from edn_server.delivery import Answer, Delivery
+from edn import clock, webhooks
+from edn_server import deadletters, ended, health, outbox, parcels, retry
+from edn_server.attempts import Attempt, Attempts
+from edn_server.breaker import HEALTHY, Health
+from edn_server.deadletters import Death
 from edn_server.hosting import Hosting
-from edn_server.outbox import Event, Row
-from edn_server.writer import Writer
+from edn_server.lanes import Lanes
+from edn_server.outbox import Row
+from edn_server.parcels import Parcel
+from edn_server.recent import RecentEvents
+from edn_server.settings import Settings
+from edn_server.sinks import Answer, Message, Sinks
+from edn_server.writer import Job, Result, Writer
 
 logger = structlog.get_logger()
 
 #: rows of an address in memory
-PAGE = 16
+PAGE = 64
 #: how long a courier rests after a failure of ours
 FAILED_SECONDS = 5.0
 
 
-class RecentEvents:
-    """Payloads of the newest batches, so that what is delivered at once is not read back from disk.
-
-    Whoever composes one leaves its fragment in its place: an event is written once, however many hear of it.
-    """
-
-    def __init__(self, most_bytes: int = 32 << 20) -> None:
-        self._most_bytes = most_bytes
-        self._bytes = 0
-        self._batches: OrderedDict[int, tuple[dict[int, Event | bytes], int]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def put(self, batch: int, events: dict[int, Event]) -> None:
-        size = sum(len(event.body) + 200 for event in events.values())
-        with self._lock:
-            self._batches[batch] = (dict(events), size)
-            self._bytes += size
-            while self._bytes > self._most_bytes and self._batches:
-                _, (_, gone) = self._batches.popitem(last=False)
-                self._bytes -= gone
-
-    def get(self, batch: int) -> dict[int, Event | bytes] | None:
-        with self._lock:
-            found = self._batches.get(batch)
-            return None if found is None else found[0]
-
-
 @dataclass(slots=True)
 class Counters:
-    #: POSTs that were answered with 2xx, and attempts that were not
+    #: POSTs that were taken, and attempts that were not
     delivered: int = 0
     failed: int = 0
-    #: rows whose sink answered 410
+    #: rows of subscriptions that ended while their address failed
     dropped: int = 0
+    #: POSTs that became dead letters
+    dead: int = 0
     #: notifications (one an event and row) that wait
     backlog: int = 0
 
 
 class Notifier:
-    """Lives on the event loop; `wake` may be called there only."""
+    """Lives on the event loop; its methods may be called there only."""
 
     def __init__(
         self,
@@ -82,28 +68,34 @@ class Notifier:
         hosting: Hosting,
         writer: Writer,
         reader: sqlite3.Connection,
-        delivery: Delivery,
+        sinks: Sinks,
         key: str,
-        concurrent_posts: int,
+        settings: Settings,
     ) -> None:
         self._hosting = hosting
         self._writer = writer
         self._reader = reader
-        self._delivery = delivery
+        self._sinks = sinks
+        self._settings = settings
         #: tells this server's rows from those of any other
         self._prefix = "msg_" + hashlib.sha256(key.encode()).hexdigest()[:12]
-        self._slots = asyncio.Semaphore(concurrent_posts)
+        self._lanes = Lanes(fast=settings.concurrent_posts, slow=settings.slow_posts)
         self._couriers: dict[str, asyncio.Task[None]] = {}
         self._woken: set[str] = set()
+        self._resting: dict[str, asyncio.Event] = {}
         self._settling: set[asyncio.Future[int]] = set()
+        #: those that are not healthy
+        self._health: dict[str, Health] = {}
         # Reading and composing happen in a thread of their own; the connection is its alone.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
         self.recent = RecentEvents()
+        self.attempts = Attempts()
         self.counters = Counters()
 
     async def start(self) -> None:
         """Go on with what the last run left."""
         loop = asyncio.get_running_loop()
+        self._health = await loop.run_in_executor(self._thread, health.load, self._reader)
         self.wake(await loop.run_in_executor(self._thread, outbox.waiting_addresses, self._reader))
 
     async def stop(self) -> None:
@@ -119,6 +111,8 @@ class Notifier:
     def wake(self, addresses: Iterable[str]) -> None:
         """These addresses have new rows."""
         for address in addresses:
+            if address.startswith(outbox.HELD):
+                continue
             self._woken.add(address)
             if address not in self._couriers:
                 task = asyncio.create_task(self._courier(address), name=f"courier {address}")
@@ -128,6 +122,51 @@ class Notifier:
         """Wait until nothing is left to do. For tests."""
         while self._couriers:
             await asyncio.wait(list(self._couriers.values()))
+
+    # -- what others ask --------------------------------------------------------------------------------
+
+    def health(self, address: str) -> Health:
+        return self._health.get(address, HEALTHY)
+
+    def webhook_id(self, row: int) -> str:
+        return f"{self._prefix}_{row}"
+
+    def hurry(self, address: str) -> None:
+        """Make the next attempt now, and look at the disk before it."""
+        known = self._health.get(address)
+        if known is not None and known.disabled is None:
+            self._health[address] = replace(known, next_attempt=0)
+        self.wake([address])
+        if address in self._resting:
+            self._resting[address].set()
+
+    async def enable(self, address: str) -> None:
+        """Whatever was, the address is healthy until it fails again."""
+        await self._become(address, HEALTHY)
+        self.hurry(address)
+
+    async def example(self, address: str, body: bytes) -> Attempt:
+        """One attempt outside of the order, of something that never happened."""
+        name = f"{self._prefix}_example_{secrets.token_hex(8)}"
+        async with self._lanes.slot(self.health(address).lane):
+            answer, began, seconds = await self._send(address, name, body, 1)
+        return self._record(address, name, answer, began, seconds, 1, "example")
+
+    async def drop_ended(self) -> None:
+        """Rows of failing addresses that are for nobody who lives: they would wait for days, for nothing."""
+        loop = asyncio.get_running_loop()
+        for address in list(self._hosting.left):
+            if address not in self._couriers:
+                self._hosting.left.discard(address)
+            elif self.health(address).failures:
+                self._hosting.left.discard(address)
+                rows = await loop.run_in_executor(
+                    self._thread, ended.find, self._reader, address, self._hosting
+                )
+                if rows:
+                    self.counters.backlog -= await self._submit(ended.Drop(rows))
+                    self.counters.dropped += len(rows)
+                    self.hurry(address)
 
     # -- one address ------------------------------------------------------------------------------------
 
@@ -140,7 +179,7 @@ class Notifier:
                     await self._deliver_waiting(address)
                 except Exception as error:
                     # Nothing is lost: the rows are there. A full disk, say, may have room again later.
-                    logger.error("a courier failed", address=address, exc_info=error)
+                    logger.error("a courier failed", address=outbox.url_of(address), exc_info=error)
                     self._woken.add(address)
                     await asyncio.sleep(FAILED_SECONDS)
         finally:
@@ -148,21 +187,237 @@ class Notifier:
 
     async def _deliver_waiting(self, address: str) -> None:
         loop = asyncio.get_running_loop()
+        settling: list[asyncio.Future[int]] = []
+        rows: list[Row] = []
+        try:
+            while True:
+                if not rows:
+                    # Whoever reads this address next must not find what is delivered.
+                    await asyncio.shield(asyncio.gather(*settling))
+                    settling.clear()
+                    rows = await loop.run_in_executor(self._thread, outbox.page, self._reader, address, PAGE)
+                    if not rows:
+                        return
+                if self.health(address).disabled is not None:
+                    rows = await self._bury_first(address, rows)
+                    continue
+                pause = self._pause(address, rows)
+                if pause > 0:
+                    await self._rest(address, pause)
+                    rows = []
+                    continue
+                parcel = await self._attempt(address, rows)
+                if parcel is None:
+                    rows = []
+                else:
+                    settling.append(self._settle(parcel))
+                    rows = _without(rows, parcel)
+        finally:
+            await asyncio.shield(asyncio.gather(*settling))
+
+    def _pause(self, address: str, rows: Sequence[Row]) -> float:
+        """Seconds to wait before the next attempt: for the address, or for company."""
+        now, first = clock.now(), rows[0]
+        known = self.health(address)
+        pause = known.next_attempt / 1e6 - now
+        batching = self._settings.batching
+        fresh = first.batch != outbox.READY and not known.attempts_of(first.id)
+        full = len(rows) == PAGE or sum(row.events for row in rows) >= batching.events
+        if batching.delay and fresh and not full:
+            pause = max(pause, first.created / 1e6 + batching.delay - now)
+        # A clock that was set back shall not stop anything for longer than it would have taken.
+        return min(pause, max(self._settings.retries.longest_asked, *self._settings.retries.steps))
+
+    async def _rest(self, address: str, seconds: float) -> None:
+        woken = self._resting[address] = asyncio.Event()
+        try:
+            async with asyncio.timeout(seconds):
+                await woken.wait()
+        except TimeoutError:
+            pass
+        finally:
+            del self._resting[address]
+
+    async def _attempt(self, address: str, rows: Sequence[Row]) -> Parcel | None:
+        """The parcel that was taken, or None."""
+        known = self.health(address)
+        async with self._lanes.slot(known.lane):
+            parcel = await self._pack(rows)
+            name = self.webhook_id(parcel.id)
+            answer, began, seconds = await self._send(address, name, parcel.body, parcel.events)
+        now = int(clock.now() * 1e6)
+        after = retry.Failed(
+            attempt=known.attempts_of(parcel.id) + 1,
+            failures=known.failures + 1,
+            age=(now - parcel.created) / 1e6,
+        )
+        decision = retry.decide(
+            self._settings.retries,
+            answer.status,
+            answer.retry_after,
+            after,
+            chance=random.random(),
+            now=datetime.fromtimestamp(now / 1e6, UTC),
+            permanent=answer.permanent,
+        )
+        due = now + int(decision.delay * 1e6) if decision.kind == "again" else None
+        self._record(address, name, answer, began, seconds, parcel.events, decision.kind, due)
+        if decision.kind == "delivered":
+            self.counters.delivered += 1
+            self._hosting.tally.delivered(self._numbers(parcel))
+            await self._become(address, known.succeeded(seconds))
+            return parcel
+        self.counters.failed += 1
+        await self._failed(address, parcel, answer, decision, after, now)
+        return None
+
+    async def _failed(
+        self,
+        address: str,
+        parcel: Parcel,
+        answer: Answer,
+        decision: retry.Decision,
+        after: retry.Failed,
+        now: int,
+    ) -> None:
+        reason = answer.reason or f"it answered {answer.status}"
+        logger.warning(
+            "a notification was not taken",
+            address=outbox.url_of(address),
+            row=parcel.id,
+            attempt=after.attempt,
+            status=answer.status,
+            reason=reason,
+            outcome=decision.kind,
+            delay=round(decision.delay, 3),
+        )
+        before = self.health(address)
+        became = before.failed(
+            self._settings.breaking,
+            row=parcel.id,
+            now=now,
+            next_attempt=now + int(decision.delay * 1e6),
+            reason=reason,
+        )
+        if decision.kind == "gone":
+            became = became.stopped("gone", now)
+        if decision.kind == "dead":
+            await self._bury([Death(parcel, after.attempt, answer.status, reason)])
+            if after.age >= self._settings.retries.give_up_seconds:
+                await self._bury_old(address, now, reason)
+        await self._become(address, became)
+        self._tell(address, before, became)
+
+    def _tell(self, address: str, before: Health, became: Health) -> None:
+        """What an operator should hear of."""
+        url = outbox.url_of(address)
+        since = (became.failing_since or 0) / 1e6
+        shown = datetime.fromtimestamp(since, UTC).isoformat()
+        if became.disabled is not None and before.disabled is None:
+            logger.error("an address is disabled", address=url, why=became.disabled, failing_since=shown)
+        elif became.warned is not None and before.warned is None:
+            logger.warning("an address will be disabled", address=url, failing_since=shown)
+
+    # -- giving up --------------------------------------------------------------------------------------
+
+    async def _bury_first(self, address: str, rows: list[Row]) -> list[Row]:
+        """Rows of a disabled address become letters, a page in one transaction."""
+        known = self.health(address)
+        reason = "the address is disabled: " + (known.reason or known.disabled or "")
+        deaths: list[Death] = []
+        left = rows
+        while left:
+            parcel = await self._pack(left)
+            deaths.append(Death(parcel, known.attempts_of(parcel.id), None, reason))
+            left = _without(left, parcel)
+        await self._bury(deaths)
+        return []
+
+    async def _bury_old(self, address: str, now: int, reason: str) -> None:
+        """What waited behind a row that was given up for its age, and is as old, is given up with it."""
+        loop = asyncio.get_running_loop()
+        oldest = now - int(self._settings.retries.give_up_seconds * 1e6)
         while True:
             rows = await loop.run_in_executor(self._thread, outbox.page, self._reader, address, PAGE)
-            if not rows:
+            deaths: list[Death] = []
+            while rows and rows[0].created <= oldest:
+                parcel = await self._pack(rows)
+                deaths.append(Death(parcel, 0, None, f"its address failed all the time: {reason}"))
+                rows = _without(rows, parcel)
+            if not deaths:
                 return
-            settling = []
-            try:
-                for row in rows:
-                    await self._deliver(row)
-                    settling.append(self._settle(row))
-            finally:
-                # Whoever reads this address next must not find what is delivered.
-                await asyncio.shield(asyncio.gather(*settling))
+            await self._bury(deaths)
 
-    def _settle(self, row: Row) -> asyncio.Future[int]:
-        future = asyncio.wrap_future(self._writer.submit(outbox.Settle([(row.id, row.batch)])))
+    async def _bury(self, deaths: Sequence[Death]) -> None:
+        self.counters.backlog -= await self._submit(deadletters.Bury(deaths, int(clock.now() * 1e6)))
+        self.counters.dead += len(deaths)
+        for death in deaths:
+            self._hosting.tally.failed(self._numbers(death.parcel))
+
+    # -- parts ------------------------------------------------------------------------------------------
+
+    async def _pack(self, rows: Sequence[Row]) -> Parcel:
+        """The next POST; what composes it is on disk when this returns."""
+        loop = asyncio.get_running_loop()
+        parcel, new = await loop.run_in_executor(
+            self._thread, parcels.pack, self._reader, rows, self._settings.batching, self._entries
+        )
+        if new:
+            await self._submit(parcels.Keep(parcel))
+        return parcel
+
+    async def _send(self, address: str, name: str, body: bytes, events: int) -> tuple[Answer, float, float]:
+        """One attempt: its answer, when it began, how long it took."""
+        began, timer = clock.now(), asyncio.get_running_loop().time()
+        ring = self._hosting.rings.get(outbox.ring_of(address))
+        counting = ring.counting(int(began * 1e6)) if ring is not None else []
+        signature = webhooks.signatures(counting, name, int(began), body) if counting else None
+        answer = await self._sinks.send(
+            Message(outbox.url_of(address), name, int(began), body, signature, events)
+        )
+        return answer, began, asyncio.get_running_loop().time() - timer
+
+    def _record(
+        self,
+        address: str,
+        name: str,
+        answer: Answer,
+        began: float,
+        seconds: float,
+        events: int,
+        outcome: str,
+        next_attempt: int | None = None,
+    ) -> Attempt:
+        taken = answer.status is not None and 200 <= answer.status < 300
+        attempt = Attempt(
+            time=int(began * 1e6),
+            webhook_id=name,
+            status=answer.status,
+            reason=None if taken else answer.reason,
+            seconds=round(seconds, 6),
+            answer=answer.text,
+            events=events,
+            outcome=outcome,
+            next_attempt=next_attempt,
+        )
+        self.attempts.add(address, attempt)
+        return attempt
+
+    async def _become(self, address: str, became: Health) -> None:
+        before = self.health(address)
+        if became == HEALTHY:
+            self._health.pop(address, None)
+        else:
+            self._health[address] = became
+        # That an address is slow is not worth a write; that it fails is.
+        if became.failures or became.disabled:
+            await self._submit(health.Save(address, became))
+        elif before.failures or before.disabled:
+            await self._submit(health.Save(address, None))
+
+    def _settle(self, parcel: Parcel) -> asyncio.Future[int]:
+        several = parcel.id if len(parcel.rows) > 1 else None
+        future = asyncio.wrap_future(self._writer.submit(outbox.Settle(parcel.places, parcel=several)))
         self._settling.add(future)
         future.add_done_callback(self._settled)
         return future
@@ -172,35 +427,20 @@ class Notifier:
         if not future.cancelled() and future.exception() is None:
             self.counters.backlog -= future.result()
 
-    async def _deliver(self, row: Row) -> None:
-        """Attempts until the row needs no further one."""
-        loop = asyncio.get_running_loop()
-        attempt = 0
-        body = None
-        while True:
-            attempt += 1
-            async with self._slots:
-                # A body is kept over one quick retry only: dead addresses shall not fill the memory.
-                if body is None:
-                    body = await loop.run_in_executor(self._thread, self._compose, row)
-                webhook_id = f"{self._prefix}_{row.id}"
-                answer = await self._delivery.post(row.address, webhook_id, int(clock.now()), body)
-            chance = random.random()
-            decision = retry.decide(answer.status, answer.retry_after, attempt, chance, datetime.now(UTC))
-            if decision.kind == "delivered":
-                self.counters.delivered += 1
-                return
-            self._report(row, answer, attempt, decision)
-            if decision.kind == "dropped":
-                self.counters.dropped += 1
-                return
-            self.counters.failed += 1
-            if attempt > 1:
-                body = None
-            await asyncio.sleep(decision.delay)
+    async def _submit(self, job: Job[Result]) -> Result:
+        return await asyncio.shield(asyncio.wrap_future(self._writer.submit(job)))
 
-    def _compose(self, row: Row) -> bytes:
-        """The body of a row; in the outbox thread."""
+    def _numbers(self, parcel: Parcel) -> np.ndarray[tuple[int], np.dtype[np.integer]]:
+        """The version of each match in a parcel."""
+        found = [outbox.numbers_of(row) for row in parcel.rows if row.batch != outbox.READY]
+        if parcel.rows[0].batch == outbox.READY:
+            named = deadletters.recipients(parcel.body)
+            living = (self._hosting.numbers.get(subscription) for subscription in named)
+            found.append(np.array([numbers[-1] for numbers in living if numbers], dtype=np.int32))
+        return np.concatenate(found)
+
+    def _entries(self, row: Row) -> bytes:
+        """What a row adds to a body; in the outbox thread."""
         places = row.places
         events = self.recent.get(row.batch)
         if events is None:
@@ -212,17 +452,9 @@ class Notifier:
             if not isinstance(event, bytes):
                 event = events[place] = outbox.event_fragment(event, topics[event.topic].name)
             fragments.append(event)
-        return outbox.body_of(row, fragments, self._hosting.fragments)
+        return outbox.entries_of(row, fragments, self._hosting.fragments)
 
-    def _report(self, row: Row, answer: Answer, attempt: int, decision: retry.Decision) -> None:
-        logger.warning(
-            "a notification was refused"
-            if decision.kind == "dropped"
-            else "a notification will be tried again",
-            address=row.address,
-            row=row.id,
-            attempt=attempt,
-            status=answer.status,
-            reason=answer.reason,
-            delay=round(decision.delay, 3),
-        )
+
+def _without(rows: Sequence[Row], parcel: Parcel) -> list[Row]:
+    sent = {row.id for row in parcel.rows}
+    return [row for row in rows if row.id not in sent]

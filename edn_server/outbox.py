@@ -1,8 +1,13 @@
 """The notifications that wait: how matches become rows, rows become bodies, and what nothing needs goes.
 
-A row is one POST: its address, the events it tells of and, for each, whom. It is written before the first
-attempt and never changes, so every attempt carries the same body under the same webhook-id. Payloads are kept
-once a server, in `events`; a frame's events are one **batch**, and an event's **place** is its rank in it.
+A row tells an address of some events and, for each, whom. It is written before the first attempt and never
+changes, and neither does which rows go together in one POST (see `parcels`): so every attempt carries the
+same body under the same webhook-id. Payloads are kept once a server, in `events`; a frame's events are one
+**batch**, and an event's **place** is its rank in it. A row of batch 0 holds its body itself.
+
+An **address** is a sink's URL and, where its notifications are signed, the id of its key ring: matches of two
+subscriptions merge only if one receiver can verify both. A **held** address is nobody's yet: rows that a
+subscription keeps for itself, in order, until `Release` gives them the address that it has by then.
 
 What goes, and when: an outbox row once it is settled; a batch's payloads with its last row, and those that no
 waiting row names once the batch is old (`Trim`), so that one dead address does not keep what others were
@@ -22,6 +27,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from edn import clock
 from edn_server.database import BATCH_BITS
 from edn_server.hosting import Hosting
 from edn_server.topic import Flags, Int32s, Int64s
@@ -30,9 +36,19 @@ from edn_server.writer import Job
 #: a row holds no more events, and no more estimated bytes, than this
 ROW_EVENTS = 500
 ROW_BYTES = 1 << 20
+#: rows are read until their compositions have so many bytes
+PAGE_BYTES = 4 << 20
 #: what one match and one event add to a body, about, besides the payload
 MATCH_BYTES = 64
 EVENT_BYTES = 128
+
+#: of a row that holds its body itself
+READY = 0
+#: begins the address of rows that are kept and not sent
+HELD = "hold:"
+
+#: `address_of`, of a row of `versions`
+_ADDRESS = "{0}.url || CASE WHEN {0}.ring = '' THEN '' ELSE '#' || {0}.ring END"
 
 _HEADER = struct.Struct("<II")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -54,6 +70,9 @@ class Row:
     address: str
     batch: int
     composition: bytes
+    events: int = 0
+    #: microseconds: when it was written
+    created: int = 0
 
     @property
     def places(self) -> list[int]:
@@ -69,6 +88,12 @@ class Row:
         ends = np.cumsum(counts).tolist()
         plain = numbers.tolist()
         return [plain[end - count : end] for end, count in zip(ends, counts.tolist(), strict=True)]
+
+
+def numbers_of(row: Row) -> Int32s:
+    """The version of each match of a row that is composed."""
+    events, pairs = _HEADER.unpack_from(row.composition)
+    return np.frombuffer(row.composition, "<i4", pairs, _HEADER.size + 8 * events)
 
 
 class NewRow(NamedTuple):
@@ -157,13 +182,39 @@ def event_fragment(event: Event, topic: str) -> bytes:
     )
 
 
-def body_of(row: Row, events: Sequence[bytes], fragments: Sequence[bytes | None]) -> bytes:
-    """The body of a POST: the row's event fragments, in the row's order, each with its matches."""
+def entries_of(row: Row, events: Sequence[bytes], fragments: Sequence[bytes | None]) -> bytes:
+    """What a row adds to a body: its event fragments, in the row's order, each with its matches."""
     entries = []
     for event, numbers in zip(events, row.recipients(), strict=True):
         matches = [fragments[number] for number in numbers]
         entries.append(event + b",".join([match for match in matches if match is not None]) + b"]}")
+    return b",".join(entries)
+
+
+def body_of(row: Row, events: Sequence[bytes], fragments: Sequence[bytes | None]) -> bytes:
+    """The body of a POST of this row alone."""
+    return enclose([entries_of(row, events, fragments)])
+
+
+def enclose(entries: Sequence[bytes]) -> bytes:
     return b'{"notifications":[' + b",".join(entries) + b"]}"
+
+
+def address_of(url: str, ring: str) -> str:
+    """No sink's URL holds a fragment, so the ring can stand there."""
+    return f"{url}#{ring}" if ring else url
+
+
+def url_of(address: str) -> str:
+    return address.partition("#")[0]
+
+
+def ring_of(address: str) -> str:
+    return address.partition("#")[2]
+
+
+def held(subscription: str) -> str:
+    return HELD + subscription
 
 
 # -- rows on disk ---------------------------------------------------------------------------------------
@@ -177,12 +228,13 @@ def write(
 ) -> None:
     """Inside the frame's transaction: payloads by place, rows by address."""
     first = batch << BATCH_BITS
+    now = int(clock.now() * 1e6)
     db.executemany(
         "INSERT INTO events VALUES (?, ?, ?, ?, ?)", ((first | place, *event) for place, event in events)
     )
     db.executemany(
-        "INSERT INTO outbox (address, batch, events, composition) VALUES (?, ?, ?, ?)",
-        ((address, batch, row.events, row.composition) for address, row in rows),
+        "INSERT INTO outbox (address, batch, events, composition, created) VALUES (?, ?, ?, ?, ?)",
+        ((address, batch, row.events, row.composition, now) for address, row in rows),
     )
 
 
@@ -193,14 +245,37 @@ def last_row(db: sqlite3.Connection) -> int:
 
 
 def waiting_addresses(db: sqlite3.Connection) -> list[str]:
-    return [address for (address,) in db.execute("SELECT DISTINCT address FROM outbox")]
+    """Who has rows; each is found by one step of the index, however many rows it has."""
+    found = db.execute(
+        "WITH RECURSIVE next(address) AS (SELECT min(address) FROM outbox UNION ALL"
+        " SELECT (SELECT min(o.address) FROM outbox o WHERE o.address > next.address) FROM next"
+        " WHERE next.address IS NOT NULL) SELECT address FROM next WHERE address IS NOT NULL"
+    )
+    return [address for (address,) in found if not address.startswith(HELD)]
+
+
+_ROW = "id, address, batch, composition, events, created"
 
 
 def page(db: sqlite3.Connection, address: str, rows: int) -> list[Row]:
-    """The next rows of an address, oldest first."""
+    """The next rows of an address, oldest first; fewer if they are large."""
+    found = db.execute(f"SELECT {_ROW} FROM outbox WHERE address = ? ORDER BY id LIMIT ?", (address, rows))
+    taken: list[Row] = []
+    size = 0
+    for values in found:
+        taken.append(Row(*values))
+        size += len(taken[-1].composition)
+        if size > PAGE_BYTES:
+            break
+    found.close()
+    return taken
+
+
+def rows_of(db: sqlite3.Connection, ids: Sequence[int]) -> list[Row]:
+    """Those of these rows that wait, in the order of their ids."""
     found = db.execute(
-        "SELECT id, address, batch, composition FROM outbox WHERE address = ? ORDER BY id LIMIT ?",
-        (address, rows),
+        f"SELECT {_ROW} FROM outbox WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id",
+        (msgspec.json.encode(list(ids)).decode(),),
     )
     return [Row(*values) for values in found]
 
@@ -218,20 +293,39 @@ def read_events(db: sqlite3.Connection, batch: int, places: Sequence[int]) -> di
 class Settle(Job[int]):
     """Rows that need no further attempt go, and with a batch's last row its payloads."""
 
-    def __init__(self, rows: Sequence[tuple[int, int]]) -> None:
-        """`rows` are (id, batch)."""
+    def __init__(self, rows: Sequence[tuple[int, int]], *, parcel: int | None = None) -> None:
+        """`rows` are (id, batch); `parcel` is that which they were."""
         self._rows = rows
+        self._parcel = parcel
 
     def work(self, db: sqlite3.Connection) -> int:
         events = 0
+        if self._parcel is not None:
+            db.execute("DELETE FROM parcels WHERE id = ?", (self._parcel,))
         for id, batch in self._rows:
             gone = db.execute("DELETE FROM outbox WHERE id = ? RETURNING events", (id,)).fetchall()
             events += sum(count for (count,) in gone)
-            if not db.execute("SELECT 1 FROM outbox WHERE batch = ? LIMIT 1", (batch,)).fetchone():
+            if (
+                batch != READY
+                and not db.execute("SELECT 1 FROM outbox WHERE batch = ? LIMIT 1", (batch,)).fetchone()
+            ):
                 db.execute(
                     "DELETE FROM events WHERE key >= ? AND key < ?", (key(batch, 0), key(batch + 1, 0))
                 )
         return events
+
+
+class Release(Job[int]):
+    """Rows that a subscription held go to an address: behind older rows there, before younger ones."""
+
+    def __init__(self, subscription: str, address: str) -> None:
+        self._held = held(subscription)
+        self._address = address
+
+    def work(self, db: sqlite3.Connection) -> int:
+        return db.execute(
+            "UPDATE outbox SET address = ? WHERE address = ?", (self._address, self._held)
+        ).rowcount
 
 
 class Collect(Job[int]):
@@ -247,8 +341,11 @@ class Collect(Job[int]):
     def work(self, db: sqlite3.Connection) -> int:
         found = db.execute(
             "SELECT number FROM versions v WHERE over IS NOT NULL AND NOT EXISTS"
-            " (SELECT 1 FROM outbox o WHERE o.address = v.url AND o.id <= v.over) LIMIT ?",
-            (self.LIMIT,),
+            " (SELECT 1 FROM outbox o WHERE o.id <= v.over AND o.address IN"
+            f"  (SELECT {_ADDRESS.format('v')} UNION ALL SELECT ?1 || v.id UNION ALL"
+            f"   SELECT {_ADDRESS.format('w')} FROM versions w WHERE w.id = v.id AND w.over IS NULL))"
+            " LIMIT ?2",
+            (HELD, self.LIMIT),
         )
         self._numbers = [number for (number,) in found]
         keys = [(number,) for number in self._numbers]
@@ -269,9 +366,7 @@ class Trim(Job[int]):
 
     def work(self, db: sqlite3.Connection) -> int:
         needed: set[int] = set()
-        for values in db.execute(
-            "SELECT id, address, batch, composition FROM outbox WHERE batch = ?", (self._batch,)
-        ):
+        for values in db.execute(f"SELECT {_ROW} FROM outbox WHERE batch = ?", (self._batch,)):
             needed.update(Row(*values).places)
         bounds = (key(self._batch, 0), key(self._batch + 1, 0))
         stored = db.execute("SELECT key FROM events WHERE key >= ? AND key < ?", bounds).fetchall()

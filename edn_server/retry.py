@@ -1,12 +1,17 @@
 """When an attempt to notify is made again: pure decisions, so that a table of cases is their test.
 
     2xx                    delivered
-    410                    the sink wants no more: the row is dropped
-    anything else          again later: 0.5 s, doubled up to 60 s, each shortened by up to half at random, so
-                           that sinks that failed together are not called together. A Retry-After that is
-                           longer is obeyed, up to an hour
+    410                    gone: the address wants no more, and hears no more until somebody enables it
+    permanent              dead: the sink itself said that no later attempt will do (mail: 5xx)
+    4xx                    refused: the address lives and does not take this row. After `refused_attempts` of
+                           its own the row is dead, so that one bad row does not hold back the others for days
+    anything else          again, until the row is older than `give_up_seconds`; then it is dead
 
-There is no last attempt: a row waits until it is delivered, and those of its address wait behind it in order.
+The delay is the policy's step for the attempt that failed, the last step again and again, each shortened by
+up to half at random, so that sinks that failed together are not called together. Steps are counted by the
+address's failures in a row, not by the row's: an address that has been dead for days is not knocked at anew
+for each row that it missed. Of a row that is *refused* its own attempts count. A Retry-After that is longer
+is obeyed, up to `longest_asked`. 408, 425 and 429 speak of the moment, not of the row, and refuse nothing.
 """
 
 from __future__ import annotations
@@ -16,28 +21,63 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Literal
 
-FIRST = 0.5
-LONGEST = 60.0
-LONGEST_ASKED = 3600.0
+#: seconds; the last one is repeated
+STEPS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
+#: of the moment
+_PASSING = frozenset({408, 425, 429})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    steps: tuple[float, ...] = STEPS
+    #: an older row is not tried again
+    give_up_seconds: float = 72 * 3600.0
+    refused_attempts: int = 12
+    longest_asked: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    kind: Literal["delivered", "dropped", "again"]
+    kind: Literal["delivered", "gone", "dead", "again"]
     #: seconds to wait, when it is "again"
     delay: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """What is known after an attempt, besides its answer."""
+
+    #: attempts of this row, this one among them
+    attempt: int
+    #: failures of its address in a row, this one among them
+    failures: int
+    #: seconds since the row was written
+    age: float
+
+
 def decide(
-    status: int | None, retry_after: str | None, attempt: int, chance: float, now: datetime
+    policy: Policy,
+    status: int | None,
+    retry_after: str | None,
+    after: Failed,
+    *,
+    chance: float,
+    now: datetime,
+    permanent: bool = False,
 ) -> Decision:
-    """What follows an attempt: its answer's status (None: no answer), counted from 1; `chance` in [0, 1)."""
+    """What follows an attempt: its answer's status (None: no answer); `chance` in [0, 1)."""
     if status is not None and 200 <= status < 300:
         return Decision("delivered")
     if status == 410:
-        return Decision("dropped")
-    backoff = min(LONGEST, FIRST * 2.0 ** min(attempt - 1, 32)) * (1 - chance / 2)
-    return Decision("again", max(backoff, min(asked(retry_after, now), LONGEST_ASKED)))
+        return Decision("gone")
+    refused = status is not None and 400 <= status < 500 and status not in _PASSING
+    if permanent or after.age >= policy.give_up_seconds:
+        return Decision("dead")
+    if refused and after.attempt >= policy.refused_attempts:
+        return Decision("dead")
+    step = after.attempt if refused else after.failures
+    delay = policy.steps[min(step, len(policy.steps)) - 1] * (1 - chance / 2)
+    return Decision("again", max(delay, min(asked(retry_after, now), policy.longest_asked)))
 
 
 def asked(retry_after: str | None, now: datetime) -> float:

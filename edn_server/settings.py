@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from edn.process import CannotStart, read_secret
+from edn_server.breaker import Limits
+from edn_server.parcels import Batching
+from edn_server.retry import STEPS, Policy
 
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
 _TRUE = {"1", "true", "yes", "on"}
@@ -44,6 +48,26 @@ class Settings:
     concurrent_posts: int = 64
     #: seconds between two looks at what the other servers host
     exchange_seconds: float = 5.0
+    #: more of them, for addresses that failed or answered slowly the last time
+    slow_posts: int = 32
+    #: seconds that one attempt may take
+    attempt_seconds: float = 15.0
+    #: what one notification may hold, and how long an event may wait for company
+    batching: Batching = field(default_factory=Batching)
+    #: when attempts are made again, and when no more
+    retries: Policy = field(default_factory=Policy)
+    #: after how long a failing address is warned of, and disabled
+    breaking: Limits = field(default_factory=Limits)
+    #: seconds that attempts, and dead letters, are kept
+    attempts_kept: float = 7 * 86_400.0
+    dead_letters_kept: float = 30 * 86_400.0
+    #: the relay for mail; without a host none is sent
+    smtp_host: str = ""
+    smtp_port: int = 25
+    smtp_from: str = "edn@localhost"
+    smtp_starttls: bool = False
+    smtp_user: str = ""
+    smtp_password: str = field(default="", repr=False)
     #: seconds between two looks for rows that nothing needs any more
     collect_seconds: float = 5.0
 
@@ -91,6 +115,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         default=_flag("allow-loopback-sinks", given("allow-loopback-sinks", "") or ""),
         help="notify loopback addresses, over plain http too: for development only",
     )
+    _add_delivery(add, given)
     values = parser.parse_args(arguments)
     for name in ("id", "data", "dispatcher", "secret_file"):
         if not getattr(values, name):
@@ -110,7 +135,98 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         distance=_positive("--distance", values.distance),
         exchange_seconds=_positive("--exchange-seconds", values.exchange_seconds),
         allow_loopback_sinks=values.allow_loopback_sinks,
+        **_delivery(values),
     )
+
+
+_DELIVERY = (
+    ("concurrent-posts", "64", "addresses that are called at the same time"),
+    ("slow-posts", "32", "more of them, for addresses that fail or are slow"),
+    ("attempt-seconds", "15", "what one attempt may take"),
+    ("batch-events", "500", "events in one notification"),
+    ("batch-bytes", str(1 << 20), "bytes of one notification, about"),
+    ("batch-delay", "0", "seconds that an event waits for others to its address"),
+    (
+        "retry-steps",
+        ",".join(f"{step:g}" for step in STEPS),
+        "seconds between attempts, the last again and again",
+    ),
+    ("give-up-seconds", "259200", "a notification that is older becomes a dead letter"),
+    ("refused-attempts", "12", "attempts of a notification that is answered with 4xx"),
+    ("warn-seconds", "129600", "an address that fails for so long is warned of"),
+    ("disable-seconds", "432000", "an address that fails for so long is disabled"),
+    ("attempts-kept", "604800", "seconds that attempts are remembered"),
+    ("dead-letters-kept", "2592000", "seconds that dead letters are kept"),
+    ("smtp-host", "", "relay for mailto: sinks"),
+    ("smtp-port", "25", "its port"),
+    ("smtp-from", "edn@localhost", "sender of mail"),
+    ("smtp-user", "", "user at the relay"),
+    ("smtp-password-file", "", "file with that user's password"),
+)
+
+
+def _add_delivery(add: Callable[..., object], given: Callable[[str, str | None], str | None]) -> None:
+    for name, default, meaning in _DELIVERY:
+        add(f"--{name}", default=given(name, default), help=f"{meaning} (%(default)s)")
+    add(
+        "--smtp-starttls",
+        action="store_true",
+        default=_flag("smtp-starttls", given("smtp-starttls", "") or ""),
+        help="speak TLS with the relay",
+    )
+
+
+def _delivery(values: argparse.Namespace) -> dict[str, Any]:
+    """How notifications are delivered."""
+
+    def number(name: str, least: float = 0.0) -> float:
+        text = getattr(values, name.replace("-", "_"))
+        try:
+            found = float(text)
+        except ValueError:
+            found = math.nan
+        if not least <= found < math.inf:
+            raise CannotStart(f'--{name} "{text}": a number of {least:g} or more is right')
+        return found
+
+    try:
+        steps = tuple(float(step) for step in values.retry_steps.split(","))
+    except ValueError:
+        steps = ()
+    if not steps or not all(0 < step < math.inf for step in steps):
+        raise CannotStart(f'--retry-steps "{values.retry_steps}": seconds with commas between are right')
+    password = ""
+    if values.smtp_password_file:
+        try:
+            password = Path(values.smtp_password_file).read_text().strip()
+        except OSError as error:
+            raise CannotStart(f"--smtp-password-file cannot be read: {error.strerror}") from None
+    return {
+        "concurrent_posts": int(number("concurrent-posts", 1)),
+        "slow_posts": int(number("slow-posts", 1)),
+        "attempt_seconds": number("attempt-seconds", 0.001),
+        "batching": Batching(
+            events=int(number("batch-events", 1)),
+            bytes=int(number("batch-bytes", 1)),
+            delay=number("batch-delay"),
+        ),
+        "retries": Policy(
+            steps=steps,
+            give_up_seconds=number("give-up-seconds"),
+            refused_attempts=int(number("refused-attempts", 1)),
+        ),
+        "breaking": Limits(
+            warn_seconds=number("warn-seconds"), disable_seconds=number("disable-seconds", 0.001)
+        ),
+        "attempts_kept": number("attempts-kept"),
+        "dead_letters_kept": number("dead-letters-kept"),
+        "smtp_host": values.smtp_host,
+        "smtp_port": _port(values.smtp_port),
+        "smtp_from": values.smtp_from,
+        "smtp_starttls": values.smtp_starttls,
+        "smtp_user": values.smtp_user,
+        "smtp_password": password,
+    }
 
 
 def _flag(name: str, text: str) -> bool:

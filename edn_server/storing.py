@@ -11,6 +11,7 @@ Filters are bound before the transaction, outside the writer's thread; one that 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from edn.filter import Filter
 from edn.index import engine_name
 from edn.rect import Rects
 from edn.schema import Schema
+from edn.webhooks import KeyRing, newest
 from edn_server.hosting import NEVER, Hosting, NewVersion
 from edn_server.topic import Topic
 from edn_server.writer import Job
@@ -86,6 +88,7 @@ class StoreVersions(Job[wire.Stored]):
         request = self._request
         self._check_incarnation(db)
         self._store_topic(db)
+        keep_rings(db, request.rings)
         for item, rects in zip(request.items, self._rects, strict=True):
             text = msgspec.json.encode(item.filter).decode()
             if not self._known(db, item, text):
@@ -98,6 +101,7 @@ class StoreVersions(Job[wire.Stored]):
     def done(self, result: wire.Stored) -> None:
         hosting, request = self._hosting, self._request
         hosting.seq = max(hosting.seq, result.seq)
+        newest(hosting.rings, request.rings)
         log = hosting.log(request.log)
         log.incarnation = max(log.incarnation, request.incarnation)
         topic = request.topic
@@ -154,15 +158,15 @@ class StoreVersions(Job[wire.Stored]):
         """Whether the version is stored already; makes room when it replaces a leftover."""
         request = self._request
         row = db.execute(
-            "SELECT number, topic, filter, url, recipient, log, incarnation,"
+            "SELECT number, topic, filter, url, ring, recipient, log, incarnation,"
             " EXISTS (SELECT 1 FROM intervals i WHERE i.number = v.number AND i.since IS NOT NULL)"
             " FROM versions v WHERE id = ? AND version = ? AND over IS NULL",
             (item.id, item.version),
         ).fetchone()
         if row is None:
             return False
-        number, topic, filter_text, url, recipient, log, incarnation, activated = row
-        same = (topic, filter_text, url, recipient) == (request.topic.uid, text, item.url, item.recipient)
+        number, *stored, log, incarnation, activated = row
+        same = stored == [request.topic.uid, text, item.url, item.ring, item.recipient]
         leftover = not activated and (log, incarnation) != (request.log, request.incarnation)
         if same and leftover:
             db.execute(
@@ -188,9 +192,9 @@ class StoreVersions(Job[wire.Stored]):
         self._taken.append(number)
         values: tuple[Any, ...] = (
             number, item.id, item.version, item.owner, request.topic.uid, text, item.url, item.recipient,
-            item.expires, request.log, request.incarnation, rects.width, pack_rects(rects),
+            item.expires, request.log, request.incarnation, rects.width, pack_rects(rects), None, item.ring,
         )  # fmt: skip
-        db.execute(f"INSERT INTO versions VALUES ({', '.join('?' * len(values))}, NULL)", values)
+        db.execute(f"INSERT INTO versions VALUES ({', '.join('?' * len(values))})", values)
         self._new.append(
             NewVersion(
                 number=number,
@@ -207,8 +211,17 @@ class StoreVersions(Job[wire.Stored]):
                 lo=rects.lo,
                 hi=rects.hi,
                 exact=rects.exact,
+                ring=item.ring,
             )
         )
+
+
+def keep_rings(db: sqlite3.Connection, rings: Sequence[KeyRing]) -> None:
+    db.executemany(
+        "INSERT INTO rings VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (id) DO UPDATE"
+        " SET current = ?2, previous = ?3, until = ?4, version = ?5 WHERE version <= ?5",
+        [(ring.id, ring.current, ring.previous, ring.until, ring.version) for ring in rings],
+    )
 
 
 def _expiry(item: wire.StoreItem) -> int:

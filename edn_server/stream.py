@@ -25,6 +25,7 @@ from edn import defects, wire
 from edn.coordinates import Key
 from edn.errors import CorruptMessage
 from edn.lines import cut, ends_of
+from edn.webhooks import newest
 from edn.wire import made_id
 from edn_server import outbox
 from edn_server.controls import Controls
@@ -78,6 +79,9 @@ class ApplyFrame(Job[Applied]):
         self._written = False
         self._over: list[int] = []
         self._events: dict[int, Event] = {}
+        #: offsets of the events that came, by topic, and the version of each match
+        self._came: dict[int, list[Int64s]] = {}
+        self._numbers: Int32s = np.empty(0, dtype=np.int32)
 
     def work(self, db: sqlite3.Connection) -> Applied:
         frame, hosting = self._frame, self._hosting
@@ -103,6 +107,7 @@ class ApplyFrame(Job[Applied]):
             time.sleep(defects.WINDOW)
             db.execute("BEGIN IMMEDIATE")
             db.execute("SAVEPOINT job")
+        self._numbers = numbers
         rows = list(outbox.group(places, numbers, hosting.address[numbers], sizes))
         named = [(hosting.addresses[row.address], row) for row in rows]
         outbox.write(db, self._batch, list(self._events.items()), named)
@@ -125,11 +130,24 @@ class ApplyFrame(Job[Applied]):
         log.joined = self._controls.joined
         log.incarnation = max(log.incarnation, self._frame.incarnation)
         hosting.logs[log.name] = log
+        newest(hosting.rings, self._controls.rings)
+        self._count()
         hosting.remove(self._over)
         self._on_applied(result, self._events)
 
     def undo(self) -> None:
         self._controls.undo()
+
+    def _count(self) -> None:
+        """For whoever asks what was evaluated and matched; memory only (see `tally`)."""
+        tally, versions = self._hosting.tally, self._hosting.versions
+        for topic, offsets in self._came.items():
+            tally.came(topic, sum(map(len, offsets)))
+        for number, offset in self._controls.begun:
+            topic = versions[number].topic
+            later = sum(int(np.count_nonzero(own > offset)) for own in self._came.get(topic, ()))
+            tally.began(number, topic, later)
+        tally.matched(self._numbers)
 
     # -- steps ------------------------------------------------------------------------------------------
 
@@ -187,6 +205,7 @@ class ApplyFrame(Job[Applied]):
             topic = self._hosting.topics.get(segment.topic)
             if topic is None or not len(own):
                 continue
+            self._came.setdefault(segment.topic, []).append(columns.offsets)
             events, numbers = self._matches(topic, segment, columns)
             stamps = wire.int64_array(segment.stamps)
             for row in np.flatnonzero(np.bincount(events, minlength=len(own))).tolist():

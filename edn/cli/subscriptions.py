@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from edn.cli.console import (
     compact,
     connected,
     fail,
+    say,
     show_json,
     show_table,
 )
@@ -37,6 +39,16 @@ def read_filter(given: str | None) -> dict[str, Any] | str | None:
     return parsed
 
 
+def read_secret_file(file: Path | None) -> str | None:
+    """A secret is not for the command line, where everybody on the machine can read it."""
+    if file is None:
+        return None
+    try:
+        return file.read_text().strip()
+    except OSError as error:
+        fail(f"{file} cannot be read: {error.strerror}", USAGE)
+
+
 def subscribe(
     topic: Annotated[str, typer.Argument(help="Name of the topic.")],
     filter: Annotated[str | None, typer.Argument(help=FILTER_HELP)] = None,
@@ -50,6 +62,10 @@ def subscribe(
         str | None, typer.Option("--id", help="Your own id; subscribing with it again changes nothing.")
     ] = None,
     owner: Annotated[str | None, typer.Option(help="A name to find your subscriptions by.")] = None,
+    secret_file: Annotated[
+        Path | None,
+        typer.Option(help="Holds the secret that notifications are signed with; without one, one is made."),
+    ] = None,
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
@@ -66,11 +82,14 @@ def subscribe(
             expires=expires,
             id=id,
             owner=owner,
+            secret=read_secret_file(secret_file),
         )
     if json:
         show_json(made)
-    else:
-        typer.echo(made.id)
+        return
+    typer.echo(made.id)
+    if made.sink is not None and made.sink.secret is not None:
+        say(f"notifications are signed with {made.sink.secret}\nThis is shown only now: keep it.")
 
 
 def unsubscribe(

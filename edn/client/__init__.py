@@ -20,8 +20,14 @@ from edn.client.calls import KEEP, Keep, NewSubscription
 from edn.client.conversation import Call, Outcome, Plan, Retries, Send, Step, Wait, converse
 from edn.client.problems import ClientError, ProblemError, UnexpectedAnswerError, UnreachableError
 from edn.client.results import (
+    Attempt,
+    DeadLetter,
+    DeadLetterPage,
+    Delivery,
     Health,
     Published,
+    Queued,
+    Rotation,
     Server,
     Sink,
     Subscription,
@@ -33,14 +39,20 @@ from edn.client.results import (
 __all__ = [
     "KEEP",
     "AsyncClient",
+    "Attempt",
     "Client",
     "ClientError",
+    "DeadLetter",
+    "DeadLetterPage",
+    "Delivery",
     "Health",
     "Keep",
     "NewSubscription",
     "ProblemError",
     "Published",
+    "Queued",
     "Retries",
+    "Rotation",
     "Server",
     "Sink",
     "Subscription",
@@ -97,6 +109,14 @@ class _Calls:
     change = _Method(calls.change)
     renew = _Method(calls.renew)
     unsubscribe = _Method(calls.unsubscribe)
+    attempts = _Method(calls.attempts)
+    dead_letter_page = _Method(calls.dead_letter_page)
+    dead_letter = _Method(calls.dead_letter)
+    resend = _Method(calls.resend)
+    recover = _Method(calls.recover)
+    enable = _Method(calls.enable)
+    send_example = _Method(calls.send_example)
+    rotate_secret = _Method(calls.rotate_secret)
     publish = _Method(calls.publish)
     publish_many = _Method(calls.publish_many)
     servers = _Method(calls.servers)
@@ -162,6 +182,18 @@ class Client(_Calls):
             if cursor is None:
                 return
 
+    def dead_letters(
+        self, *, subscription: str | None = None, limit: int | None = None
+    ) -> Iterator[DeadLetter]:
+        """All notifications that were given up, page by page as they are consumed."""
+        after: str | None = None
+        while True:
+            page = self.dead_letter_page(subscription=subscription, limit=limit, after=after)
+            yield from page.dead_letters
+            after = page.next
+            if after is None:
+                return
+
     def run(self, work: Call[T] | Plan[T]) -> T:
         """Perform a described call; the methods are this on `edn.client.calls`."""
         conversation = converse(work, self.retries, self.url)
@@ -224,6 +256,19 @@ class AsyncClient(_Calls):
                 yield subscription
             cursor = page.next
             if cursor is None:
+                return
+
+    async def dead_letters(
+        self, *, subscription: str | None = None, limit: int | None = None
+    ) -> AsyncIterator[DeadLetter]:
+        """All notifications that were given up, page by page as they are consumed."""
+        after: str | None = None
+        while True:
+            page = await self.dead_letter_page(subscription=subscription, limit=limit, after=after)
+            for letter in page.dead_letters:
+                yield letter
+            after = page.next
+            if after is None:
                 return
 
     async def run(self, work: Call[T] | Plan[T]) -> T:

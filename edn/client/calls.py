@@ -19,8 +19,14 @@ import msgspec
 from edn.client.conversation import Call, Plan, reading
 from edn.client.problems import ProblemError
 from edn.client.results import (
+    Attempt,
+    DeadLetter,
+    DeadLetterPage,
+    Delivery,
     Health,
     Published,
+    Queued,
+    Rotation,
     Server,
     Sink,
     Subscription,
@@ -29,6 +35,7 @@ from edn.client.results import (
     Tuning,
 )
 from edn.errors import InvalidEvent, InvalidInput
+from edn.webhooks import new_secret
 
 #: limits of one request; a batch beyond them is split
 MAX_BODY_BYTES = 1024 * 1024
@@ -60,6 +67,8 @@ class NewSubscription(msgspec.Struct, frozen=True, kw_only=True):
     url: str | None = None
     #: who is meant behind the address
     recipient: str | None = None
+    #: what notifications are signed with, "whsec_…"; without one, one is made and shown in the answer
+    secret: str | None = None
     expires: ExpiresLike = None
     #: your own id; the same one again is the same subscription, not a second one
     id: str | None = None
@@ -71,6 +80,8 @@ class NewSubscription(msgspec.Struct, frozen=True, kw_only=True):
             body["filter"] = self.filter
         if self.url is not None:
             body["sink"] = _sink(self.url, self.recipient)
+            if self.secret is not None:
+                body["sink"]["secret"] = self.secret
         elif self.recipient is not None:
             raise InvalidInput("a recipient is somebody behind an address: give a url, too", pointer="/sink")
         if self.expires is not None:
@@ -138,13 +149,21 @@ def subscribe(
     *,
     url: str | None = None,
     recipient: str | None = None,
+    secret: str | None = None,
     expires: ExpiresLike = None,
     id: str | None = None,
     owner: str | None = None,
 ) -> Call[Subscription]:
     """Subscribe; from the return on, every event accepted that the filter matches is notified to `url`."""
     wanted = NewSubscription(
-        topic=topic, filter=filter, url=url, recipient=recipient, expires=expires, id=id, owner=owner
+        topic=topic,
+        filter=filter,
+        url=url,
+        recipient=recipient,
+        secret=secret,
+        expires=expires,
+        id=id,
+        owner=owner,
     )
     return Call(
         method="POST", path="/v1/subscriptions", body=encode(wanted.body()), read=reading(Subscription)
@@ -225,6 +244,83 @@ def renew(id: str, expires: ExpiresLike) -> Call[Subscription]:
 def unsubscribe(id: str) -> Call[None]:
     """Cancel a subscription: events accepted after the return are not notified any more."""
     return Call(method="DELETE", path=_subscription_path(id), read=_nothing)
+
+
+# Delivery
+
+
+class _Attempts(msgspec.Struct):
+    attempts: list[Attempt]
+
+
+def attempts(id: str) -> Call[list[Attempt]]:
+    """The last attempts at a subscription's address, the newest first."""
+    read = reading(_Attempts)
+    path = f"{_subscription_path(id)}/attempts"
+    return Call(method="GET", path=path, read=lambda response: read(response).attempts)
+
+
+def dead_letter_page(
+    *, subscription: str | None = None, limit: int | None = None, after: str | None = None
+) -> Call[DeadLetterPage]:
+    """One page of the notifications that were given up; `dead_letters` walks them all."""
+    given = {"subscription": subscription, "limit": None if limit is None else str(limit), "after": after}
+    query = {name: value for name, value in given.items() if value is not None}
+    return Call(method="GET", path="/v1/dead-letters", query=query, read=reading(DeadLetterPage))
+
+
+def dead_letter(id: str) -> Call[DeadLetter]:
+    """One of them, with what it would have said."""
+    return Call(method="GET", path=_letter_path(id), read=reading(DeadLetter))
+
+
+def resend(id: str) -> Call[Queued]:
+    """Queue a dead letter again, for whoever of its subscriptions still lives."""
+    return Call(method="POST", path=f"{_letter_path(id)}/resend", read=reading(Queued))
+
+
+def recover(id: str, since: str | datetime) -> Plan[Queued]:
+    """Queue again all dead letters of a subscription since a time, however many there are."""
+    body = encode({"since": since if isinstance(since, str) else _instant(since)})
+    letters = notifications = 0
+    while True:
+        queued: Queued = yield Call(
+            method="POST", path=f"{_subscription_path(id)}/recover", body=body, read=reading(Queued)
+        )
+        letters += queued.letters
+        notifications += queued.notifications
+        if not queued.more:
+            return Queued(letters=letters, notifications=notifications)
+
+
+def enable(id: str) -> Call[Delivery]:
+    """Send to a subscription's disabled or failing address again, at once."""
+    return Call(method="POST", path=f"{_subscription_path(id)}/enable", read=reading(Delivery))
+
+
+def send_example(id: str) -> Call[Attempt]:
+    """Send a made-up event, marked as an example, and return how the sink answered."""
+    return Call(method="POST", path=f"{_subscription_path(id)}/example", read=reading(Attempt))
+
+
+def rotate_secret(
+    id: str, *, secret: str | None = None, grace: str | timedelta | None = None
+) -> Call[Rotation]:
+    """Sign with another secret; the one before counts for `grace` (a day), so that receivers can follow.
+
+    Without a `secret` one is made here, so that a request that is repeated rotates once.
+    """
+    new = secret or new_secret()
+    body: dict[str, Any] = {"secret": new}
+    if grace is not None:
+        body["grace"] = expiry(grace)
+    read = reading(Rotation)
+    return Call(
+        method="POST",
+        path=f"{_subscription_path(id)}/rotate-secret",
+        body=encode(body),
+        read=lambda response: msgspec.structs.replace(read(response), secret=new),
+    )
 
 
 # Events
@@ -408,6 +504,10 @@ def _topic_path(name: str) -> str:
 
 def _subscription_path(id: str) -> str:
     return f"/v1/subscriptions/{quote(id, safe='')}"
+
+
+def _letter_path(id: str) -> str:
+    return f"/v1/dead-letters/{quote(id, safe='')}"
 
 
 def _nothing(_response: httpx.Response) -> None:

@@ -21,6 +21,94 @@ class Sink(msgspec.Struct, frozen=True):
     url: str
     #: who is meant behind that address, in the words of whoever runs it
     recipient: str | None = None
+    #: what notifications are signed with; only in the answer to the call that had it made
+    secret: str | None = None
+
+    def __repr__(self) -> str:
+        shown = "" if self.secret is None else ", secret=…"
+        return f"Sink(url={self.url!r}, recipient={self.recipient!r}{shown})"
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """How it is with a subscription's address, and what became of its notifications."""
+
+    #: "healthy", "failing" or "disabled"
+    state: str
+    #: attempts in a row that were not taken
+    failures: int = 0
+    failing_since: str | None = None
+    next_attempt: str | None = None
+    #: since when it is known that the address will be disabled
+    warned: str | None = None
+    #: "gone" or "failing"
+    disabled: str | None = None
+    disabled_since: str | None = None
+    reason: str | None = None
+    #: whether notifications carry a signature
+    signed: bool = False
+    #: events of its topic that came to its server while it was active
+    evaluated: int = 0
+    matched: int = 0
+    #: notifications that its sink took, and those that became dead letters
+    delivered: int = 0
+    failed: int = 0
+    dead_letters: int = 0
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    time: str
+    webhook_id: str
+    #: None when there was no answer
+    status: int | None = None
+    reason: str | None = None
+    seconds: float = 0.0
+    #: the beginning of what the sink answered
+    answer: str = ""
+    notifications: int = 0
+    #: "delivered", "again", "dead", "gone" or "example"
+    outcome: str = ""
+    next_attempt: str | None = None
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A POST that was given up; `subscriptions` and `body` are there when one is asked for."""
+
+    id: str
+    webhook_id: str
+    url: str
+    died: str
+    created: str
+    attempts: int = 0
+    status: int | None = None
+    reason: str = ""
+    notifications: int = 0
+    subscriptions: list[str] | None = None
+    body: dict[str, Any] | None = None
+
+
+class DeadLetterPage(msgspec.Struct, frozen=True):
+    dead_letters: list[DeadLetter]
+    #: the cursor of the next page; None after the last
+    next: str | None = None
+
+
+class Queued(msgspec.Struct, frozen=True):
+    """What waits to be delivered again."""
+
+    letters: int
+    notifications: int
+    more: bool = False
+
+
+class Rotation(msgspec.Struct, frozen=True):
+    #: what signs from now on
+    secret: str | None
+    #: until when the secret before signs, too
+    previous_until: str
+    subscriptions: int = 0
+
+    def __repr__(self) -> str:
+        return f"Rotation(previous_until={self.previous_until!r}, subscriptions={self.subscriptions})"
 
 
 class Subscription(msgspec.Struct, frozen=True):
@@ -37,6 +125,8 @@ class Subscription(msgspec.Struct, frozen=True):
     #: the server that hosts it
     server: str | None = None
     created: str | None = None
+    #: when one is asked for, and its server can say
+    delivery: Delivery | None = None
 
 
 class SubscriptionPage(msgspec.Struct, frozen=True):

@@ -160,8 +160,16 @@ class Process:
 class Network:
     """A dispatcher and its servers, all on 127.0.0.1, in one data folder."""
 
-    def __init__(self, folder: Path, servers: int, *, dispatcher_options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        servers: int,
+        *,
+        dispatcher_options: Sequence[str] = (),
+        server_options: Sequence[str] = (),
+    ) -> None:
         self.folder = folder
+        self._server_options = list(server_options)
         secret = folder / "secret"
         secret.write_text("a secret of the tests, long enough\n")
         secret.chmod(0o600)
@@ -182,7 +190,8 @@ class Network:
     def new_server(self, name: str, *, data: Path | None = None) -> Process:
         """A server of this network, not started and not among `servers`."""
         where = ["--data", str(data or self.folder / name), "--dispatcher", self.url, "--port", "0"]
-        return Process(name, ["edn_server", "--id", name, *where, *self._options], self.folder)
+        options = [*self._options, *self._server_options]
+        return Process(name, ["edn_server", "--id", name, *where, *options], self.folder)
 
     def start(self) -> None:
         self.dispatcher.start()

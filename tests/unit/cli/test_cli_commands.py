@@ -182,7 +182,8 @@ def test_subscriptions_are_a_table_or_json_lines(stub: Stub) -> None:
     assert '{"price": {"gt": 30}}' in shown
     assert stub.requests[0][1] == "/v1/subscriptions?owner=me"
     (line,) = edn(stub, "subscriptions", "--json").stdout.splitlines()
-    assert json.loads(line) == SUBSCRIPTION
+    sink = {**SUBSCRIPTION["sink"], "secret": None}
+    assert json.loads(line) == {**SUBSCRIPTION, "sink": sink, "delivery": None}
 
 
 def test_unsubscribe_takes_many(stub: Stub) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from edn import wire
 from edn.schema import Schema
+from edn.webhooks import KeyRing
 from edn_server import outbox
 from edn_server.database import Folder
 from edn_server.loading import load
@@ -34,8 +35,9 @@ def item(
     url: str = SINK,
     recipient: str | None = None,
     expires: int | None = None,
+    ring: str = "",
 ) -> wire.StoreItem:
-    return wire.StoreItem(id, version, "owner", filter, url, recipient, expires)
+    return wire.StoreItem(id, version, "owner", filter, url, recipient, expires, ring)
 
 
 def control(offset: int, kind: wire.Kind, *, time: int | None = None, **fields: Any) -> wire.Control:
@@ -101,8 +103,9 @@ class Kit:
         info: wire.TopicInfo | None = None,
         log: str = LOG,
         incarnation: int = 1,
+        rings: Sequence[KeyRing] = (),
     ) -> wire.Stored:
-        request = wire.Store(log, incarnation, info or topic(), list(items))
+        request = wire.Store(log, incarnation, info or topic(), list(items), list(rings))
         return self.writer.submit(StoreVersions(self.hosting, self.epoch, prepare(request))).result(30)
 
     def frame(

@@ -65,6 +65,14 @@ ROUTES = [
     ("POST", "/internal/subscriptions"),
     ("GET", "/internal/summary"),
     ("GET", "/internal/stats"),
+    ("GET", "/internal/subscriptions/{id}/delivery"),
+    ("GET", "/internal/subscriptions/{id}/attempts"),
+    ("POST", "/internal/subscriptions/{id}/recover"),
+    ("POST", "/internal/subscriptions/{id}/enable"),
+    ("POST", "/internal/subscriptions/{id}/example"),
+    ("GET", "/internal/dead-letters"),
+    ("GET", "/internal/dead-letters/{number}"),
+    ("POST", "/internal/dead-letters/{number}/resend"),
 ]
 
 
@@ -73,6 +81,7 @@ def test_internal_routes_want_the_network_secret(tmp_path: Path, authorization: 
     async def scenario(client: httpx.AsyncClient, _: Node) -> None:
         headers = {} if authorization is None else {"authorization": authorization.encode("latin-1")}
         for method, path in ROUTES:
+            path = path.format(id="s", number=1)
             answer = await client.request(method, path, headers=headers)  # type: ignore[arg-type]  # bytes are taken
             assert answer.status_code == 401, path
             assert answer.headers["content-type"] == "application/problem+json"

@@ -3,135 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from deliverykit import EVENT, Receiver, eventually, fill, notifying, run, settings
 from serverkit import Kit, activate, control, item
 
-from edn_server import outbox, retry
-from edn_server.delivery import Delivery
-from edn_server.notifier import Notifier
-
-EVENT = {"symbol": "GE", "price": 5}
-
-
-@dataclass
-class Post:
-    path: str
-    headers: dict[str, str]
-    body: Any
-
-
-@dataclass
-class Receiver:
-    """Answers each path from its list of statuses, then 204; remembers every POST."""
-
-    answers: dict[str, list[str]] = field(default_factory=dict)
-    posts: list[Post] = field(default_factory=list)
-    #: paths that are answered only once their event is set
-    held: dict[str, asyncio.Event] = field(default_factory=dict)
-    in_flight: dict[str, int] = field(default_factory=dict)
-    most_in_flight: dict[str, int] = field(default_factory=dict)
-    arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    port: int = 0
-
-    def url(self, path: str) -> str:
-        return f"http://127.0.0.1:{self.port}{path}"
-
-    def at(self, path: str) -> list[Post]:
-        return [post for post in self.posts if post.path == path]
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30):
-            while not condition():
-                self.arrived.clear()
-                await self.arrived.wait()
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                request, *lines = head.decode().strip().split("\r\n")
-                path = request.split(" ")[1]
-                headers = {k.lower(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
-                body = json.loads(await reader.readexactly(int(headers["content-length"])))
-                self.in_flight[path] = self.in_flight.get(path, 0) + 1
-                self.most_in_flight[path] = max(self.most_in_flight.get(path, 0), self.in_flight[path])
-                self.posts.append(Post(path, headers, body))
-                self.arrived.set()
-                if path in self.held:
-                    await self.held[path].wait()
-                answer = self.answers[path].pop(0) if self.answers.get(path) else "204 No Content\r\n"
-                self.in_flight[path] -= 1
-                writer.write(f"HTTP/1.1 {answer}content-length: 0\r\n\r\n".encode())
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass
-        finally:
-            writer.close()
-
-
-@asynccontextmanager
-async def receiving() -> AsyncIterator[Receiver]:
-    receiver = Receiver()
-    server = await asyncio.start_server(receiver.serve, "127.0.0.1", 0)
-    receiver.port = server.sockets[0].getsockname()[1]
-    try:
-        yield receiver
-    finally:
-        server.close()
-
-
-@asynccontextmanager
-async def notifying(kit: Kit, *, allow_loopback: bool = True) -> AsyncIterator[Notifier]:
-    async with Delivery(allow_loopback=allow_loopback, connections=8) as delivery:
-        notifier = Notifier(
-            hosting=kit.hosting,
-            writer=kit.writer,
-            reader=kit.folder.connect(read_only=True),
-            delivery=delivery,
-            key="0" * 32,
-            concurrent_posts=8,
-        )
-        await notifier.start()
-        try:
-            yield notifier
-        finally:
-            await notifier.stop()
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    for _ in range(30_000):
-        if condition():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("it did not come to that within half a minute")
-
-
-def run(scenario: Callable[[Receiver], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with receiving() as receiver, asyncio.timeout(60):
-            await scenario(receiver)
-
-    asyncio.run(main())
-
-
-@pytest.fixture(autouse=True)
-def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "FIRST", 0.001)
-
-
-def fill(kit: Kit, *urls: str, rows: int = 1) -> None:
-    """As many rows for each address, an event a row."""
-    names = [f"s{index}" for index in range(len(urls))]
-    kit.store(*(item(name, url=url) for name, url in zip(names, urls, strict=True)))
-    kit.frame(0, 1, activate(1, *((name, 1) for name in names)))
-    for row in range(rows):
-        kit.frame(1 + row, 2 + row, events=[(2 + row, EVENT)])
+from edn_server import outbox
+from edn_server.breaker import HEALTHY
+from edn_server.delivery import HttpSink
+from edn_server.sinks import Message
 
 
 def test_a_notification_has_the_documented_form_and_headers_and_its_row_goes(kit: Kit) -> None:
@@ -220,17 +102,32 @@ def test_a_dead_address_keeps_its_rows_and_delays_no_other(kit: Kit) -> None:
     assert len(kit.rows()) == 3
 
 
-def test_gone_drops_the_row_and_goes_on(kit: Kit) -> None:
+def test_gone_disables_the_address_at_once_and_what_waits_becomes_dead_letters(kit: Kit) -> None:
     async def scenario(receiver: Receiver) -> None:
-        fill(kit, receiver.url("/a"), rows=2)
-        receiver.answers["/a"] = ["410 Gone\r\n"]
+        address = receiver.url("/a")
+        fill(kit, address, rows=3)
+        receiver.answers["/a"] = ["204 No Content\r\n", "410 Gone\r\n"]
         async with notifying(kit) as notifier:
             await notifier.idle()
-            assert (notifier.counters.delivered, notifier.counters.dropped) == (1, 1)
+            assert notifier.health(address).disabled == "gone"
+            assert (notifier.counters.delivered, notifier.counters.dead) == (1, 2)
         assert len(receiver.posts) == 2
+        # It stays so over a restart, and what comes then is not sent either.
+        kit.frame(4, 5, events=[(5, EVENT)])
+        async with notifying(kit) as notifier:
+            await notifier.idle()
+            assert notifier.health(address).disabled == "gone"
+            assert len(receiver.posts) == 2
+            await notifier.enable(address)
+            assert notifier.health(address) == HEALTHY
+            applied = await asyncio.to_thread(kit.frame, 5, 6, events=[(6, EVENT)])
+            notifier.wake(applied.addresses)
+            await notifier.idle()
+        assert receiver.posts[-1].body["notifications"][0]["event"]["id"] == "e6"
 
     run(scenario)
     assert kit.rows() == []
+    assert kit.count("dead_letters") == 3
 
 
 def test_a_crash_between_post_and_settlement_repeats_it_with_the_same_id_and_body(kit: Kit) -> None:
@@ -301,8 +198,9 @@ def test_a_wake_between_the_last_look_and_the_end_of_a_courier_is_not_lost(
 )
 def test_no_connection_is_made_to_an_address_that_the_policy_forbids(url: str) -> None:
     async def scenario(receiver: Receiver) -> None:
-        async with Delivery(allow_loopback=False, connections=2) as delivery:
-            answer = await delivery.post(url.format(port=receiver.port), "msg_1", 0, b"{}")
+        sink = HttpSink(settings(allow_loopback_sinks=False))
+        answer = await sink.send(Message(url.format(port=receiver.port), "msg_1", 0, b"{}"))
+        await sink.close()
         assert answer.status is None
         assert "--allow-loopback-sinks" in (answer.reason or "")
         assert receiver.posts == []
@@ -312,9 +210,10 @@ def test_no_connection_is_made_to_an_address_that_the_policy_forbids(url: str) -
 
 def test_the_connection_goes_to_the_checked_address_under_the_sinks_own_name() -> None:
     async def scenario(receiver: Receiver) -> None:
-        async with Delivery(allow_loopback=True, connections=2) as delivery:
-            url = f"http://localhost:{receiver.port}/a"
-            assert (await delivery.post(url, "msg_1", 0, b"{}")).status == 204
+        sink = HttpSink(settings())
+        url = f"http://localhost:{receiver.port}/a"
+        assert (await sink.send(Message(url, "msg_1", 0, b"{}"))).status == 204
+        await sink.close()
         assert receiver.posts[0].headers["host"] == f"localhost:{receiver.port}"
 
     run(scenario)
@@ -336,47 +235,12 @@ def test_an_answer_that_does_not_end_costs_only_its_connection() -> None:
     async def main() -> None:
         server = await asyncio.start_server(endless, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        async with Delivery(allow_loopback=True, connections=2) as delivery, asyncio.timeout(30):
-            assert (await delivery.post(f"http://127.0.0.1:{port}/", "msg_1", 0, b"{}")).status == 200
+        sink = HttpSink(settings())
+        async with asyncio.timeout(30):
+            answer = await sink.send(Message(f"http://127.0.0.1:{port}/", "msg_1", 0, b"{}"))
+        assert answer.status == 200
+        assert answer.text == "x" * 512
+        await sink.close()
         server.close()
 
     asyncio.run(main())
-
-
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-DECISIONS = [
-    (200, None, 1, 0.0, retry.Decision("delivered")),
-    (204, "99", 9, 0.0, retry.Decision("delivered")),
-    (299, None, 1, 0.0, retry.Decision("delivered")),
-    (410, "99", 1, 0.0, retry.Decision("dropped")),
-    (500, None, 1, 0.0, retry.Decision("again", 0.5)),
-    (None, None, 1, 0.0, retry.Decision("again", 0.5)),
-    (301, None, 1, 0.0, retry.Decision("again", 0.5)),
-    (400, None, 2, 0.0, retry.Decision("again", 1.0)),
-    (400, None, 4, 0.5, retry.Decision("again", 3.0)),  # 4.0 s, shortened by a quarter
-    (400, None, 8, 0.0, retry.Decision("again", 60.0)),  # 64 s is beyond the longest
-    (400, None, 10_000, 0.0, retry.Decision("again", 60.0)),
-    (429, "7", 1, 0.0, retry.Decision("again", 7.0)),
-    (429, "0", 1, 0.0, retry.Decision("again", 0.5)),
-    (503, " 120 ", 1, 0.9, retry.Decision("again", 120.0)),
-    (503, "999999999999999999999", 1, 0.0, retry.Decision("again", 3600.0)),
-    (503, "Thu, 01 Jan 2026 00:00:30 GMT", 1, 0.0, retry.Decision("again", 30.0)),
-    (503, "Wed, 31 Dec 2025 00:00:00 GMT", 1, 0.0, retry.Decision("again", 0.5)),
-    (503, "soon", 1, 0.0, retry.Decision("again", 0.5)),
-    (503, "-5", 1, 0.0, retry.Decision("again", 0.5)),
-    (503, "1.5", 1, 0.0, retry.Decision("again", 0.5)),
-]
-
-
-@pytest.mark.parametrize(("status", "retry_after", "attempt", "chance", "expected"), DECISIONS)
-def test_what_follows_an_attempt(
-    status: int | None,
-    retry_after: str | None,
-    attempt: int,
-    chance: float,
-    expected: retry.Decision,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(retry, "FIRST", 0.5)
-    assert retry.decide(status, retry_after, attempt, chance, NOW) == expected

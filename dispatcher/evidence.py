@@ -1,0 +1,173 @@
+"""The routes about delivery: attempts, dead letters, examples, secrets. The server that hosts is asked.
+
+The directory knows which server that is. A dead letter's id names its server: `s2.1207` is letter 1207 of s2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import httpx
+from fastapi import APIRouter, Path, Query
+
+from dispatcher import keyrings
+from dispatcher.bodies import RecoverBody, RotateBody, Rotation
+from dispatcher.directory import Subscription
+from dispatcher.expiry import parse_expires, rfc3339
+from dispatcher.network import Network
+from edn import evidence, webhooks
+from edn.asgi import StrictRoute
+from edn.coordinates import instant
+from edn.errors import Conflict, EdnError, InvalidInput, NotFound, Unavailable
+
+#: a letter's id: server and number
+_LETTER = re.compile(r"([A-Za-z0-9_.-]{1,64})\.([0-9]{1,18})\Z")
+_ASKED = {404: NotFound, 409: Conflict, 422: InvalidInput}
+#: seconds that a server has to say how a subscription fares, before the answer goes without
+GLANCE_SECONDS = 2.0
+#: seconds that a recovery of many letters, or a slow sink's answer to an example, may take
+LONG_SECONDS = 60.0
+
+LetterId = Annotated[str, Path(max_length=100)]
+
+
+async def ask(
+    network: Network, server: str, method: str, path: str, *, seconds: float = 10.0, **request: Any
+) -> Any:
+    """What a server answers; what it refuses is refused here."""
+    try:
+        response = await network.call(server, method, path, timeout=seconds, **request)
+    except httpx.HTTPError as error:
+        reason = str(error) or type(error).__name__
+        raise Unavailable(f"server {server} did not answer: {reason}", retry_after=2) from None
+    if response.status_code == 200:
+        return response.json()
+    try:
+        detail = str(response.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        detail = response.text[:200]
+    refused = _ASKED.get(response.status_code)
+    if refused is not None:
+        raise refused(detail)
+    raise Unavailable(f"server {server} answered {response.status_code}: {detail}", retry_after=2)
+
+
+async def glance(network: Network, found: Subscription) -> dict[str, Any] | None:
+    """How a subscription's delivery is; None when its server cannot say."""
+    try:
+        state: dict[str, Any] = await ask(
+            network, found.server, "GET", _path(found.id, "delivery"), seconds=GLANCE_SECONDS
+        )
+    except EdnError:
+        return None
+    return state
+
+
+def _path(subscription: str, what: str) -> str:
+    return f"/internal/subscriptions/{quote(subscription, safe='')}/{what}"
+
+
+def routes(network: Network, find: Callable[[str], Subscription]) -> APIRouter:
+    """`find` gives a living subscription, or raises `NotFound`."""
+    router = APIRouter(prefix="/v1", tags=["delivery"], route_class=StrictRoute)
+
+    async def about(id: str, method: str, what: str, **request: Any) -> Any:
+        found = find(id)
+        return await ask(network, found.server, method, _path(found.id, what), **request)
+
+    def letter(id: str, what: str = "") -> tuple[str, str]:
+        named = _LETTER.match(id)
+        if named is None or network.members.get(named[1]) is None:
+            raise NotFound(f'no dead letter "{id[:80]}"')
+        return named[1], f"/internal/dead-letters/{int(named[2])}{what}"
+
+    @router.get("/subscriptions/{id}/attempts", response_model=evidence.AttemptList)
+    async def list_attempts(id: str) -> Any:
+        """The last attempts at the subscription's address, the newest first."""
+        return await about(id, "GET", "attempts")
+
+    @router.post("/subscriptions/{id}/recover", response_model=evidence.Queued)
+    async def recover(id: str, body: RecoverBody) -> Any:
+        """Queue again all dead letters of a subscription since a time, for its present sink."""
+        try:
+            since = max(0, instant(body.since))
+        except ValueError as error:
+            raise InvalidInput(
+                f"since: an instant such as 2030-01-31T09:00:00Z; {error}", pointer="/since"
+            ) from None
+        return await about(id, "POST", "recover", json={"since": since}, seconds=LONG_SECONDS)
+
+    @router.post("/subscriptions/{id}/enable", response_model=evidence.Delivery)
+    async def enable(id: str) -> Any:
+        """Send to a disabled or failing address again, at once."""
+        return await about(id, "POST", "enable")
+
+    @router.post("/subscriptions/{id}/example", response_model=evidence.Attempt)
+    async def send_example(id: str) -> Any:
+        """Send a made-up event, marked as an example, and tell how the sink answered. Nothing is stored."""
+        return await about(id, "POST", "example", seconds=LONG_SECONDS)
+
+    @router.post("/subscriptions/{id}/rotate-secret", response_model=Rotation)
+    async def rotate_secret(id: str, body: RotateBody | None = None) -> Any:
+        """Sign with another secret from now on, and for a while with the one before, too."""
+        found = find(id)
+        given = body or RotateBody.model_validate({})
+        if given.secret is not None:
+            try:
+                webhooks.check_secret(given.secret)
+            except EdnError as error:
+                error.pointer = "/secret"
+                raise
+        now = network.log.now()
+        grace = parse_expires(given.grace, now, pointer="/grace") - now
+        rotated = await keyrings.rotate(network.log, found.id, given.secret, grace)
+        return {
+            "secret": rotated.ring.current if given.secret is None else None,
+            "previous_until": rfc3339(rotated.ring.until),
+            "subscriptions": rotated.subscriptions,
+        }
+
+    @router.get("/dead-letters", response_model=evidence.DeadLetterPage)
+    async def list_dead_letters(
+        subscription: Annotated[str | None, Query(max_length=128)] = None,
+        after: Annotated[str | None, Query(max_length=160)] = None,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    ) -> Any:
+        """Notifications that were given up, oldest death first: of a subscription, or server by server."""
+        if subscription is not None:
+            found = find(subscription)
+            given = {"subscription": found.id, "limit": limit, **({} if after is None else {"after": after})}
+            return await ask(network, found.server, "GET", "/internal/dead-letters", params=given)
+        first, mark, inner = (after or "").partition("~")
+        if after is not None and (not mark or network.members.get(first) is None):
+            raise InvalidInput('after: not one that a listing gave as "next"', pointer="/after")
+        letters: list[Any] = []
+        for server in sorted(member.id for member in network.members):
+            if server < first:
+                continue
+            given = {"limit": limit - len(letters), **({"after": inner} if server == first and inner else {})}
+            page = await ask(network, server, "GET", "/internal/dead-letters", params=given)
+            letters += page["dead_letters"]
+            if page["next"] is not None:
+                return {"dead_letters": letters, "next": f"{server}~{page['next']}"}
+            if len(letters) == limit:
+                later = [member.id for member in network.members if member.id > server]
+                return {"dead_letters": letters, "next": f"{min(later)}~" if later else None}
+        return {"dead_letters": letters, "next": None}
+
+    @router.get("/dead-letters/{id}", response_model=evidence.WholeDeadLetter)
+    async def get_dead_letter(id: LetterId) -> Any:
+        """One of them, with what it would have said."""
+        server, path = letter(id)
+        return await ask(network, server, "GET", path)
+
+    @router.post("/dead-letters/{id}/resend", response_model=evidence.Queued)
+    async def resend_dead_letter(id: LetterId) -> Any:
+        """Queue one again, for whoever of its subscriptions still lives, at their present sinks."""
+        server, path = letter(id, "/resend")
+        return await ask(network, server, "POST", path)
+
+    return router

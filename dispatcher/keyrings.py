@@ -1,0 +1,136 @@
+"""Whose secret signs which notifications: key rings, by owner and address.
+
+All of an owner's subscriptions to one URL share a ring, so that their notifications merge and one secret
+verifies them; a subscriber who brings a secret of their own gets the ring of that secret. Rings of different
+owners are different addresses to the servers, although the URL is the same. A ring is made here, before its
+first subscription is stored; servers get it with what they store, and hear of a rotation through the log, so
+that one that is away hears of it when it is back.
+
+A secret that is made here is shown in the answer to the request that made it, and never again.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dispatcher.log import Log, Transaction
+from edn import webhooks
+from edn.errors import Conflict, NotFound
+from edn.webhooks import KeyRing
+
+if TYPE_CHECKING:
+    from dispatcher.subscriptions import Wanted
+
+_FIELDS = "id, current, previous, until, version"
+#: what the servers post to; mail is signed only for those who bring a secret
+_SIGNED = ("http:", "https:")
+
+
+def read(connection: sqlite3.Connection, ids: Iterable[str]) -> list[KeyRing]:
+    """Rings by id; the empty id is none."""
+    found = []
+    for id in sorted(set(ids) - {""}):
+        row = connection.execute(f"SELECT {_FIELDS} FROM rings WHERE id = ?", (id,)).fetchone()
+        if row is not None:
+            found.append(KeyRing(*row))
+    return found
+
+
+async def assign(log: Log, wanted: Sequence[Wanted]) -> tuple[list[Wanted], dict[str, str]]:
+    """The same requests, each with its ring; and the secrets that were made for them, by ring."""
+    known: dict[tuple[str, str, str], str] = {}
+    shown: dict[str, str] = {}
+    keys = {key for want in wanted if (key := _key(want)) is not None}
+    missing = []
+    for key in sorted(keys):
+        found = _used(log.reader, key)
+        if found is None:
+            missing.append(key)
+        else:
+            known[key] = found
+    if missing:
+        given = {_key(want): want.secret for want in wanted if want.secret is not None}
+
+        def make(transaction: Transaction) -> None:
+            for key in missing:
+                # Somebody else may have made it meanwhile; then theirs was shown, to them.
+                standing = _used(transaction.connection, key)
+                if standing is not None:
+                    known[key] = standing
+                    continue
+                secret = given.get(key)
+                id = secrets.token_hex(8)
+                if secret is None:
+                    secret = shown[id] = webhooks.new_secret()
+                transaction.connection.execute(
+                    "INSERT INTO rings VALUES (?, ?, ?, ?, ?, NULL, 0, 1)", (id, *key, secret)
+                )
+                known[key] = id
+
+        await log.submit(make)
+    return [replace(want, ring=known[key]) if (key := _key(want)) else want for want in wanted], shown
+
+
+def _key(want: Wanted) -> tuple[str, str, str] | None:
+    if want.secret is not None:
+        return want.owner, want.url, webhooks.fingerprint(want.secret)
+    return (want.owner, want.url, "") if want.url.startswith(_SIGNED) else None
+
+
+def _used(connection: sqlite3.Connection, key: tuple[str, str, str]) -> str | None:
+    """The ring of a key: any for a secret that was given; one that is in use for one that was made here.
+
+    Nobody knows a secret any more whose last subscription is gone: the next one shall get a new one.
+    """
+    row = connection.execute(
+        "SELECT id FROM rings r WHERE owner = ? AND url = ? AND given = ? AND (given != '' OR EXISTS"
+        " (SELECT 1 FROM subscriptions s WHERE s.ring = r.id AND s.ring != '')) LIMIT 1",
+        key,
+    ).fetchone()
+    return None if row is None else str(row[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Rotated:
+    ring: KeyRing
+    #: subscriptions whose notifications it signs
+    subscriptions: int
+
+
+async def rotate(log: Log, subscription: str, secret: str | None, grace: int) -> Rotated:
+    """Give a subscription's ring another secret; the one before counts for `grace` more microseconds."""
+
+    def operation(transaction: Transaction) -> Rotated:
+        connection = transaction.connection
+        row = connection.execute("SELECT ring FROM subscriptions WHERE id = ?", (subscription,)).fetchone()
+        if row is None:
+            raise NotFound(f'no subscription "{subscription[:80]}"')
+        known = read(connection, [row[0]])
+        if not known:
+            raise Conflict("its notifications are not signed; PUT it with a sink.secret to have them signed")
+        if secret == known[0].current:
+            return Rotated(known[0], _count(connection, known[0].id))  # the same request again
+        ring = known[0].rotated(secret or webhooks.new_secret(), transaction.time + grace)
+        connection.execute(
+            "UPDATE rings SET current = ?, previous = ?, until = ?, version = ? WHERE id = ?",
+            (ring.current, ring.previous, ring.until, ring.version, ring.id),
+        )
+        hosts = connection.execute(
+            "SELECT DISTINCT server FROM subscriptions WHERE ring = ? AND ring != ''", (ring.id,)
+        ).fetchall()
+        for (server,) in hosts:
+            transaction.append_control(server, "rotate", rings=[ring])
+        return Rotated(ring, _count(connection, ring.id))
+
+    return await log.submit(operation)
+
+
+def _count(connection: sqlite3.Connection, ring: str) -> int:
+    row = connection.execute(
+        "SELECT count(*) FROM subscriptions WHERE ring = ? AND ring != ''", (ring,)
+    ).fetchone()
+    return int(row[0])

@@ -1,0 +1,90 @@
+"""How an address is: healthy, failing or disabled. Pure transitions; who keeps them is the notifier.
+
+    healthy     the last attempt was taken
+    failing     the last attempts were not; one row at a time is tried, not before `next_attempt`
+    disabled    nothing is sent: it answered 410 ("gone"), or failed for `disable_seconds` ("failing"). What
+                is matched for it meanwhile becomes dead letters, which can be recovered
+
+      healthy ──failure──> failing ──warn_seconds──> warned ──disable_seconds──> disabled
+         ^─────success─────────┘<─────────────────────┘         any ──410──────────^
+         ^───────────────────────── enabled by a call ──────────────────────────────┘
+
+An address that failed, or answered slowly, is in the slow **lane**: slow addresses share slots of their own
+and cannot take those of the others, however many they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+#: an address whose last answer took longer is in the slow lane
+SLOW_SECONDS = 1.0
+
+Disabled = Literal["gone", "failing"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    warn_seconds: float = 36 * 3600.0
+    disable_seconds: float = 5 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """Times are microseconds since 1970, UTC."""
+
+    #: attempts in a row that were not taken
+    failures: int = 0
+    failing_since: int | None = None
+    #: the row that is tried, and how often it was
+    row: int = 0
+    attempts: int = 0
+    next_attempt: int = 0
+    warned: int | None = None
+    disabled: Disabled | None = None
+    disabled_since: int | None = None
+    #: what went wrong last
+    reason: str | None = None
+    slow: bool = False
+
+    @property
+    def state(self) -> Literal["healthy", "failing", "disabled"]:
+        if self.disabled is not None:
+            return "disabled"
+        return "failing" if self.failures else "healthy"
+
+    @property
+    def lane(self) -> Literal["fast", "slow"]:
+        return "slow" if self.failures or self.slow else "fast"
+
+    def attempts_of(self, row: int) -> int:
+        return self.attempts if row == self.row else 0
+
+    def succeeded(self, seconds: float) -> Health:
+        return HEALTHY if seconds <= SLOW_SECONDS else Health(slow=True)
+
+    def failed(self, limits: Limits, *, row: int, now: int, next_attempt: int, reason: str) -> Health:
+        """After an attempt that was not taken; `disabled` or `warned` are new when they were not set."""
+        since = self.failing_since if self.failing_since is not None else now
+        failing = (now - since) / 1e6
+        after = replace(
+            self,
+            failures=self.failures + 1,
+            failing_since=since,
+            row=row,
+            attempts=self.attempts_of(row) + 1,
+            next_attempt=next_attempt,
+            reason=reason,
+        )
+        if failing >= limits.disable_seconds:
+            return after.stopped("failing", now)
+        if failing >= limits.warn_seconds and self.warned is None:
+            return replace(after, warned=now)
+        return after
+
+    def stopped(self, why: Disabled, now: int) -> Health:
+        return replace(self, disabled=why, disabled_since=now)
+
+
+HEALTHY = Health()

@@ -1,0 +1,94 @@
+"""Which rows of an address are posted together, decided once and kept.
+
+A courier that finds several rows waiting sends them in one POST, up to the limits of a batch. Which ones is
+written down before the first attempt, under the id of the first, of which the webhook-id is made: so an
+attempt after a crash is of the same rows, although more may wait by then. One row alone needs no record.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from edn_server import outbox
+from edn_server.outbox import Row
+from edn_server.writer import Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching:
+    """What one POST may hold, and how long a row may wait for company."""
+
+    events: int = 500
+    bytes: int = 1 << 20
+    #: seconds; 0 sends what waits at once, and what comes meanwhile with the next POST
+    delay: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """The rows of one POST, and its body."""
+
+    rows: tuple[Row, ...]
+    body: bytes
+
+    @property
+    def id(self) -> int:
+        return self.rows[0].id
+
+    @property
+    def created(self) -> int:
+        return self.rows[0].created
+
+    @property
+    def events(self) -> int:
+        return sum(row.events for row in self.rows)
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """(id, batch) of its rows, to settle them."""
+        return [(row.id, row.batch) for row in self.rows]
+
+
+def pack(
+    db: sqlite3.Connection, rows: Sequence[Row], batching: Batching, entries: Callable[[Row], bytes]
+) -> tuple[Parcel, bool]:
+    """The next POST of rows that begin with an address's oldest, and whether it must be written down.
+
+    `entries` gives what a row adds to a body. What was decided before is found again.
+    """
+    first = rows[0]
+    if first.batch == outbox.READY:
+        return Parcel((first,), first.composition), False
+    kept = db.execute("SELECT members FROM parcels WHERE id = ?", (first.id,)).fetchone()
+    if kept is not None:
+        members = outbox.rows_of(db, msgspec.msgpack.decode(kept[0], type=list[int]))
+        return Parcel(tuple(members), outbox.enclose([entries(row) for row in members])), False
+    taken: list[Row] = []
+    parts: list[bytes] = []
+    events = size = 0
+    for row in rows:
+        if taken and (row.batch == outbox.READY or events + row.events > batching.events):
+            break
+        part = entries(row)
+        if taken and size + len(part) > batching.bytes:
+            break
+        taken.append(row)
+        parts.append(part)
+        events += row.events
+        size += len(part)
+    return Parcel(tuple(taken), outbox.enclose(parts)), len(taken) > 1
+
+
+class Keep(Job[None]):
+    """Write down which rows a parcel is made of."""
+
+    def __init__(self, parcel: Parcel) -> None:
+        self._parcel = parcel
+
+    def work(self, db: sqlite3.Connection) -> None:
+        members = msgspec.msgpack.encode([row.id for row in self._parcel.rows])
+        db.execute("INSERT INTO parcels VALUES (?, ?)", (self._parcel.id, members))

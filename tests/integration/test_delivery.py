@@ -1,0 +1,271 @@
+"""Delivery through real processes: signatures, dead letters and webhook-ids across SIGKILL, evidence."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from standardwebhooks import Webhook
+
+from tests.network import Network, until
+
+OPTIONS = ["--retry-steps", "0.05", "--refused-attempts", "2", "--give-up-seconds", "600"]
+
+
+class Hook(ThreadingHTTPServer):
+    """A sink whose answer tests change as they go; it remembers every POST."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.status: dict[str, int] = {}
+        self.posts: list[tuple[str, dict[str, str], bytes, int]] = []
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}{path}"
+
+    def at(self, path: str, status: int | None = None) -> list[tuple[dict[str, str], bytes]]:
+        found = list(self.posts)
+        return [(head, body) for where, head, body, said in found if where == path and status in (None, said)]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        assert isinstance(self.server, Hook)
+        status = self.server.status.get(self.path, 200)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self.server.posts.append((self.path, headers, body, status))
+        said = f"the hook says {status}".encode()
+        self.send_response(status)
+        self.send_header("content-length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    running = Network(tmp_path_factory.mktemp("delivery"), 1, server_options=OPTIONS)
+    try:
+        running.start()
+        running.http.put("/v1/topics/t", json={"attributes": {"x": "number", "s": "string", "at": "time"}})
+        yield running
+    finally:
+        print(running.report())
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def hook() -> Iterator[Hook]:
+    running = Hook()
+    yield running
+    running.shutdown()
+    running.server_close()
+
+
+def subscribe(network: Network, hook: Hook, id: str, **sink: str) -> dict[str, Any]:
+    body = {
+        "id": id,
+        "topic": "t",
+        "filter": {"s": id},
+        "sink": {"url": hook.url(f"/{id}"), **sink},
+        "owner": id,
+    }
+    answer = network.http.post("/v1/subscriptions", json=body)
+    assert answer.status_code == 201, answer.text
+    made: dict[str, Any] = answer.json()
+    return made
+
+
+def publish(network: Network, id: str, count: int = 1) -> None:
+    answer = network.http.post("/v1/topics/t/events", json=[{"s": id, "x": n} for n in range(count)])
+    assert answer.status_code == 202, answer.text
+
+
+def get(network: Network, path: str) -> Any:
+    answer = network.http.get(path)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def post(network: Network, path: str, body: Any = None, status: int = 200) -> Any:
+    answer = network.http.post(path) if body is None else network.http.post(path, json=body)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def test_a_secret_is_shown_once_and_verifies_what_comes_through_a_rotation(
+    network: Network, hook: Hook
+) -> None:
+    made = subscribe(network, hook, "signed")
+    old = made["sink"]["secret"]
+    again = network.http.post(
+        "/v1/subscriptions",
+        json={
+            "topic": "t",
+            "filter": {"s": "signed"},
+            "sink": {"url": hook.url("/signed")},
+            "owner": "signed",
+        },
+    ).json()
+    assert "secret" not in again["sink"]
+    assert "secret" not in get(network, "/v1/subscriptions/signed")["sink"]
+    assert old not in network.http.get("/v1/subscriptions").text
+    publish(network, "signed")
+    until("the first", lambda: len(hook.at("/signed")) == 1)
+    rotation = post(network, "/v1/subscriptions/signed/rotate-secret", {"grace": "PT1H"})
+    new = rotation["secret"]
+    assert rotation["subscriptions"] == 2
+    # The rotation is a record of the log: what is accepted after it is signed with both.
+    publish(network, "signed")
+    until("the second", lambda: len(hook.at("/signed")) == 2)
+    post(network, "/v1/subscriptions/signed/rotate-secret", {"secret": new, "grace": "PT1H"})  # no second one
+    (first, first_body), (second, second_body) = hook.at("/signed")
+    Webhook(old).verify(first_body, first)
+    Webhook(old).verify(second_body, second)
+    Webhook(new).verify(second_body, second)
+    matches = json.loads(second_body)["notifications"][0]["matches"]
+    assert {match["subscription"] for match in matches} == {"signed", again["id"]}
+
+
+def test_a_dead_letter_and_its_id_survive_a_sigkill_and_recovery_sends_it(
+    network: Network, hook: Hook
+) -> None:
+    subscribe(network, hook, "dies")
+    hook.status["/dies"] = 422
+    publish(network, "dies", 3)
+    until("a dead letter", lambda: get(network, "/v1/subscriptions/dies")["delivery"]["dead_letters"] == 1)
+    [letter] = get(network, "/v1/dead-letters?subscription=dies")["dead_letters"]
+    assert (letter["status"], letter["notifications"], letter["attempts"]) == (422, 3, 2)
+    server = network.servers["s1"]
+    server.kill()
+    network.await_servers("away", "s1")
+    assert get(network, "/v1/subscriptions/dies")["delivery"] is None
+    assert network.http.get("/v1/dead-letters?subscription=dies").status_code == 503
+    server.start()
+    server.await_ready()
+    network.await_servers("ready", "s1")
+    assert get(network, "/v1/dead-letters?subscription=dies")["dead_letters"] == [letter]
+    assert letter in get(network, "/v1/dead-letters")["dead_letters"]
+    whole = get(network, f"/v1/dead-letters/{letter['id']}")
+    assert whole["subscriptions"] == ["dies"]
+    assert len(whole["body"]["notifications"]) == 3
+    hook.status["/dies"] = 200
+    queued = post(network, "/v1/subscriptions/dies/recover", {"since": letter["died"]})
+    assert queued == {"letters": 1, "notifications": 3, "more": False}
+    until("it to come", lambda: len(hook.at("/dies", 200)) == 1)
+    assert {head["webhook-id"] for head, _ in hook.at("/dies")} == {letter["webhook_id"]}
+    assert len({body for _, body in hook.at("/dies")}) == 1
+    assert get(network, "/v1/dead-letters?subscription=dies")["dead_letters"] == []
+    assert network.http.get(f"/v1/dead-letters/{letter['id']}").status_code == 404
+
+
+def test_a_post_that_was_cut_off_by_sigkill_comes_again_under_its_id_with_its_body(
+    network: Network, hook: Hook
+) -> None:
+    subscribe(network, hook, "cut")
+    hook.status["/cut"] = 503
+    publish(network, "cut", 2)
+    until("an attempt", lambda: len(hook.at("/cut")) >= 2)
+    server = network.servers["s1"]
+    server.kill()
+    publish(network, "cut", 2)
+    hook.status["/cut"] = 200
+    server.start()
+    server.await_ready()
+
+    def told() -> list[float]:
+        bodies = [json.loads(body) for _, body in hook.at("/cut", 200)]
+        return [entry["event"]["attributes"]["x"] for body in bodies for entry in body["notifications"]]
+
+    until("all of it", lambda: len(told()) >= 4)
+    assert told() == [0, 1, 0, 1]
+    by_id: dict[str, set[bytes]] = {}
+    for head, body in hook.at("/cut"):
+        by_id.setdefault(head["webhook-id"], set()).add(body)
+    assert all(len(bodies) == 1 for bodies in by_id.values())
+
+
+def test_gone_disables_and_a_call_enables_again(network: Network, hook: Hook) -> None:
+    subscribe(network, hook, "gone")
+    hook.status["/gone"] = 410
+    publish(network, "gone")
+
+    def delivery() -> dict[str, Any]:
+        state: dict[str, Any] = get(network, "/v1/subscriptions/gone")["delivery"]
+        return state
+
+    until("it to be disabled", lambda: delivery()["state"] == "disabled")
+    publish(network, "gone")
+    until("two to be given up", lambda: delivery()["failed"] == 2)
+    assert (delivery()["disabled"], delivery()["matched"], len(hook.at("/gone"))) == ("gone", 2, 1)
+    hook.status["/gone"] = 200
+    assert post(network, "/v1/subscriptions/gone/enable")["state"] == "healthy"
+    publish(network, "gone")
+    until("one to be delivered", lambda: delivery()["delivered"] == 1)
+    post(network, "/v1/subscriptions/gone/recover", {"since": "2020-01-01T00:00:00Z"})
+    until("all to be delivered", lambda: delivery()["delivered"] == 3)
+
+
+def test_an_example_is_marked_and_counted_nowhere_and_attempts_tell_what_was_said(
+    network: Network, hook: Hook
+) -> None:
+    subscribe(network, hook, "shown")
+    attempt = post(network, "/v1/subscriptions/shown/example")
+    assert (attempt["status"], attempt["answer"], attempt["outcome"]) == (200, "the hook says 200", "example")
+    [(head, body)] = hook.at("/shown")
+    [entry] = json.loads(body)["notifications"]
+    assert entry["example"] is True
+    assert set(entry["event"]["attributes"]) == {"x", "s", "at"}
+    assert entry["matches"] == [{"subscription": "shown"}]
+    assert head["webhook-id"] == attempt["webhook_id"]
+    hook.status["/shown"] = 500
+    publish(network, "shown")
+    until("a failure", lambda: get(network, "/v1/subscriptions/shown")["delivery"]["failures"] > 0)
+    hook.status["/shown"] = 200
+    until("success", lambda: get(network, "/v1/subscriptions/shown")["delivery"]["delivered"] == 1)
+    attempts = get(network, "/v1/subscriptions/shown/attempts")["attempts"]
+    assert [one["outcome"] for one in attempts[:2]] == ["delivered", "again"]
+    assert attempts[1]["next_attempt"] > attempts[1]["time"]
+    assert attempts[-1] == attempt
+    counted = get(network, "/v1/subscriptions/shown")["delivery"]
+    assert (counted["evaluated"], counted["matched"], counted["failed"]) == (1, 1, 0)
+
+
+REFUSALS = [
+    ("POST", "/v1/subscriptions/nobody/example", None, 404),
+    ("GET", "/v1/subscriptions/nobody/attempts", None, 404),
+    ("GET", "/v1/dead-letters?subscription=nobody", None, 404),
+    ("GET", "/v1/dead-letters?after=nonsense", None, 422),
+    ("GET", "/v1/dead-letters?subscription=shown&after=nonsense", None, 422),
+    ("GET", "/v1/dead-letters/nonsense", None, 404),
+    ("GET", "/v1/dead-letters/s1.999999999", None, 404),
+    ("POST", "/v1/dead-letters/s9.1/resend", None, 404),
+    ("POST", "/v1/subscriptions/shown/recover", {"since": "yesterday"}, 422),
+    ("POST", "/v1/subscriptions/shown/recover", {}, 422),
+    ("POST", "/v1/subscriptions/shown/rotate-secret", {"secret": "guess"}, 422),
+    ("POST", "/v1/subscriptions/shown/rotate-secret", {"grace": "P0D"}, 422),
+    ("POST", "/v1/subscriptions", {"topic": "t", "sink": {"url": "https://e.org", "secret": "guess"}}, 422),
+    ("POST", "/v1/subscriptions", {"topic": "t", "sink": {"url": "mailto:ann@example.org"}}, 422),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status"), REFUSALS)
+def test_what_is_refused_is_refused_with_a_problem(
+    network: Network, method: str, path: str, body: Any, status: int
+) -> None:
+    answer = network.http.request(method, path, **({} if body is None else {"json": body}))
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "guess" not in answer.text

@@ -1,0 +1,111 @@
+"""What waits together goes out together: limits, delay, and the same parcel after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+
+from deliverykit import EVENT, Receiver, eventually, fill, notifying, run
+from serverkit import Kit, activate, item
+
+from edn_server import outbox
+from edn_server.parcels import Batching
+
+
+def ids(post: object) -> list[str]:
+    return [entry["event"]["id"] for entry in post.body["notifications"]]  # type: ignore[attr-defined]  # a Post
+
+
+def test_rows_that_wait_are_posted_together_up_to_the_limit_of_events(kit: Kit) -> None:
+    async def scenario(receiver: Receiver) -> None:
+        fill(kit, receiver.url("/a"), rows=12)
+        async with notifying(kit, batching=Batching(events=5)) as notifier:
+            await notifier.idle()
+        assert [len(ids(post)) for post in receiver.posts] == [5, 5, 2]
+        assert [id for post in receiver.posts for id in ids(post)] == [f"e{o}" for o in range(2, 14)]
+
+    run(scenario)
+    assert kit.rows() == []
+    assert kit.count("parcels") == kit.count("events") == 0
+
+
+def test_a_parcel_ends_before_it_grows_beyond_its_bytes_but_holds_one_row(kit: Kit) -> None:
+    async def scenario(receiver: Receiver) -> None:
+        kit.store(item("s", url=receiver.url("/a")))
+        kit.frame(0, 1, activate(1, ("s", 1)))
+        for offset in range(2, 8):
+            kit.frame(offset - 1, offset, events=[(offset, {"symbol": "x" * 1000, "price": 1})])
+        async with notifying(kit, batching=Batching(bytes=2500)) as notifier:
+            await notifier.idle()
+        assert [len(ids(post)) for post in receiver.posts] == [2, 2, 2]
+        receiver.posts.clear()
+        kit.frame(7, 8, events=[(8, {"symbol": "x" * 5000, "price": 1})])
+        async with notifying(kit, batching=Batching(bytes=2500)) as notifier:
+            await notifier.idle()
+        assert [len(ids(post)) for post in receiver.posts] == [1]
+
+    run(scenario)
+
+
+def test_a_parcel_is_the_same_after_a_crash_although_more_waits_by_then(kit: Kit) -> None:
+    async def scenario(receiver: Receiver) -> None:
+        fill(kit, receiver.url("/a"), rows=3)
+        receiver.held["/a"] = asyncio.Event()
+        async with notifying(kit, batching=Batching()):
+            await receiver.until(lambda: len(receiver.posts) == 1)
+        kit.reopen()
+        kit.frame(4, 5, events=[(5, EVENT)])
+        receiver.held["/a"].set()
+        async with notifying(kit, batching=Batching()) as notifier:
+            await notifier.idle()
+        first, second, third = receiver.posts
+        assert ids(first) == ["e2", "e3", "e4"]
+        assert (first.headers["webhook-id"], first.raw) == (second.headers["webhook-id"], second.raw)
+        assert ids(third) == ["e5"]
+
+    run(scenario)
+    assert kit.rows() == []
+
+
+def test_with_a_delay_an_event_waits_for_others_but_not_for_ever(kit: Kit) -> None:
+    async def scenario(receiver: Receiver) -> None:
+        fill(kit, receiver.url("/a"))
+        async with notifying(kit, batching=Batching(delay=0.3)) as notifier:
+            # The second row comes before the first one's time is over, as nothing was sent at once.
+            applied = await asyncio.to_thread(kit.frame, 2, 3, events=[(3, EVENT)])
+            notifier.wake(applied.addresses)
+            await notifier.idle()
+        assert [ids(post) for post in receiver.posts] == [["e2", "e3"]]
+
+    run(scenario)
+
+
+def test_a_full_batch_does_not_wait(kit: Kit) -> None:
+    async def scenario(receiver: Receiver) -> None:
+        fill(kit, receiver.url("/a"), rows=2)
+        async with notifying(kit, batching=Batching(events=2, delay=3600)) as notifier:
+            await notifier.idle()
+        assert [ids(post) for post in receiver.posts] == [["e2", "e3"]]
+
+    run(scenario)
+
+
+def test_rows_that_are_held_wait_until_they_are_released_to_an_address(kit: Kit) -> None:
+    """What a paused subscription needs: rows of its own, in order, sent to whatever its sink is by then."""
+
+    async def scenario(receiver: Receiver) -> None:
+        fill(kit, outbox.held("s0"), rows=3)
+        assert {row.address for row in kit.rows()} == {"hold:s0"}
+        async with notifying(kit) as notifier:
+            notifier.wake([outbox.held("s0")])
+            await notifier.idle()
+            assert receiver.posts == []
+            address = receiver.url("/now")
+            released = kit.writer.submit(outbox.Release("s0", address))
+            assert await asyncio.wrap_future(released) == 3
+            notifier.wake([address])
+            await notifier.idle()
+            await eventually(lambda: len(receiver.posts) == 3)
+        assert [id for post in receiver.posts for id in ids(post)] == ["e2", "e3", "e4"]
+
+    run(scenario)
+    assert kit.rows() == []

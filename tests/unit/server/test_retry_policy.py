@@ -1,0 +1,121 @@
+"""What follows an attempt, with the arithmetic beside each case; and how an address fares over many."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from edn_server import retry
+from edn_server.breaker import HEALTHY, Health, Limits
+from edn_server.retry import Decision, Failed, Policy
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+HOUR = 3600.0
+POLICY = Policy(steps=(0.5, 1, 2, 4, 8, 16), give_up_seconds=72 * HOUR, refused_attempts=4)
+
+# status, Retry-After, (attempts of the row, failures of the address, age of the row), chance → decision
+DECISIONS = [
+    (200, None, (1, 1, 0), 0.0, Decision("delivered")),
+    (204, "99", (9, 9, 99 * HOUR), 0.0, Decision("delivered")),
+    (299, None, (1, 1, 0), 0.0, Decision("delivered")),
+    (410, "99", (1, 1, 0), 0.0, Decision("gone")),
+    (410, None, (1, 1, 99 * HOUR), 0.0, Decision("gone")),
+    (500, None, (1, 1, 0), 0.0, Decision("again", 0.5)),
+    (None, None, (1, 1, 0), 0.0, Decision("again", 0.5)),
+    (301, None, (1, 2, 0), 0.0, Decision("again", 1.0)),
+    (500, None, (1, 4, 0), 0.5, Decision("again", 3.0)),  # step 4 is 4 s, shortened by half of a half
+    (500, None, (1, 6, 0), 0.0, Decision("again", 16.0)),
+    (500, None, (1, 10_000, 0), 0.0, Decision("again", 16.0)),  # the last step, again and again
+    (500, None, (9, 1, 0), 0.0, Decision("again", 0.5)),  # the address's failures count, not the row's
+    (400, None, (3, 9, 0), 0.0, Decision("again", 2.0)),  # refused: the row's own attempts count
+    (400, None, (4, 9, 0), 0.0, Decision("dead")),  # the fourth of four
+    (404, "99", (4, 4, 0), 0.0, Decision("dead")),
+    (408, None, (4, 4, 0), 0.0, Decision("again", 4.0)),  # of the moment, not of the row
+    (425, None, (9, 4, 0), 0.0, Decision("again", 4.0)),
+    (429, None, (9, 4, 0), 0.0, Decision("again", 4.0)),
+    (500, None, (1, 1, 72 * HOUR - 1), 0.0, Decision("again", 0.5)),
+    (500, None, (1, 1, 72 * HOUR), 0.0, Decision("dead")),
+    (429, "7", (1, 1, 0), 0.0, Decision("again", 7.0)),
+    (429, "0", (1, 1, 0), 0.0, Decision("again", 0.5)),
+    (503, " 120 ", (1, 1, 0), 0.9, Decision("again", 120.0)),
+    (503, "999999999999999999999", (1, 1, 0), 0.0, Decision("again", 3600.0)),
+    (503, "Thu, 01 Jan 2026 00:00:30 GMT", (1, 1, 0), 0.0, Decision("again", 30.0)),
+    (503, "Fri, 01 Jan 2027 00:00:00 GMT", (1, 1, 0), 0.0, Decision("again", 3600.0)),
+    (503, "Wed, 31 Dec 2025 00:00:00 GMT", (1, 1, 0), 0.0, Decision("again", 0.5)),
+    (503, "soon", (1, 1, 0), 0.0, Decision("again", 0.5)),
+    (503, "-5", (1, 1, 0), 0.0, Decision("again", 0.5)),
+    (503, "1.5", (1, 1, 0), 0.0, Decision("again", 0.5)),
+]
+
+
+@pytest.mark.parametrize(("status", "retry_after", "after", "chance", "expected"), DECISIONS)
+def test_what_follows_an_attempt(
+    status: int | None,
+    retry_after: str | None,
+    after: tuple[int, int, float],
+    chance: float,
+    expected: Decision,
+) -> None:
+    attempt, failures, age = after
+    known = Failed(attempt=attempt, failures=failures, age=age)
+    assert retry.decide(POLICY, status, retry_after, known, chance=chance, now=NOW) == expected
+
+
+def test_what_a_sink_calls_permanent_is_not_tried_again() -> None:
+    known = Failed(attempt=1, failures=1, age=0)
+    assert retry.decide(POLICY, None, None, known, chance=0, now=NOW, permanent=True) == Decision("dead")
+
+
+def test_a_dead_address_is_tried_seventy_odd_times_over_three_days_then_given_up() -> None:
+    """The default steps on a clock of its own, with no luck: 1 + 12 steps up to an hour, then hourly."""
+    policy = Policy()
+    clock, attempts, decision = 0.0, 0, Decision("again")
+    while decision.kind == "again":
+        clock += decision.delay
+        attempts += 1
+        known = Failed(attempt=attempts, failures=attempts, age=clock)
+        decision = retry.decide(policy, None, None, known, chance=0.0, now=NOW)
+    # 0.5 + 1 + 2 + 4 + 8 + 16 + 32 + 60 + 120 + 300 + 600 + 1800 = 2943.5 s after 13 attempts;
+    # then (259200 - 2943.5) / 3600 = 71.2, so 72 more.
+    assert attempts == 13 + 72
+    assert clock == 2943.5 + 72 * 3600
+    assert decision == Decision("dead")
+
+
+LIMITS = Limits(warn_seconds=100, disable_seconds=200)
+
+
+def fail(health: Health, seconds: float, row: int = 1) -> Health:
+    now = int(seconds * 1e6)
+    return health.failed(LIMITS, row=row, now=now, next_attempt=now + 5, reason="no")
+
+
+def test_an_address_that_fails_is_failing_then_warned_of_then_disabled() -> None:
+    health = fail(HEALTHY, 1000)
+    assert (health.state, health.lane, health.failures, health.failing_since) == (
+        "failing", "slow", 1, 1_000_000_000,
+    )  # fmt: skip
+    health = fail(health, 1099)
+    assert health.warned is None
+    health = fail(health, 1100)
+    assert (health.state, health.warned) == ("failing", 1_100_000_000)
+    health = fail(health, 1150)
+    assert health.warned == 1_100_000_000
+    health = fail(health, 1200)
+    assert (health.state, health.disabled, health.disabled_since) == ("disabled", "failing", 1_200_000_000)
+
+
+def test_one_success_forgets_all_failures_and_a_slow_one_keeps_the_slow_lane() -> None:
+    health = fail(fail(HEALTHY, 1000), 1100)
+    assert health.succeeded(0.2) == HEALTHY
+    assert HEALTHY.lane == "fast"
+    slow = health.succeeded(3.0)
+    assert (slow.state, slow.lane, slow.warned) == ("healthy", "slow", None)
+
+
+def test_attempts_are_those_of_the_row_and_failures_those_of_the_address() -> None:
+    health = fail(fail(HEALTHY, 1, row=7), 2, row=7)
+    assert (health.attempts_of(7), health.attempts_of(8), health.failures) == (2, 0, 2)
+    health = fail(health, 3, row=8)
+    assert (health.attempts_of(7), health.attempts_of(8), health.failures) == (0, 1, 3)
