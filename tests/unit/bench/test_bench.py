@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from edn.bench import app
 from edn.bench import kernels as kernels_bench
+from edn.bench.cuts import PRECISIONS, Comparison, CutQuality, compare, over_seeds
 from edn.bench.peers import brute_force, same
 from edn.bench.report import interleaved, machine
 
@@ -81,6 +82,31 @@ def test_one_large_index_is_measured() -> None:
     assert result["found_per_event"] > 0
     assert result["longest_rebuild_ms"] > 0
     assert result["longest_quiet_ms"] > 0
+
+
+def test_a_cell_over_several_seeds_is_won_tied_or_lost_by_its_standard_error() -> None:
+    def verdict(ours: list[float], others: list[float]) -> str:
+        return Comparison("w", "random", 0.1, "level", others, ours).verdict
+
+    # differences -0.1, -0.1, -0.1: no spread at all
+    assert verdict([0.4, 0.5, 0.6], [0.5, 0.6, 0.7]) == "win"
+    assert verdict([0.5, 0.6, 0.7], [0.4, 0.5, 0.6]) == "loss"
+    assert verdict([0.5, 0.6], [0.5, 0.6]) == "tie"
+    # differences +0.1, -0.08, +0.1: mean 0.04, standard error 0.06
+    assert verdict([0.5, 0.42, 0.5], [0.4, 0.5, 0.4]) == "tie"
+
+
+def test_ways_to_cut_are_compared_seed_by_seed() -> None:
+    def row(way: str, ratios: list[float]) -> CutQuality:
+        return CutQuality("w", "random", 10.0, way, dict.fromkeys(PRECISIONS, ratios))
+
+    first = [row("split level", [0.5]), row("level", [0.4]), row("waste", [0.3])]
+    second = [row("split level", [0.6]), row("level", [0.9]), row("waste", [0.5])]
+    compared = compare(over_seeds([first, second]))
+    assert [cell.precision for cell in compared] == [0.1, 0.25, 0.5]
+    # the mean of "split level" is the lower one
+    assert {cell.other for cell in compared} == {"split level"}
+    assert compared[0].differences == pytest.approx([-0.2, -0.1])
 
 
 def test_people_get_a_table_that_names_the_machine() -> None:

@@ -57,3 +57,20 @@ def test_a_dimension_that_nobody_constrains_has_no_say() -> None:
     hi = np.array([[2.0, INF], [3.0, INF]])
     a, b = unit_rects(lo, hi)
     assert (b[:, 1] - a[:, 1] == 1.0).all()
+
+
+def test_a_wide_gap_is_larger_than_a_narrow_one_between_as_many_borders() -> None:
+    lo = np.array([[0.0], [1.0], [3.0]])
+    hi = np.array([[1.0], [3.0], [10.0]])
+    a, b = unit_rects(lo, hi)
+    narrow, middle, wide = (b - a)[:, 0]
+    assert 1.5 * narrow < middle
+    assert 1.5 * middle < wide
+    a, b = unit_rects(lo, hi, even=0.0)
+    assert (b - a)[2, 0] < 1.5 * (b - a)[0, 0]
+
+
+def test_values_that_nobody_can_halve_have_no_width() -> None:
+    lo, hi = np.array([[0.0]]), np.array([[5e-324]])
+    a, b = unit_rects(lo, hi)
+    assert MISSING_SHARE < a[0, 0] < b[0, 0] <= 1.0
