@@ -7,7 +7,7 @@ from importlib import import_module
 import typer
 
 from edn.checker import command as checking
-from edn.cli import delivery, listening, publishing, status, subscriptions, topics, up
+from edn.cli import delivery, exporting, listening, publishing, status, subscriptions, topics, up
 from edn.cli.console import JsonOption, show_json
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command("unsubscribe")(subscriptions.unsubscribe)
 app.command("subscriptions")(subscriptions.subscriptions)
 app.add_typer(delivery.app, name="delivery")
 app.add_typer(delivery.letters, name="dead-letters")
+app.command("export")(exporting.export)
 app.command("publish")(publishing.publish)
 app.command("listen")(listening.listen)
 app.command("status")(status.status)

@@ -73,6 +73,8 @@ class NewSubscription(msgspec.Struct, frozen=True, kw_only=True):
     #: your own id; the same one again is the same subscription, not a second one
     id: str | None = None
     owner: str | None = None
+    #: where the subscriber is, in the servers' coordinates
+    location: list[float] | None = None
 
     def body(self) -> dict[str, Any]:
         body: dict[str, Any] = {"topic": self.topic, "id": self.id or str(uuid.uuid4())}
@@ -88,6 +90,8 @@ class NewSubscription(msgspec.Struct, frozen=True, kw_only=True):
             body["expires"] = expiry(self.expires)
         if self.owner is not None:
             body["owner"] = self.owner
+        if self.location is not None:
+            body["location"] = self.location
         return body
 
 
@@ -153,6 +157,7 @@ def subscribe(
     expires: ExpiresLike = None,
     id: str | None = None,
     owner: str | None = None,
+    location: list[float] | None = None,
 ) -> Call[Subscription]:
     """Subscribe; from the return on, every event accepted that the filter matches is notified to `url`."""
     wanted = NewSubscription(
@@ -164,6 +169,7 @@ def subscribe(
         expires=expires,
         id=id,
         owner=owner,
+        location=location,
     )
     return Call(
         method="POST", path="/v1/subscriptions", body=encode(wanted.body()), read=reading(Subscription)

@@ -127,6 +127,8 @@ class Subscription(msgspec.Struct, frozen=True):
     created: str | None = None
     #: when one is asked for, and its server can say
     delivery: Delivery | None = None
+    #: where the subscriber is, in the servers' coordinates
+    location: list[float] | None = None
 
 
 class SubscriptionPage(msgspec.Struct, frozen=True):

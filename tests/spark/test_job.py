@@ -19,6 +19,7 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from typer.testing import CliRunner
 
 from edn.errors import Conflict, EdnError, InvalidInput, NotFound
+from edn.summary import Maximal, Summary, new_router
 from partitioning.command import plan
 from partitioning.job import Order, repartition, server_names
 from partitioning.report import Report
@@ -251,6 +252,34 @@ def test_events_of_a_sample_decide_where_the_traffic_is(spark: SparkSession, tmp
     assert sorted(one.hit_ratio > 0 for one in report.after.servers) == [False, True]
     rows = spark.read.parquet(str(tmp_path / "plan")).collect()
     assert len({row["server"] for row in rows if row["id"] < "id050"}) == 1
+
+
+def test_hit_ratios_are_those_of_the_servers_summaries(spark: SparkSession, tmp_path: Path) -> None:
+    """Every server's precise summary, as the dispatcher would hold it, asked about the same events."""
+    rng = np.random.default_rng(4)
+    n = 400
+    one, other = rng.random((2, n, 2)) * 10
+    # Small ones, so that the ratios are far from 1.
+    lo, hi = np.minimum(one, other), np.minimum(one, other) + np.abs(one - other) * 0.2
+    servers = [f"s{k}" for k in rng.integers(0, 3, n)]
+    snapshot = snapshot_of(spark, [f"id{k}" for k in range(n)], lo, hi, servers)
+    points = rng.random((900, 2)) * 10
+    events = spark.createDataFrame([(point,) for point in points.tolist()], "point array<double>")
+    report = repartition(snapshot, order(tmp_path), events)
+    planned = {row["id"]: row["server"] for row in spark.read.parquet(str(tmp_path / "plan")).collect()}
+    after = [planned[f"id{k}"] for k in range(n)]
+    assert report.before is not None
+    router = new_router("bitmap")
+    for state, hosts in ((report.before, servers), (report.after, after)):
+        for told in state.servers:
+            mine = np.flatnonzero(np.array(hosts) == told.server)
+            maximal = Maximal(2)
+            maximal.insert(range(len(mine)), lo[mine], hi[mine])
+            summary = Summary.build(*maximal.rects())
+            routed = np.zeros((len(points), 1), dtype=np.bool_)
+            router.bundle([(0, router.cover(*summary.cut(summary.count)))]).mark(points, routed)
+            assert 0 < told.hit_ratio < 1
+            assert told.hit_ratio == pytest.approx(routed.mean(), abs=1e-12)
 
 
 def test_the_command_plans_and_prints_what_changes(spark: SparkSession, tmp_path: Path) -> None:

@@ -60,6 +60,18 @@ def test_the_plan_on_spark_is_that_of_the_reference(spark: SparkSession, seed: i
         rows.close()
 
 
+@pytest.mark.slow
+def test_partial_answers_that_meet_on_workers_give_the_same_plan(spark: SparkSession) -> None:
+    """Beyond 16 partitions partial answers do not come to the driver."""
+    ids, lo, hi, parts = instance(1)
+    rows = SparkRows(validated(snapshot_of(spark, ids, lo, hi), COLUMNS, "the snapshot"), 17)
+    tree = partition(rows, Wish(method="rtree", servers=parts), NO_EVENTS)
+    plan = rows.assigned(tree, [str(part) for part in range(parts)])
+    found = {row["id"]: int(row["server"]) for row in plan.collect()}
+    rows.close()
+    assert found == expected(ids, lo, hi, parts)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_plan_in_one_process_is_that_of_the_reference(seed: int) -> None:
     ids, lo, hi, parts = instance(seed)

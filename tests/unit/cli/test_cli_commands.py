@@ -114,6 +114,7 @@ def test_every_command_explains_itself() -> None:
         "subscribe",
         "unsubscribe",
         "subscriptions",
+        "export",
         "publish",
         "listen",
         "status",
@@ -183,7 +184,7 @@ def test_subscriptions_are_a_table_or_json_lines(stub: Stub) -> None:
     assert stub.requests[0][1] == "/v1/subscriptions?owner=me"
     (line,) = edn(stub, "subscriptions", "--json").stdout.splitlines()
     sink = {**SUBSCRIPTION["sink"], "secret": None}
-    assert json.loads(line) == {**SUBSCRIPTION, "sink": sink, "delivery": None}
+    assert json.loads(line) == {**SUBSCRIPTION, "sink": sink, "delivery": None, "location": None}
 
 
 def test_unsubscribe_takes_many(stub: Stub) -> None:
