@@ -34,8 +34,9 @@ _BUCKET = (1024, 4096)
 _MERGING = 40_000_000
 #: grafts are made above the cuts of one rectangle in so many
 _HEIGHTS = (2, 8)
-#: sets so small that every hierarchy is worth a try
+#: sets so small that every hierarchy is worth a try, and so large that one must do
 _SMALL = 1024
+_LARGE = 32_768
 #: the precisions that count when hierarchies are judged
 _PRECISIONS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
 
@@ -79,11 +80,14 @@ def shape(a: Floats, b: Floats, *, split_only: bool = False) -> tuple[Ints, Ints
         return children, _closing(children, a, b, sample, _ORDERING)[0]
     merged = tree.grow_tree(a, b, int(np.clip(_MERGING // n, *_BUCKET)))
     draft, _ = _closing(merged, a, b, sample, _DRAFTING)
-    hierarchies = [graft(merged, draft, a, b, max(2, n // height)) for height in _HEIGHTS]
+    heights = _HEIGHTS if n <= _LARGE else _HEIGHTS[-1:]
+    hierarchies = [graft(merged, draft, a, b, max(2, n // height)) for height in heights]
     if n <= _SMALL:
         hierarchies += [merged, tree.grow_tree(a, b, 1)]
-    judges = sample.points[:_JUDGING]
-    children = min(hierarchies, key=lambda hierarchy: _charge(hierarchy, a, b, judges))
+    children = hierarchies[0]
+    if len(hierarchies) > 1:
+        judges = sample.points[:_JUDGING]
+        children = min(hierarchies, key=lambda hierarchy: _charge(hierarchy, a, b, judges))
     return children, _closing(children, a, b, sample, _ORDERING)[0]
 
 
