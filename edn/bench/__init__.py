@@ -8,12 +8,15 @@ benchmarks are loaded by their commands only, because they bring every numerical
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 app = typer.Typer(help="Measure single parts against their peers.", no_args_is_help=True)
+
+_PLACEMENT = "evaluation.placement"
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Tiny sizes: shows that it runs, measures nothing.")]
@@ -112,6 +115,52 @@ def measure_publish(
     else:
         for cost in costs:
             print_table("Publishing, end to end", ("", ""), cost.cells())
+
+
+@app.command("placement")
+def measure_placement(
+    as_json: Json = False,
+    quick: Quick = False,
+    seed: Seed = 1,
+    policy: Annotated[
+        list[str] | None, typer.Option("--policy", help="May be repeated; all by default.")
+    ] = None,
+    servers: Annotated[int, typer.Option("--servers", min=1)] = 10,
+    subscriptions: Annotated[int, typer.Option("--subscriptions", min=1, help="In all.")] = 100_000,
+    dimensions: Annotated[int, typer.Option("--dimensions", min=1)] = 4,
+    events: Annotated[int, typer.Option("--events", min=1)] = 4000,
+    load_factor: Annotated[float, typer.Option("--load-factor", min=1)] = 1.5,
+) -> None:
+    """Online placement through a running network by each policy, beside the same policy in memory."""
+    import msgspec
+
+    from edn.bench.report import Progress, print_table
+
+    # By name: it stands above this package, because it needs the policies themselves.
+    benchmark = import_module(_PLACEMENT)
+    if quick:
+        servers, subscriptions, events = 2, 400, 300
+    outcomes = []
+    with Progress() as progress:
+        for name in policy or (["rtree"] if quick else benchmark.POLICIES):
+            outcomes.append(
+                benchmark.run(
+                    name,
+                    servers=servers,
+                    subscriptions=subscriptions,
+                    dimensions=dimensions,
+                    events=events,
+                    load_factor=load_factor,
+                    seed=seed,
+                    progress=progress,
+                )
+            )
+    if as_json:
+        typer.echo(msgspec.json.encode(outcomes).decode())
+    else:
+        print_table("Placement", benchmark.COLUMNS, [outcome.cells() for outcome in outcomes])
+    if not all(outcome.right for outcome in outcomes):
+        raise typer.Exit(1)
 
 
 @app.command("cuts")

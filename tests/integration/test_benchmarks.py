@@ -41,3 +41,11 @@ def test_a_server_is_measured_by_itself() -> None:
     assert hosted["matches_per_event"] > 0
     for name in ("store_us", "event_us", "memory_mb", "disk_mb", "restart_seconds"):
         assert hosted[name] > 0
+
+
+def test_placement_through_a_network_is_that_of_the_policy_in_memory() -> None:
+    [outcome] = bench("placement")
+    assert (outcome["policy"], outcome["subscriptions"], outcome["same_server"]) == ("rtree", 400, 1.0)
+    assert outcome["hit_ratio"] == outcome["in_memory"]
+    assert 0 < outcome["smallest_load"] <= outcome["largest_load"] <= outcome["limit"]
+    assert outcome["doors"] == outcome["doors_right"] == 4
