@@ -15,6 +15,7 @@ missing, and a rectangle is unconstrained in the columns that it lacks. A *route
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -151,6 +152,8 @@ class RtreeCover:
         self._width = max(2, self.dimensions)
         self._values = [np.unique(np.concatenate([lo[:, j], hi[:, j]])) for j in range(self.dimensions)]
         self._tree = None
+        # The library crashes when two threads ask one tree: one that routes, and one that measures its cuts.
+        self._asking = threading.Lock()
         if self.count:
             ids = np.arange(self.count, dtype=np.int64)
             properties = Property(dimension=self._width)
@@ -175,7 +178,8 @@ class RtreeCover:
             return np.zeros(len(points), dtype=np.bool_)
         ranks = self._ranks(points)
         corners = np.hstack([ranks, ranks]).tolist()
-        return np.fromiter((self._tree.count(corner) > 0 for corner in corners), np.bool_, len(corners))
+        with self._asking:
+            return np.fromiter((self._tree.count(corner) > 0 for corner in corners), np.bool_, len(corners))
 
 
 class RtreeBundle:
