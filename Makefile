@@ -21,7 +21,7 @@ $(STAMP): requirements.lock pyproject.toml
 	  || { rm -rf $(VENV); echo "Could not create a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
-	@echo "compiling kernels, once" && $(BIN)/python -m edn.warm
+	@echo "compiling kernels, once" && $(BIN)/python -m edn.warm && $(BIN)/python -m partitioning.online
 	@touch $(STAMP)
 
 run: setup ## start a network with sample traffic and print where it is (Ctrl-C stops it)

@@ -8,6 +8,7 @@ Data flows forward through the modules:
 
     api, publishing        decode and validate
     topics, subscriptions  decide, and call a server where one must store first
+    placing                which server that is
     log                    append, commit; nothing leaves before this
     routing                which servers need which committed events
     forwarding             one ordered stream a server

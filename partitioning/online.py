@@ -131,3 +131,7 @@ def warm() -> None:
         for _ in range(2):
             placement.place({"a": 0, "b": 0}, np.zeros(2), np.ones(2))
         placement.summarise("a", np.zeros((1, 2)), np.ones((1, 2)))
+
+
+if __name__ == "__main__":  # `make setup` compiles the kernels by it
+    warm()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from dispatcher import directory
 from dispatcher.log import FORMAT, Log, Transaction, WrongFormat
 from dispatcher.records import ControlRecord, EventsRecord, Record
 from edn.errors import Conflict, Unavailable
@@ -200,5 +202,25 @@ def test_what_waits_for_its_commit_is_counted(tmp_path: Path) -> None:
         assert log.pending == 100
         await future
         assert log.pending == 0
+
+    run(tmp_path, work)
+
+
+def test_a_directory_from_before_there_were_locations_is_read_on(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "dispatcher.db", isolation_level=None)) as old:
+        old.execute(
+            "CREATE TABLE subscriptions (serial INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, "
+            "version INTEGER NOT NULL, owner TEXT NOT NULL, topic INTEGER NOT NULL, filter TEXT, attributes "
+            "TEXT NOT NULL, url TEXT NOT NULL, recipient TEXT, expires INTEGER, server TEXT NOT NULL, "
+            "created INTEGER NOT NULL)"
+        )
+        old.execute(
+            "INSERT INTO subscriptions VALUES (1, 'x', 1, 'o', 1, NULL, '[]', 'u', NULL, NULL, 's', 1)"
+        )
+
+    async def work(log: Log) -> None:
+        found = directory.find(log.reader, "x")
+        assert found is not None
+        assert (found.server, found.location) == ("s", None)
 
     run(tmp_path, work)

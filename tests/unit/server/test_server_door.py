@@ -279,8 +279,11 @@ def test_flags_go_before_the_environment_and_the_servers_own_before_the_networks
         "EDN_DATA": "/somewhere",
         "EDN_SERVER_PORT": "80",
         "EDN_ALLOW_LOOPBACK_SINKS": "1",
+        "EDN_SERVER_LOCATION": "48.1, -11.6",
+        "EDN_SERVER_DISTANCE": "2.5",
     }
     settings = parse(["--port", "81"], environment)
+    assert (settings.location, settings.distance) == ((48.1, -11.6), 2.5)
     assert (settings.id, settings.port, settings.dispatcher) == ("one", 81, "http://d:1")
     assert settings.allow_loopback_sinks
     assert settings.secret == SECRET.replace(" ", "-")
@@ -298,6 +301,11 @@ def test_flags_go_before_the_environment_and_the_servers_own_before_the_networks
         ({"--port": "65536"}, "0 to 65535"),
         ({"--port": "-1"}, "0 to 65535"),
         ({"--secret-file": "/nonexistent"}, "cannot be read"),
+        ({"--location": "48.1,east"}, "such as 48.1,11.6"),
+        ({"--location": "1,nan"}, "such as 48.1,11.6"),
+        ({"--location": "1,2,3,4,5,6,7,8,9"}, "up to 8 numbers"),
+        ({"--distance": "0"}, '--distance "0"'),
+        ({"--exchange-seconds": "often"}, "--exchange-seconds"),
     ],
 )
 def test_a_wrong_setting_is_named(secret_file: Path, changes: dict[str, str], message: str) -> None:
