@@ -33,7 +33,15 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from dispatcher.records import ControlRecord, EventsRecord, Record, events_payload, load_control, load_events
+from dispatcher.records import (
+    ControlRecord,
+    EventsRecord,
+    Record,
+    events_payload,
+    expiries_of,
+    load_control,
+    load_events,
+)
 from edn import defects, wire
 from edn.errors import EdnError, Unavailable
 
@@ -52,7 +60,17 @@ CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 -- keyed by the last offset, so that "everything after a cursor" is one range
 CREATE TABLE IF NOT EXISTS records (
     last INTEGER PRIMARY KEY, count INTEGER NOT NULL, time INTEGER NOT NULL,
-    topic INTEGER, server TEXT, payload BLOB NOT NULL);
+    topic INTEGER, server TEXT, payload BLOB NOT NULL,
+    -- when the last of its events ceases to be available to later subscribers; null: none ever was
+    expires INTEGER);
+CREATE INDEX IF NOT EXISTS records_passing ON records (last) WHERE expires IS NULL;
+CREATE INDEX IF NOT EXISTS records_by_expiry ON records (expires) WHERE expires IS NOT NULL;
+CREATE INDEX IF NOT EXISTS records_retained ON records (topic, last) WHERE expires IS NOT NULL;
+-- what a new subscription is yet to be told of the events that were available when it began
+CREATE TABLE IF NOT EXISTS replays (
+    subscription TEXT NOT NULL, version INTEGER NOT NULL, server TEXT NOT NULL, topic INTEGER NOT NULL,
+    filter TEXT, upto INTEGER NOT NULL, time INTEGER NOT NULL, since INTEGER,
+    PRIMARY KEY (subscription, version)) WITHOUT ROWID;
 -- only ids that publishers chose: an id that we made cannot come twice
 CREATE TABLE IF NOT EXISTS event_ids (
     topic INTEGER NOT NULL, id TEXT NOT NULL, digest BLOB NOT NULL, time INTEGER NOT NULL,
@@ -60,7 +78,9 @@ CREATE TABLE IF NOT EXISTS event_ids (
 CREATE INDEX IF NOT EXISTS event_ids_by_time ON event_ids (time);
 CREATE TABLE IF NOT EXISTS topics (
     uid INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL,
-    columns TEXT NOT NULL, attributes TEXT NOT NULL, engine TEXT NOT NULL, created INTEGER NOT NULL);
+    columns TEXT NOT NULL, attributes TEXT NOT NULL, engine TEXT NOT NULL, created INTEGER NOT NULL,
+    -- seconds, Inf for ever: how long its events stay available to later subscribers, if they do not say
+    availability REAL NOT NULL DEFAULT 0);
 CREATE TABLE IF NOT EXISTS subscriptions (
     serial INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, version INTEGER NOT NULL,
     owner TEXT NOT NULL, topic INTEGER NOT NULL, filter TEXT, attributes TEXT NOT NULL, url TEXT NOT NULL,
@@ -103,16 +123,25 @@ class Transaction:
         self.head += 1
         control = wire.Control(offset=self.head, time=self.time, kind=kind, **fields)
         self.connection.execute(
-            "INSERT INTO records VALUES (?, 1, ?, NULL, ?, ?)",
+            "INSERT INTO records VALUES (?, 1, ?, NULL, ?, ?, NULL)",
             (self.head, self.time, server, wire.encode(control)),
         )
         self.records.append(ControlRecord(self.head, server, control))
         return self.head
 
     def append_events(
-        self, topic: int, ids: list[str | None], stamps: list[int | None], lines: bytes, points: Floats
+        self,
+        topic: int,
+        ids: list[str | None],
+        stamps: list[int | None],
+        lines: bytes,
+        points: Floats,
+        availability: Floats | None = None,
     ) -> list[str]:
-        """Append events of one topic; their ids, made here where the publisher chose none."""
+        """Append events of one topic; their ids, made here where the publisher chose none.
+
+        `availability`: for how many seconds each stays available to later subscribers; None is 0 for all.
+        """
         first, count = self.head + 1, len(ids)
         made = [wire.made_id(self.log, offset) for offset in range(first, first + count)]
         chosen = ids.count(None) < count
@@ -120,11 +149,15 @@ class Transaction:
         stamped = np.full(count, self.time, dtype=np.int64)
         if stamps.count(None) < count:
             stamped[:] = [self.time if stamp is None else stamp for stamp in stamps]
-        record = EventsRecord(first, self.time, topic, named if chosen else [], stamped, lines, points)
+        expiries = None if availability is None else expiries_of(self.time, availability)
+        record = EventsRecord(
+            first, self.time, topic, named if chosen else [], stamped, lines, points, expiries
+        )
         self.head = record.last
+        until = None if expiries is None else int(expiries.max())
         self.connection.execute(
-            "INSERT INTO records VALUES (?, ?, ?, ?, NULL, ?)",
-            (self.head, count, self.time, topic, events_payload(record)),
+            "INSERT INTO records VALUES (?, ?, ?, ?, NULL, ?, ?)",
+            (self.head, count, self.time, topic, events_payload(record), until),
         )
         self.records.append(record)
         return named
@@ -158,8 +191,7 @@ class Log:
         self.pending = 0
         self._writer = self._connect()
         self._open()
-        self.reader = self._connect()
-        self.reader.execute("PRAGMA query_only = ON")
+        self.reader = self.connect_reader()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
 
@@ -201,6 +233,14 @@ class Log:
         #: the last committed offset, and the log's time then
         self.head: int = last[0] if last else 0
         self.time: int = last[1] if last else 0
+        #: everything after this offset is still here
+        self.floor: int = meta.get("floor", 0)
+
+    def connect_reader(self) -> sqlite3.Connection:
+        """One more connection that reads what is committed; whoever asks for it closes it."""
+        reader = self._connect()
+        reader.execute("PRAGMA query_only = ON")
+        return reader
 
     def now(self) -> int:
         """The log's time, microseconds: the clock's, but never behind what is written."""
@@ -224,33 +264,46 @@ class Log:
         self._queue.put(_Waiting(operation, future, size))
         return future
 
-    @property
-    def floor(self) -> int:
-        """Everything after this offset is still here."""
-        first = self.reader.execute("SELECT last - count FROM records ORDER BY last LIMIT 1").fetchone()
-        return first[0] if first else self.head
-
     async def truncate(self, upto: int, ids_before: int) -> None:
         """Forget records up to an offset, and chosen event ids of before a time, in small steps.
 
-        The last record stays: the log's end is read from it.
+        Events that are available to later subscribers stay until they no longer are. The last record stays:
+        the log's end is read from it.
         """
 
         def operation(transaction: Transaction) -> bool:
+            transaction.connection.execute(
+                "INSERT INTO meta VALUES ('floor', ?1) ON CONFLICT (key) DO UPDATE SET value = max(value, ?1)",
+                (upto,),
+            )
             records = transaction.connection.execute(
-                "DELETE FROM records WHERE last IN (SELECT last FROM records WHERE last <= ? AND last < "
-                "(SELECT max(last) FROM records) ORDER BY last LIMIT ?)",
-                (upto, _STEP),
+                "DELETE FROM records WHERE last IN (SELECT last FROM records WHERE expires IS NULL "
+                "AND last <= ?1 AND last < (SELECT max(last) FROM records) ORDER BY last LIMIT ?2) "
+                "OR last IN (SELECT last FROM records WHERE expires <= ?3 AND last <= ?1 "
+                "AND last < (SELECT max(last) FROM records) LIMIT ?2)",
+                (upto, _STEP, self._unneeded_before(transaction)),
             ).rowcount
             ids = transaction.connection.execute(
                 "DELETE FROM event_ids WHERE (topic, id) IN "
                 "(SELECT topic, id FROM event_ids WHERE time < ? LIMIT ?)",
                 (ids_before, _STEP),
             ).rowcount
-            return records == _STEP or ids == _STEP
+            return records >= _STEP or ids == _STEP
 
         while await self.submit(operation):
             pass
+        self.floor = max(self.floor, upto)
+
+    @staticmethod
+    def _unneeded_before(transaction: Transaction) -> int:
+        """Events that expired by then are needed by nobody, not even by a subscription that began before."""
+        (oldest,) = transaction.connection.execute("SELECT min(time) FROM replays").fetchone()
+        return transaction.time if oldest is None else min(transaction.time, int(oldest))
+
+    def expired(self) -> bool:
+        """Whether there is an event that was available and no longer is."""
+        found = self.reader.execute("SELECT 1 FROM records WHERE expires <= ? LIMIT 1", (self.now(),))
+        return found.fetchone() is not None
 
     def read(self, after: int, limit_bytes: int) -> Iterator[Record]:
         """Committed records beyond `after`, from disk, up to about `limit_bytes` of payload."""

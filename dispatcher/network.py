@@ -143,7 +143,7 @@ class Network:
                 next_truncation = time.monotonic() + self.settings.truncate_seconds
                 cursors = [member.forwarder.acked if member.forwarder else 0 for member in self.members]
                 upto = min(cursors, default=0)
-                if upto > truncated:
+                if upto > truncated or self.log.expired():
                     ids_before = self.log.time - int(self.settings.idempotence_seconds * 1e6)
                     try:
                         await self.log.truncate(upto, ids_before)
@@ -243,28 +243,32 @@ class Network:
 
     # -- calls to servers -------------------------------------------------------------------------------
 
-    async def store(self, server: str, request: wire.Store) -> wire.Stored:
-        """Have a server store subscriptions durably, inactive."""
+    async def call(self, server: str, path: str, message: msgspec.Struct) -> bytes:
+        """The answer of a server to a message; raises `Unavailable`, or `InvalidInput` where it refuses."""
         member = self.members.get(server)
         if member is None or self._client is None or self.members.state(member) == "away":
             raise Unavailable(f"server {server} is away", retry_after=2)
         try:
             response = await self._client.post(
-                f"{member.url}/internal/subscriptions",
-                content=wire.encode(request),
+                f"{member.url}{path}",
+                content=wire.encode(message),
                 headers={"content-type": wire.MSGPACK},
                 timeout=self.settings.store_timeout,
             )
         except Exception as error:
             # Not only the client's own errors: a connection that is reset while it is being made comes out
-            # of it as an AttributeError. Whatever it is, nobody knows whether the server stored.
+            # of it as an AttributeError. Whatever it is, nobody knows what the server did.
             reason = str(error) or type(error).__name__
             raise Unavailable(f"server {server} did not store: {reason}", retry_after=2) from error
         if response.status_code == 422:
             raise InvalidInput(f"server {server} refused: {response.text[:300]}")
         if response.status_code != 200:
             raise Unavailable(f"server {server} did not store: {response.status_code}", retry_after=2)
-        return _stored.decode(response.content)
+        return response.content
+
+    async def store(self, server: str, request: wire.Store) -> wire.Stored:
+        """Have a server store subscriptions durably, inactive."""
+        return _stored.decode(await self.call(server, "/internal/subscriptions", request))
 
     async def call(self, server: str, method: str, path: str, **request: Any) -> httpx.Response:
         """Ask a server something; raises `Unavailable` or what the client raises."""

@@ -11,6 +11,8 @@ import hashlib
 from urllib.parse import unquote
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 from starlette.types import Receive, Scope, Send
 
 from dispatcher.log import Transaction
@@ -21,7 +23,6 @@ from edn.asgi import bug_response, problem_response, read_body, too_large
 from edn.errors import (
     Conflict,
     EdnError,
-    InvalidEvent,
     InvalidInput,
     NotFound,
     Overloaded,
@@ -31,6 +32,7 @@ from edn.errors import (
 )
 from edn.event import EventBatch
 
+Floats = npt.NDArray[np.float64]
 MAX_KEY = 200
 _JSON = (b"content-type", b"application/json")
 
@@ -103,18 +105,13 @@ class PublishEndpoint:
             raise TooLarge(
                 f"{len(batch)} events in one request; at most {settings.events_per_request} are taken"
             )
-        for place, availability in enumerate(batch.availabilities):
-            if availability:
-                raise InvalidEvent(
-                    "$availability beyond 0 is not offered: events are not kept for later subscribers",
-                    index=place,
-                    pointer=f"/{place}/$availability",
-                )
         if not len(batch):
             return Accepted(0, [])
         ids = batch.ids
         if key is not None:
             ids = [name if name is not None else f"{key}/{place}" for place, name in enumerate(ids)]
+
+        lasting = _availability(topic, batch)
 
         def append(transaction: Transaction) -> list[str]:
             if not transaction.connection.execute(
@@ -122,8 +119,10 @@ class PublishEndpoint:
             ).fetchone():
                 raise NotFound(f'no topic "{topic.name}": it was deleted meanwhile')
             if ids.count(None) < len(ids):
-                return _append_once(transaction, topic, ids, batch)
-            return transaction.append_events(topic.uid, ids, batch.stamps, batch.lines, batch.points)
+                return _append_once(transaction, topic, ids, batch, lasting)
+            return transaction.append_events(
+                topic.uid, ids, batch.stamps, batch.lines, batch.points, lasting
+            )
 
         committed = log.submit(append, size=len(body))
         if defects.planted("acknowledge-before-commit"):  # for tests only
@@ -134,8 +133,20 @@ class PublishEndpoint:
         return Accepted(len(named), named)
 
 
+def _availability(topic: Topic, batch: EventBatch) -> Floats | None:
+    """Seconds for which each event stays available; None where none does."""
+    if not topic.availability and batch.availabilities.count(None) == len(batch):
+        return None
+    given = [topic.availability if own is None else own for own in batch.availabilities]
+    return np.array(given) if any(given) else None
+
+
 def _append_once(
-    transaction: Transaction, topic: Topic, ids: list[str | None], batch: EventBatch
+    transaction: Transaction,
+    topic: Topic,
+    ids: list[str | None],
+    batch: EventBatch,
+    lasting: Floats | None,
 ) -> list[str]:
     """Append the events whose chosen id is new; those that came before are answered, not repeated."""
     connection = transaction.connection
@@ -173,6 +184,7 @@ def _append_once(
             [batch.stamps[place] for place in fresh],
             b"".join([bodies[place] + b"\n" for place in fresh]),
             batch.points[fresh],
+            None if lasting is None else lasting[fresh],
         )
         if fresh
         else []

@@ -51,6 +51,8 @@ class EventsRecord:
     #: attributes as JSON, a line each, serialised once for all copies
     lines: bytes
     points: npt.NDArray[np.float64]
+    #: until when each is kept for those who subscribe later, in the log's time; None: none is
+    expiries: npt.NDArray[np.int64] | None = None
     #: which of `servers` needs which event; filled once, right after the commit
     routed: npt.NDArray[np.bool_] | None = None
     servers: tuple[str, ...] = ()
@@ -78,6 +80,9 @@ class EventsRecord:
 
 Record = ControlRecord | EventsRecord
 
+#: the expiry of what is kept for ever
+FOREVER = 2**62
+
 
 class _StoredEvents(msgspec.Struct, frozen=True, array_like=True):
     """What the log keeps of an `EventsRecord` on disk."""
@@ -87,6 +92,8 @@ class _StoredEvents(msgspec.Struct, frozen=True, array_like=True):
     lines: bytes
     width: int
     points: bytes
+    #: empty where none of them is kept for later subscribers
+    expiries: bytes = b""
 
 
 _events_decoder = msgspec.msgpack.Decoder(_StoredEvents)
@@ -101,6 +108,7 @@ def events_payload(record: EventsRecord) -> bytes:
             record.lines,
             record.points.shape[1],
             wire.points_bytes(record.points),
+            b"" if record.expiries is None else wire.int64_bytes(record.expiries),
         )
     )
 
@@ -109,7 +117,14 @@ def load_events(first: int, time: int, topic: int, payload: bytes) -> EventsReco
     stored = _events_decoder.decode(payload)
     points = wire.points_array(stored.points, stored.width)
     stamps = wire.int64_array(stored.stamps)
-    return EventsRecord(first, time, topic, stored.ids, stamps, stored.lines, points)
+    expiries = wire.int64_array(stored.expiries) if stored.expiries else None
+    return EventsRecord(first, time, topic, stored.ids, stamps, stored.lines, points, expiries)
+
+
+def expiries_of(time: int, availability: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Until when events logged at that time are available; those that are not end at once."""
+    until = time + np.minimum(availability * 1e6, float(FOREVER - time - 1024))
+    return np.where(np.isinf(availability), FOREVER, until.astype(np.int64))
 
 
 def merge(records: Sequence[Record], limit: int) -> list[Record]:

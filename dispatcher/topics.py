@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from edn.schema import Schema
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 MAX_NAME = 256
+_FIELDS = "revision, columns, attributes, engine, created, availability"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class Topic:
     engine: str
     #: microseconds since 1970
     created: int
+    #: seconds, `inf` for ever: how long its events stay available to later subscribers, if they do not say
+    availability: float = 0.0
 
     def info(self) -> wire.TopicInfo:
         return wire.TopicInfo(self.uid, self.name, self.schema.to_wire(), self.engine)
@@ -57,10 +60,11 @@ class Topics:
         self._log = log
         self._by_name: dict[str, Topic] = {}
         self._by_uid: dict[int, Topic] = {}
-        for uid, name, revision, columns, attributes, engine, created in log.reader.execute(
-            "SELECT uid, name, revision, columns, attributes, engine, created FROM topics ORDER BY name"
+        for uid, name, revision, columns, attributes, engine, created, availability in log.reader.execute(
+            f"SELECT uid, name, {_FIELDS} FROM topics ORDER BY name"
         ):
-            self._remember(Topic(uid, name, revision, _stored_schema(columns, attributes), engine, created))
+            schema = _stored_schema(columns, attributes)
+            self._remember(Topic(uid, name, revision, schema, engine, created, availability))
 
     def _remember(self, topic: Topic) -> None:
         self._by_name[topic.name] = topic
@@ -78,8 +82,10 @@ class Topics:
     def by_uid(self, uid: int) -> Topic | None:
         return self._by_uid.get(uid)
 
-    async def put(self, name: str, attributes: Any, engine: str | None) -> tuple[Topic, bool]:
-        """Create a topic, or change it; whether it is new."""
+    async def put(
+        self, name: str, attributes: Any, engine: str | None, availability: float | None = None
+    ) -> tuple[Topic, bool]:
+        """Create a topic, or change it; whether it is new. What is None stays as it is."""
         check_name(name)
         try:
             wanted = Schema.parse(attributes)
@@ -91,14 +97,14 @@ class Topics:
 
         def operation(transaction: Transaction) -> tuple[Topic, bool]:
             row = transaction.connection.execute(
-                "SELECT uid, revision, columns, attributes, engine, created FROM topics WHERE name = ?",
-                (name,),
+                f"SELECT uid, {_FIELDS} FROM topics WHERE name = ?", (name,)
             ).fetchone()
             if row is None:
-                return _create(transaction, name, wanted, engine or "bitmap"), True
-            uid, revision, columns, stored, before, created = row
-            topic = Topic(uid, name, revision, _stored_schema(columns, stored), before, created)
-            return _change(transaction, topic, wanted.attributes, engine or before), False
+                return _create(transaction, name, wanted, engine or "bitmap", availability or 0.0), True
+            uid, revision, columns, stored, before, created, kept = row
+            topic = Topic(uid, name, revision, _stored_schema(columns, stored), before, created, kept)
+            lasting = kept if availability is None else availability
+            return _change(transaction, topic, wanted.attributes, engine or before, lasting), False
 
         topic, new = await self._log.submit(operation)
         self._remember(topic)
@@ -127,6 +133,8 @@ class Topics:
                 transaction.append_control(server, "deactivate", ids=ids)
             connection.execute("DELETE FROM subscriptions WHERE topic = ?", (uid,))
             connection.execute("DELETE FROM event_ids WHERE topic = ?", (uid,))
+            # Nobody can subscribe to them any more; servers that lag may still need the records.
+            connection.execute("UPDATE records SET expires = NULL WHERE topic = ? AND expires > 0", (uid,))
             connection.execute("DELETE FROM topics WHERE uid = ?", (uid,))
             return uid, {server: len(ids) for server, ids in by_server.items()}
 
@@ -137,19 +145,30 @@ class Topics:
         return uid, ended
 
 
-def _create(transaction: Transaction, name: str, schema: Schema, engine: str) -> Topic:
+def _create(
+    transaction: Transaction, name: str, schema: Schema, engine: str, availability: float
+) -> Topic:
     cursor = transaction.connection.execute(
-        "INSERT INTO topics (name, revision, columns, attributes, engine, created) VALUES (?, 1, ?, ?, ?, ?)",
-        (name, _json(schema.to_wire()), _json(schema.attributes), engine, transaction.time),
+        "INSERT INTO topics (name, revision, columns, attributes, engine, created, availability)"
+        " VALUES (?, 1, ?, ?, ?, ?, ?)",
+        (name, _json(schema.to_wire()), _json(schema.attributes), engine, transaction.time, availability),
     )
     assert cursor.lastrowid is not None
-    return Topic(cursor.lastrowid, name, 1, schema, engine, transaction.time)
+    return Topic(cursor.lastrowid, name, 1, schema, engine, transaction.time, availability)
 
 
-def _change(transaction: Transaction, topic: Topic, attributes: dict[str, Any], engine: str) -> Topic:
+def _change(
+    transaction: Transaction, topic: Topic, attributes: dict[str, Any], engine: str, availability: float
+) -> Topic:
     connection = transaction.connection
     if topic.schema.attributes == attributes and topic.engine == engine:
-        return topic
+        if topic.availability == availability:
+            return topic
+        # Not a change of the schema: what was bound to it stays bound.
+        connection.execute(
+            "UPDATE topics SET availability = ? WHERE uid = ?", (availability, topic.uid)
+        )
+        return replace(topic, availability=availability)
     removed = set(topic.schema.removed(attributes))
     used: dict[str, str] = {}
     if removed:
@@ -174,10 +193,13 @@ def _change(transaction: Transaction, topic: Topic, attributes: dict[str, Any], 
         )
     schema = topic.schema.evolve(attributes)
     connection.execute(
-        "UPDATE topics SET revision = revision + 1, columns = ?, attributes = ?, engine = ? WHERE uid = ?",
-        (_json(schema.to_wire()), _json(schema.attributes), engine, topic.uid),
+        "UPDATE topics SET revision = revision + 1, columns = ?, attributes = ?, engine = ?, availability = ?"
+        " WHERE uid = ?",
+        (_json(schema.to_wire()), _json(schema.attributes), engine, availability, topic.uid),
     )
-    return Topic(topic.uid, topic.name, topic.revision + 1, schema, engine, topic.created)
+    return replace(
+        topic, revision=topic.revision + 1, schema=schema, engine=engine, availability=availability
+    )
 
 
 def _json(value: Any) -> str:

@@ -42,7 +42,9 @@ from edn.webhooks import KeyRing
 #: the media type of all of these
 MSGPACK = "application/msgpack"
 
-Kind = Literal["activate", "deactivate", "change", "renew", "join", "rotate"]
+Kind = Literal[
+    "activate", "deactivate", "change", "renew", "pause", "resume", "rotate", "join"
+]
 
 
 class TopicInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -93,7 +95,10 @@ class Stored(msgspec.Struct, frozen=True):
 class Control(msgspec.Struct, frozen=True):
     """A record that changes subscriptions. Which fields are set depends on `kind`.
 
-    activate    `versions`: each (id, version) matches from the next offset on
+    activate    `versions`: each (id, version) matches from the next offset on; what is found of those in
+                `replays` waits until the pages of their past have come (`ReplayPage`)
+    pause       `ids`: what matches after this offset is kept and not sent
+    resume      `ids`: what was kept goes out, to the sink of now, before what matches after this offset
     change      `versions`: the older version matches up to this offset, the named one after it
     deactivate  `ids`: the active version ends here, or what is stored if none is active, so that a
                 subscription made anew under an id whose end is yet to be read is not lost; `versions`: just
@@ -112,6 +117,7 @@ class Control(msgspec.Struct, frozen=True):
     expiries: list[tuple[str, int | None]] = []
     incarnation: int = 0
     rings: list[KeyRing] = []
+    replays: list[tuple[str, int]] = []
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -150,6 +156,29 @@ class FrameAck(msgspec.Struct, frozen=True):
     #: (event, subscription) pairs and events with at least one pair, for the dispatcher's counters
     matched: int = 0
     useful: int = 0
+
+
+class ReplayPage(msgspec.Struct, frozen=True):
+    """Events of before a subscription's activation that were still available then; for it alone.
+
+    Pages are outside the stream and its cursor. A page continues at the position that the server has
+    committed for (subscription, version, log), or it is a repeat and dropped.
+    """
+
+    log: str
+    subscription: str
+    version: int
+    #: it holds what there is in the offsets (after, upto]
+    after: int
+    upto: int
+    segment: Segment | None
+    final: bool
+
+
+class ReplayAck(msgspec.Struct, frozen=True):
+    #: where the next page begins
+    position: int
+    done: bool
 
 
 class SummarySnapshot(msgspec.Struct, frozen=True):

@@ -1,0 +1,224 @@
+"""What was published before a subscription began and was still available then, told to it once, in order.
+
+Theory of operation
+-------------------
+Events that outlive their moment stay in the log until they expire. The transaction that activates a
+subscription notes a *replay* beside it, if its topic has any. From *activate* on the server holds back what it
+finds live for that subscription; the dispatcher reads the log once more, up to that offset, and sends the
+events inside the filter's rectangles that were unexpired at that time, page by page, each continuing where
+the server's committed position ends. After the last page the server lets the live ones follow.
+
+Both sides keep their place durably, so a crash of either repeats at most a page, and the server drops what it
+has. The log keeps expired events as long as a replay that began before may need them.
+
+Reading and choosing happen in a thread of its own, with a connection of its own: publishers do not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import structlog
+
+from dispatcher.framing import FrameBuilder
+from dispatcher.log import Transaction
+from dispatcher.network import Network
+from dispatcher.records import EventsRecord, load_events
+from dispatcher.topics import Topics
+from edn import wire
+from edn.errors import EdnError
+from edn.filter import Filter
+from edn.rect import MISSING, Rects
+
+logger = structlog.get_logger()
+
+#: a page ends with the record that makes it so many events, or after so many records
+PAGE_EVENTS = 500
+PAGE_RECORDS = 400
+#: subscriptions that are told the past at the same time
+TOGETHER = 4
+
+_ack = msgspec.msgpack.Decoder(wire.ReplayAck)
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    subscription: str
+    version: int
+    server: str
+    topic: int
+    #: the filter in its JSON form; None is everything
+    filter: Any
+    #: offset and time of the activation
+    upto: int
+    time: int
+    #: events of before that log time are left out
+    since: int | None
+
+
+def available(transaction: Transaction, topic: int, since: int | None) -> bool:
+    """Whether a subscription that begins now has anything to catch up with."""
+    found = transaction.connection.execute(
+        "SELECT 1 FROM records WHERE topic = ? AND expires > ? AND time >= ? LIMIT 1",
+        (topic, transaction.time, since or 0),
+    )
+    return found.fetchone() is not None
+
+
+def note(transaction: Transaction, replay: Replay) -> None:
+    """Write a replay down, in the transaction that activates its subscription."""
+    filter = None if replay.filter is None else json.dumps(replay.filter)
+    transaction.connection.execute(
+        "INSERT INTO replays VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            replay.subscription,
+            replay.version,
+            replay.server,
+            replay.topic,
+            filter,
+            replay.upto,
+            replay.time,
+            replay.since,
+        ),
+    )
+
+
+def choose(record: EventsRecord, replay: Replay, rects: Rects) -> npt.NDArray[np.bool_]:
+    """Which events of a record the subscription may want: available at its beginning, inside a rectangle."""
+    offsets = record.first + np.arange(record.count)
+    chosen = offsets <= replay.upto
+    if record.expiries is None or (replay.since is not None and record.time < replay.since):
+        return np.zeros(record.count, dtype=np.bool_)
+    chosen &= record.expiries > replay.time
+    width = max(record.points.shape[1], rects.lo.shape[1])
+    points = np.full((record.count, width), MISSING)
+    points[:, : record.points.shape[1]] = record.points
+    inside = np.zeros(record.count, dtype=np.bool_)
+    own = points[:, : rects.lo.shape[1]]
+    for lo, hi in zip(rects.lo, rects.hi, strict=True):
+        inside |= np.all((lo <= own) & (own <= hi), axis=1)
+    return chosen & inside
+
+
+class Replayer:
+    """Carries out replays, those that an earlier life left as well. Event loop only."""
+
+    def __init__(self, network: Network, topics: Topics) -> None:
+        self._network = network
+        self._topics = topics
+        self._slots = asyncio.Semaphore(TOGETHER)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="replay")
+        self._reader: sqlite3.Connection | None = None
+        #: replays that are not finished
+        self.running = 0
+
+    def start(self) -> None:
+        self._reader = self._network.log.connect_reader()
+        rows = self._network.log.reader.execute("SELECT * FROM replays ORDER BY upto").fetchall()
+        for subscription, version, server, topic, filter, upto, time, since in rows:
+            parsed = None if filter is None else json.loads(filter)
+            self.begin(Replay(subscription, version, server, topic, parsed, upto, time, since))
+
+    def stop(self) -> None:
+        self._thread.shutdown()
+        if self._reader is not None:
+            self._reader.close()
+
+    def begin(self, replay: Replay) -> None:
+        self.running += 1
+        self._network.spawn(self._run(replay), f"replay for {replay.subscription}")
+
+    async def _run(self, replay: Replay) -> None:
+        try:
+            async with self._slots:
+                await self._carry_out(replay)
+        finally:
+            self.running -= 1
+
+    async def _carry_out(self, replay: Replay) -> None:
+        topic = self._topics.by_uid(replay.topic)
+        rects = None if topic is None else Filter.parse(replay.filter).bind(topic.schema).rects()
+        loop = asyncio.get_running_loop()
+        position = 0
+        pause = 0.05
+        while True:
+            try:
+                await self._until_applied(replay)
+                page = await loop.run_in_executor(self._thread, self._page, replay, rects, position)
+                answer = await self._network.call(replay.server, "/internal/replay", page)
+                ack = _ack.decode(answer)
+            except (EdnError, msgspec.MsgspecError) as error:
+                logger.warning("a replay waits", subscription=replay.subscription, reason=str(error))
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 2.0)
+                continue
+            pause = 0.05
+            if ack.done:
+                break
+            position = ack.position
+        await self._forget(replay)
+
+    async def _until_applied(self, replay: Replay) -> None:
+        """Until the server has read the activation; it needs to be told its past only then."""
+        while True:
+            member = self._network.members.get(replay.server)
+            if member is not None and member.forwarder is not None and member.forwarder.acked >= replay.upto:
+                return
+            await asyncio.sleep(0.02)  # a frame with the activation is on its way
+
+    async def _forget(self, replay: Replay) -> None:
+        def operation(transaction: Transaction) -> None:
+            transaction.connection.execute(
+                "DELETE FROM replays WHERE subscription = ? AND version = ?",
+                (replay.subscription, replay.version),
+            )
+
+        while True:
+            try:
+                await self._network.log.submit(operation)
+                return
+            except EdnError:
+                await asyncio.sleep(1.0)  # the disk is full; until it is not, the replay is only noted
+
+    def _page(self, replay: Replay, rects: Rects | None, after: int) -> wire.ReplayPage:
+        """The next page; in the thread."""
+        assert self._reader is not None
+        builder = FrameBuilder()
+        upto, read = after, 0
+        rows = self._reader.execute(
+            "SELECT last, count, time, payload FROM records"
+            " WHERE topic = ? AND expires > ? AND last > ? ORDER BY last",
+            (replay.topic, replay.time, after),
+        )
+        final = True
+        for last, count, time, payload in rows if rects is not None else ():
+            first = last - count + 1
+            if first > replay.upto:
+                break
+            record = load_events(first, time, replay.topic, payload)
+            assert rects is not None
+            builder.add_events(record, choose(record, replay, rects))
+            upto, read = last, read + 1
+            if builder.events >= PAGE_EVENTS or read >= PAGE_RECORDS:
+                final = False
+                break
+        rows.close()
+        log = self._network.log
+        segments = builder.frame(log.id, log.incarnation, after, upto).segments
+        return wire.ReplayPage(
+            log=log.id,
+            subscription=replay.subscription,
+            version=replay.version,
+            after=after,
+            upto=upto,
+            segment=segments[0] if segments else None,
+            final=final,
+        )
