@@ -17,9 +17,10 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from dispatcher import bodies, directory, evidence, internal, keyrings, openapi
-from dispatcher.expiry import parse_expires, rfc3339
+from dispatcher.expiry import parse_expires, parse_since, rfc3339
 from dispatcher.network import Network
 from dispatcher.publishing import PublishEndpoint
+from dispatcher.replaying import Replayer
 from dispatcher.settings import Settings
 from dispatcher.subscriptions import Subscriptions, Wanted
 from dispatcher.topics import Topic, Topics
@@ -27,7 +28,7 @@ from dispatcher.tuning_door import routes as tuning_routes
 from dispatcher.tuning_loop import Tuner
 from edn import strictjson
 from edn.asgi import BodyLimit, StrictRoute, install
-from edn.errors import EdnError, NotFound, TooLarge, Unavailable
+from edn.errors import EdnError, InvalidInput, NotFound, TooLarge, Unavailable
 from edn.filter import Filter
 from edn.sinkpolicy import check_url
 from edn.webhooks import check_secret
@@ -46,7 +47,8 @@ class Door:
         self.settings = settings
         self.network = Network(settings)
         self.topics = Topics(self.network.log)
-        self.subscriptions = Subscriptions(self.network, self.topics)
+        self.replayer = Replayer(self.network, self.topics)
+        self.subscriptions = Subscriptions(self.network, self.topics, self.replayer.begin)
         stored = dict(
             self.network.log.reader.execute(
                 "SELECT key, value FROM meta WHERE key IN ('mode', 'precision')"
@@ -59,10 +61,12 @@ class Door:
     @contextlib.asynccontextmanager
     async def life(self, _: FastAPI) -> AsyncIterator[None]:
         await self.network.start()
+        self.replayer.start()
         self.network.spawn(self._sweep(), "expiry")
         self.network.spawn(self.tuner.run(), "tuning")
         yield
         await self.network.stop()
+        self.replayer.stop()
 
     async def _sweep(self) -> None:
         while True:
@@ -83,6 +87,7 @@ class Door:
             error.pointer = f"{prefix}/topic"
             raise
         want = self.wanted_on(topic, body, prefix, id=body.id, owner=body.owner or NOBODY)
+        want = replace(want, since=self._since(topic, body.since, prefix))
         if body.location is None:
             return replace(want, suggested=suggested)
         try:
@@ -91,6 +96,23 @@ class Door:
             error.pointer = f"{prefix}/location"
             raise
         return replace(want, suggested=suggested, location=tuple(body.location))
+
+    def _since(self, topic: Topic, text: str | None, prefix: str) -> int | None:
+        """Where a subscription begins, as `Wanted` has it."""
+        if text is None:
+            return 0
+        now = self.network.log.now()
+        since = parse_since(text, now, pointer=f"{prefix}/from")
+        if since is None:
+            return None
+        kept = topic.created if math.isinf(topic.availability) else now - int(topic.availability * 1e6)
+        if since < max(kept, topic.created) and not self.replayer.reaches(topic.uid, since):
+            raise InvalidInput(
+                f'from "{text[:60]}": events of "{topic.name}" are kept since '
+                f"{rfc3339(max(kept, topic.created))}",
+                pointer=f"{prefix}/from",
+            )
+        return since
 
     def wanted_on(
         self,
@@ -139,7 +161,7 @@ class Door:
             "name": topic.name,
             "attributes": topic.schema.attributes,
             "engine": topic.engine,
-            "availability": 0,
+            "availability": "forever" if math.isinf(topic.availability) else topic.availability,
             "revision": topic.revision,
             "created": rfc3339(topic.created),
         }
@@ -157,7 +179,7 @@ class Door:
                 "recipient": found.recipient,
                 **({} if secret is None else {"secret": secret}),
             },
-            "state": "active",
+            "state": "paused" if found.paused else "active",
             "expires": None if found.expires is None else rfc3339(found.expires),
             "owner": found.owner,
             "server": found.server,
@@ -236,7 +258,8 @@ def _topics(door: Door) -> APIRouter:
     @router.put("/{name}", response_model=bodies.Topic, responses={201: {"model": bodies.Topic}})
     async def put_topic(name: str, body: bodies.TopicBody, response: Response) -> Any:
         """Create a topic, or change its schema. What stored filters use cannot be taken away."""
-        topic, new = await door.topics.put(name, body.attributes, body.engine)
+        lasting = math.inf if body.availability == "forever" else body.availability
+        topic, new = await door.topics.put(name, body.attributes, body.engine, lasting)
         if new:
             response.status_code = 201
             response.headers["location"] = f"/v1/topics/{topic.name}"
@@ -315,6 +338,9 @@ def _subscriptions(door: Door) -> APIRouter:
     @router.put("/{id}", response_model=bodies.Subscription, response_model_exclude_unset=True)
     async def change_subscription(id: str, body: bodies.ChangeBody) -> Any:
         """Replace filter, sink and expiry in place, without a gap."""
+        return await change(id, body)
+
+    async def change(id: str, body: bodies.ChangeBody) -> Any:
         found = door.subscriptions.get(id)
         topic = door.topics.by_uid(found.topic)
         if topic is None:
@@ -332,6 +358,20 @@ def _subscriptions(door: Door) -> APIRouter:
         """Set a new expiry, or none."""
         expires = None if body.expires is None else parse_expires(body.expires, door.network.log.now())
         return door.view(await door.subscriptions.renew(id, expires))
+
+    @router.post("/{id}/pause", response_model=bodies.Subscription, response_model_exclude_unset=True)
+    async def pause_subscription(id: str) -> Any:
+        """Keep notifications, in order, instead of sending them."""
+        return door.view(await door.subscriptions.pause(id, True))
+
+    @router.post("/{id}/resume", response_model=bodies.Subscription, response_model_exclude_unset=True)
+    async def resume_subscription(id: str, body: bodies.ResumeBody | None = None) -> Any:
+        """Send what was kept and go on, at another sink if one is given."""
+        if body is not None and body.sink is not None:
+            found = door.subscriptions.get(id)
+            expires = None if found.expires is None else rfc3339(found.expires)
+            await change(id, bodies.ChangeBody(filter=found.filter, sink=body.sink, expires=expires))
+        return door.view(await door.subscriptions.pause(id, False))
 
     @router.delete("/{id}", status_code=204)
     async def unsubscribe(id: str) -> None:

@@ -34,6 +34,10 @@ Expires = Annotated[
 ]
 
 
+#: a hundred years is as good as for ever, and no number of microseconds overflows
+Availability = Annotated[float, Field(ge=0, le=3_200_000_000, strict=False)] | Literal["forever"]
+
+
 class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -44,8 +48,10 @@ class TopicBody(Body):
         examples=[{"symbol": "string", "price": "number"}],
     )
     engine: str | None = Field(None, description="Name or URI of the matcher.", max_length=256)
-    availability: Literal[0] | None = Field(
-        None, description="How long events are kept for later subscribers: 0, not at all."
+    availability: Availability | None = Field(
+        None,
+        description="How long events stay available to later subscribers, if they do not say: 0, seconds, or "
+        "forever.",
     )
 
 
@@ -69,6 +75,14 @@ class SubscriptionBody(Body):
     expires: Expires = None
     id: Name | None = Field(None, description="The client's own id makes subscribing idempotent.")
     owner: Name | None = None
+    since: str | None = Field(
+        None,
+        alias="from",
+        description="Where it begins: `now`, an instant (RFC 3339), or a duration, that long ago; else "
+        "with all that is still available.",
+        max_length=64,
+        examples=["PT1H"],
+    )
     location: list[Coordinate] | None = Field(
         None,
         description="Where the subscriber is, in the servers' coordinates: a server near by is preferred.",
@@ -84,6 +98,10 @@ class ChangeBody(Body):
     filter: FilterBody = None
     sink: SinkBody
     expires: Expires = None
+
+
+class ResumeBody(Body):
+    sink: SinkBody | None = Field(None, description="Where it goes on; without one, where it was.")
 
 
 class RenewBody(Body):
@@ -142,7 +160,8 @@ class Topic(BaseModel):
     name: str
     attributes: dict[str, str]
     engine: str
-    availability: int
+    #: seconds, or forever
+    availability: float | Literal["forever"]
     revision: int
     created: str
 

@@ -18,7 +18,8 @@ import msgspec
 from edn.errors import InvalidInput
 
 _FIELDS = (
-    "id, version, owner, topic, filter, url, recipient, expires, server, created, serial, location, ring"
+    "id, version, owner, topic, filter, url, recipient, expires, server, created, serial, location, ring, "
+    "paused"
 )
 
 
@@ -44,12 +45,15 @@ class Subscription:
     location: tuple[float, ...] | None = None
     #: id of the key ring that its notifications are signed with; empty is none
     ring: str = ""
+    #: notifications are kept, not sent
+    paused: bool = False
 
 
 def _load(row: tuple[Any, ...]) -> Subscription:
     values = list(row)
     values[4] = None if row[4] is None else json.loads(row[4])
     values[11] = None if row[11] is None else tuple(json.loads(row[11]))
+    values[13] = bool(row[13])
     return Subscription(*values)
 
 
@@ -99,6 +103,10 @@ def replace(connection: sqlite3.Connection, changed: Subscription, attributes: f
 
 def renew(connection: sqlite3.Connection, subscription: str, expires: int | None) -> None:
     connection.execute("UPDATE subscriptions SET expires = ? WHERE id = ?", (expires, subscription))
+
+
+def pause(connection: sqlite3.Connection, subscription: str, paused: bool) -> None:
+    connection.execute("UPDATE subscriptions SET paused = ? WHERE id = ?", (paused, subscription))
 
 
 def delete(connection: sqlite3.Connection, subscription: str) -> None:

@@ -21,10 +21,7 @@ def parse_expires(text: str, now: int, *, pointer: str = "/expires") -> int:
     """Microseconds since 1970 of `text`, which must lie after `now`."""
     found = _DURATION.fullmatch(text)
     if found is not None:
-        weeks, days, hours, minutes = (int(part or 0) for part in found.groups()[:4])
-        seconds = float(found.group(5) or 0)
-        whole = ((weeks * 7 + days) * 24 + hours) * 3600 + minutes * 60
-        expires = now + whole * 1_000_000 + round(seconds * 1_000_000)
+        expires = now + _microseconds(found)
     else:
         try:
             expires = instant(text)
@@ -37,6 +34,30 @@ def parse_expires(text: str, now: int, *, pointer: str = "/expires") -> int:
             f'expires "{text[:60]}" is beyond the year 9999; leave it out for never', pointer=pointer
         )
     return expires
+
+
+def parse_since(text: str, now: int, *, pointer: str = "/from") -> int | None:
+    """Where a subscription begins: None for now, else microseconds since 1970, which are not after `now`."""
+    if text == "now":
+        return None
+    found = _DURATION.fullmatch(text)
+    try:
+        since = now - _microseconds(found) if found is not None else instant(text)
+    except ValueError as error:
+        raise InvalidInput(
+            f'from "{text[:60]}": now, an instant such as 2030-01-31T09:00:00Z, or a duration such as PT1H, '
+            f"that long ago; {error}",
+            pointer=pointer,
+        ) from None
+    if since > now:
+        raise InvalidInput(f'from "{text[:60]}" is in the future', pointer=pointer)
+    return max(0, since)
+
+
+def _microseconds(found: re.Match[str]) -> int:
+    weeks, days, hours, minutes = (int(part or 0) for part in found.groups()[:4])
+    whole = ((weeks * 7 + days) * 24 + hours) * 3600 + minutes * 60
+    return whole * 1_000_000 + round(float(found.group(5) or 0) * 1_000_000)
 
 
 def rfc3339(microseconds: int) -> str:

@@ -33,6 +33,7 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
+from dispatcher import upgrading
 from dispatcher.records import (
     ControlRecord,
     EventsRecord,
@@ -53,7 +54,7 @@ Floats = npt.NDArray[np.float64]
 _STEP = 1000
 
 #: raised with every change of the tables below that older programs cannot read
-FORMAT = 1
+FORMAT = 2
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -61,11 +62,8 @@ CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS records (
     last INTEGER PRIMARY KEY, count INTEGER NOT NULL, time INTEGER NOT NULL,
     topic INTEGER, server TEXT, payload BLOB NOT NULL,
-    -- when the last of its events ceases to be available to later subscribers; null: none ever was
+    -- when the last of its events ceases to be available to later subscribers, null if none ever was
     expires INTEGER);
-CREATE INDEX IF NOT EXISTS records_passing ON records (last) WHERE expires IS NULL;
-CREATE INDEX IF NOT EXISTS records_by_expiry ON records (expires) WHERE expires IS NOT NULL;
-CREATE INDEX IF NOT EXISTS records_retained ON records (topic, last) WHERE expires IS NOT NULL;
 -- what a new subscription is yet to be told of the events that were available when it began
 CREATE TABLE IF NOT EXISTS replays (
     subscription TEXT NOT NULL, version INTEGER NOT NULL, server TEXT NOT NULL, topic INTEGER NOT NULL,
@@ -85,7 +83,7 @@ CREATE TABLE IF NOT EXISTS subscriptions (
     serial INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, version INTEGER NOT NULL,
     owner TEXT NOT NULL, topic INTEGER NOT NULL, filter TEXT, attributes TEXT NOT NULL, url TEXT NOT NULL,
     recipient TEXT, expires INTEGER, server TEXT NOT NULL, created INTEGER NOT NULL, location TEXT,
-    ring TEXT NOT NULL DEFAULT '');
+    ring TEXT NOT NULL DEFAULT '', paused INTEGER NOT NULL DEFAULT 0);
 CREATE INDEX IF NOT EXISTS subscriptions_by_topic ON subscriptions (topic, serial);
 CREATE INDEX IF NOT EXISTS subscriptions_by_owner ON subscriptions (owner, serial);
 CREATE INDEX IF NOT EXISTS subscriptions_by_server ON subscriptions (server);
@@ -98,6 +96,14 @@ CREATE INDEX IF NOT EXISTS rings_by_url ON rings (owner, url, given);
 CREATE TABLE IF NOT EXISTS servers (
     id TEXT PRIMARY KEY, url TEXT NOT NULL, key TEXT NOT NULL, epoch INTEGER NOT NULL,
     registered INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+
+_INDEXES = """
+CREATE INDEX IF NOT EXISTS records_passing ON records (last) WHERE expires IS NULL;
+CREATE INDEX IF NOT EXISTS records_by_expiry ON records (expires) WHERE expires IS NOT NULL;
+CREATE INDEX IF NOT EXISTS records_retained ON records (topic, last) WHERE expires IS NOT NULL;
+CREATE INDEX IF NOT EXISTS subscriptions_by_ring ON subscriptions (ring) WHERE ring != '';
 """
 
 
@@ -207,14 +213,6 @@ class Log:
         connection.execute("BEGIN IMMEDIATE")
         for statement in _TABLES.split(";"):
             connection.execute(statement)
-        columns = {name for _, name, *_ in connection.execute("PRAGMA table_info(subscriptions)")}
-        if "location" not in columns:
-            connection.execute("ALTER TABLE subscriptions ADD COLUMN location TEXT")
-        if "ring" not in columns:  # written before notifications were signed
-            connection.execute("ALTER TABLE subscriptions ADD COLUMN ring TEXT NOT NULL DEFAULT ''")
-        connection.execute(
-            "CREATE INDEX IF NOT EXISTS subscriptions_by_ring ON subscriptions (ring) WHERE ring != ''"
-        )
         meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
         found = meta.get("format", FORMAT)
         if found > FORMAT:
@@ -222,6 +220,11 @@ class Log:
             raise WrongFormat(
                 f"{self._path} has format {found}, this program reads up to {FORMAT}: run the newer program"
             )
+        if found == 1:
+            upgrading.from_format_1(connection)
+            meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+        for statement in _INDEXES.split(";"):
+            connection.execute(statement)
         self.id: str = meta.get("log") or secrets.token_hex(16)
         self.incarnation: int = meta.get("incarnation", 0) + 1
         connection.executemany(
@@ -271,9 +274,12 @@ class Log:
         the log's end is read from it.
         """
 
+        upto = min(upto, self.head)
+
         def operation(transaction: Transaction) -> bool:
             transaction.connection.execute(
-                "INSERT INTO meta VALUES ('floor', ?1) ON CONFLICT (key) DO UPDATE SET value = max(value, ?1)",
+                "INSERT INTO meta VALUES ('floor', ?1) ON CONFLICT (key)"
+                " DO UPDATE SET value = max(value, ?1)",
                 (upto,),
             )
             records = transaction.connection.execute(

@@ -243,7 +243,7 @@ class Network:
 
     # -- calls to servers -------------------------------------------------------------------------------
 
-    async def call(self, server: str, path: str, message: msgspec.Struct) -> bytes:
+    async def tell(self, server: str, path: str, message: msgspec.Struct) -> bytes:
         """The answer of a server to a message; raises `Unavailable`, or `InvalidInput` where it refuses."""
         member = self.members.get(server)
         if member is None or self._client is None or self.members.state(member) == "away":
@@ -259,16 +259,16 @@ class Network:
             # Not only the client's own errors: a connection that is reset while it is being made comes out
             # of it as an AttributeError. Whatever it is, nobody knows what the server did.
             reason = str(error) or type(error).__name__
-            raise Unavailable(f"server {server} did not store: {reason}", retry_after=2) from error
+            raise Unavailable(f"server {server} did not answer: {reason}", retry_after=2) from error
         if response.status_code == 422:
             raise InvalidInput(f"server {server} refused: {response.text[:300]}")
         if response.status_code != 200:
-            raise Unavailable(f"server {server} did not store: {response.status_code}", retry_after=2)
+            raise Unavailable(f"server {server} answered {response.status_code}", retry_after=2)
         return response.content
 
     async def store(self, server: str, request: wire.Store) -> wire.Stored:
         """Have a server store subscriptions durably, inactive."""
-        return _stored.decode(await self.call(server, "/internal/subscriptions", request))
+        return _stored.decode(await self.tell(server, "/internal/subscriptions", request))
 
     async def call(self, server: str, method: str, path: str, **request: Any) -> httpx.Response:
         """Ask a server something; raises `Unavailable` or what the client raises."""

@@ -120,9 +120,7 @@ class PublishEndpoint:
                 raise NotFound(f'no topic "{topic.name}": it was deleted meanwhile')
             if ids.count(None) < len(ids):
                 return _append_once(transaction, topic, ids, batch, lasting)
-            return transaction.append_events(
-                topic.uid, ids, batch.stamps, batch.lines, batch.points, lasting
-            )
+            return transaction.append_events(topic.uid, ids, batch.stamps, batch.lines, batch.points, lasting)
 
         committed = log.submit(append, size=len(body))
         if defects.planted("acknowledge-before-commit"):  # for tests only

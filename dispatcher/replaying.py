@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 Events that outlive their moment stay in the log until they expire. The transaction that activates a
-subscription notes a *replay* beside it, if its topic has any. From *activate* on the server holds back what it
-finds live for that subscription; the dispatcher reads the log once more, up to that offset, and sends the
+subscription notes a *replay* beside it, if its topic has any. From *activate* on the server holds back what
+it finds live for that subscription; the dispatcher reads the log once more, up to that offset, and sends the
 events inside the filter's rectangles that were unexpired at that time, page by page, each continuing where
 the server's committed position ends. After the last page the server lets the live ones follow.
 
@@ -132,6 +132,15 @@ class Replayer:
         if self._reader is not None:
             self._reader.close()
 
+    def reaches(self, topic: int, since: int) -> bool:
+        """Whether an event of that time or before is still available."""
+        log = self._network.log
+        found = log.reader.execute(
+            "SELECT 1 FROM records WHERE topic = ? AND expires > ? AND time <= ? LIMIT 1",
+            (topic, log.now(), since),
+        )
+        return found.fetchone() is not None
+
     def begin(self, replay: Replay) -> None:
         self.running += 1
         self._network.spawn(self._run(replay), f"replay for {replay.subscription}")
@@ -153,7 +162,7 @@ class Replayer:
             try:
                 await self._until_applied(replay)
                 page = await loop.run_in_executor(self._thread, self._page, replay, rects, position)
-                answer = await self._network.call(replay.server, "/internal/replay", page)
+                answer = await self._network.tell(replay.server, "/internal/replay", page)
                 ack = _ack.decode(answer)
             except (EdnError, msgspec.MsgspecError) as error:
                 logger.warning("a replay waits", subscription=replay.subscription, reason=str(error))

@@ -16,18 +16,19 @@ import functools
 import json
 import secrets
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import structlog
 
-from dispatcher import directory, keyrings
+from dispatcher import directory, keyrings, replaying
 from dispatcher.directory import Subscription
 from dispatcher.exclusion import Exclusion
 from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.placing import Candidate
+from dispatcher.replaying import Replay
 from dispatcher.topics import Topic, Topics
 from edn import defects, wire
 from edn.errors import Conflict, EdnError, NotFound
@@ -54,6 +55,8 @@ class Wanted:
     location: tuple[float, ...] | None = None
     #: the host that another server would choose
     suggested: str | None = None
+    #: None: it begins now; else with what is available of that log time or later
+    since: int | None = 0
     #: the secret that the subscriber gave
     secret: str | None = field(default=None, repr=False)
     #: id of the key ring that notifications are signed with; `keyrings` finds it
@@ -65,10 +68,14 @@ class _Prepared:
     subscription: Subscription
     topic: Topic
     bound: BoundFilter
+    #: None: it begins now; else with what is available of that time or later
+    since: int | None = 0
 
 
 class Subscriptions:
-    def __init__(self, network: Network, topics: Topics) -> None:
+    def __init__(self, network: Network, topics: Topics, on_replay: Callable[[Replay], None]) -> None:
+        """`on_replay` hears of what a new subscription is to be told of the time before it."""
+        self._on_replay = on_replay
         self._network = network
         self._log = network.log
         self._topics = topics
@@ -156,6 +163,7 @@ class Subscriptions:
                 ),
                 want.topic,
                 want.bound,
+                want.since,
             )
             for want, server in zip(wanted, self._placing.place(candidates), strict=True)
         ]
@@ -164,20 +172,23 @@ class Subscriptions:
         try:
             await self._store(prepared)
 
-            def activate(transaction: Transaction) -> list[str]:
-                by_server: dict[str, list[tuple[str, int]]] = {}
+            def activate(transaction: Transaction) -> tuple[list[str], list[Replay]]:
+                by_server: dict[str, list[_Prepared]] = {}
                 made_room: list[str] = []
                 for item in prepared:
                     _check_topic(transaction, item)
                     made_room += _end_expired(transaction, item.subscription.id)
                     directory.insert(transaction.connection, item.subscription, item.bound.attributes)
-                    versions = by_server.setdefault(item.subscription.server, [])
-                    versions.append((item.subscription.id, item.subscription.version))
-                for server, versions in by_server.items():
-                    transaction.append_control(server, "activate", versions=versions)
-                return made_room
+                    by_server.setdefault(item.subscription.server, []).append(item)
+                replays: list[Replay] = []
+                for server, items in by_server.items():
+                    replays += _activate(transaction, server, items)
+                return made_room, replays
 
-            self._ended(Counter(await self._log.submit(activate)))
+            made_room, replays = await self._log.submit(activate)
+            self._ended(Counter(made_room))
+            for replay in replays:
+                self._on_replay(replay)
         except BaseException as error:
             self._ended(Counter(item.subscription.server for item in prepared))
             if isinstance(error, EdnError):
@@ -285,6 +296,19 @@ class Subscriptions:
         async with self._exclusion.hold([subscription]):
             return await self._log.submit(operation)
 
+    async def pause(self, subscription: str, paused: bool) -> Subscription:
+        """From the record on notifications are kept, not sent; or what was kept and what follows is sent."""
+
+        def operation(transaction: Transaction) -> Subscription:
+            found = _live(transaction, subscription)
+            if found.paused != paused:
+                directory.pause(transaction.connection, subscription, paused)
+                transaction.append_control(found.server, "pause" if paused else "resume", ids=[subscription])
+            return replace(found, paused=paused)
+
+        async with self._exclusion.hold([subscription]):
+            return await self._log.submit(operation)
+
     async def delete(self, subscription: str) -> None:
         def operation(transaction: Transaction) -> str:
             found = _live(transaction, subscription)
@@ -342,6 +366,38 @@ class Subscriptions:
         counts = {server: len(ids) for server, ids in (await self._log.submit(operation)).items()}
         self._ended(counts)
         return sum(counts.values())
+
+
+def _activate(transaction: Transaction, server: str, items: Sequence[_Prepared]) -> list[Replay]:
+    """Append the record that activates them; the replays that it begins."""
+    named = {item.subscription.id: (item.subscription.id, item.subscription.version) for item in items}
+    behind = [
+        item
+        for item in items
+        if item.since is not None and replaying.available(transaction, item.topic.uid, item.since)
+    ]
+    offset = transaction.append_control(
+        server,
+        "activate",
+        versions=list(named.values()),
+        replays=[named[item.subscription.id] for item in behind],
+    )
+    replays = [
+        Replay(
+            item.subscription.id,
+            item.subscription.version,
+            server,
+            item.topic.uid,
+            item.subscription.filter,
+            offset,
+            transaction.time,
+            item.since,
+        )
+        for item in behind
+    ]
+    for replay in replays:
+        replaying.note(transaction, replay)
+    return replays
 
 
 def _item(subscription: Subscription) -> wire.StoreItem:

@@ -145,9 +145,7 @@ class Topics:
         return uid, ended
 
 
-def _create(
-    transaction: Transaction, name: str, schema: Schema, engine: str, availability: float
-) -> Topic:
+def _create(transaction: Transaction, name: str, schema: Schema, engine: str, availability: float) -> Topic:
     cursor = transaction.connection.execute(
         "INSERT INTO topics (name, revision, columns, attributes, engine, created, availability)"
         " VALUES (?, 1, ?, ?, ?, ?, ?)",
@@ -165,9 +163,7 @@ def _change(
         if topic.availability == availability:
             return topic
         # Not a change of the schema: what was bound to it stays bound.
-        connection.execute(
-            "UPDATE topics SET availability = ? WHERE uid = ?", (availability, topic.uid)
-        )
+        connection.execute("UPDATE topics SET availability = ? WHERE uid = ?", (availability, topic.uid))
         return replace(topic, availability=availability)
     removed = set(topic.schema.removed(attributes))
     used: dict[str, str] = {}

@@ -42,9 +42,7 @@ from edn.webhooks import KeyRing
 #: the media type of all of these
 MSGPACK = "application/msgpack"
 
-Kind = Literal[
-    "activate", "deactivate", "change", "renew", "pause", "resume", "rotate", "join"
-]
+Kind = Literal["activate", "deactivate", "change", "renew", "pause", "resume", "rotate", "join"]
 
 
 class TopicInfo(msgspec.Struct, frozen=True, array_like=True):

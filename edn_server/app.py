@@ -152,6 +152,9 @@ def create_app(node: Node, url: str) -> FastAPI:
         applied = await node.apply(message)
         return (409 if applied.gap else 200), applied.ack
 
+    async def replay(message: wire.ReplayPage) -> tuple[int, msgspec.Struct]:
+        return 200, await node.replay(message)
+
     async def summary(_: None) -> tuple[int, msgspec.Struct]:
         return 200, await node.summary()
 
@@ -159,6 +162,7 @@ def create_app(node: Node, url: str) -> FastAPI:
         [
             Route("/internal/subscriptions", MessageRoute(secret, wire.Store, store), methods=["POST"]),
             Route("/internal/stream", MessageRoute(secret, wire.Frame, stream), methods=["POST"]),
+            Route("/internal/replay", MessageRoute(secret, wire.ReplayPage, replay), methods=["POST"]),
             Route("/internal/summary", MessageRoute(secret, None, summary), methods=["GET"]),
         ]
     )
@@ -223,6 +227,14 @@ def _describe_plain_routes(app: FastAPI) -> None:
                 "Apply a frame of a log",
                 "Frame",
                 "FrameAck",
+                {},
+            )
+        },
+        "/internal/replay": {
+            "post": operation(
+                "Tell a new subscription of events that were available when it began",
+                "ReplayPage",
+                "ReplayAck",
                 {},
             )
         },

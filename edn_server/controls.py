@@ -6,6 +6,7 @@
                  when none is, those that were stored for nothing. So a subscription that is made anew under
                  the id of one whose end this server has yet to read loses nothing
     renew        a new expiry for the version that is active there
+    pause        what matches after it is kept and not sent; resume lets it go (see `holds`)
     rotate       the secrets of an address change; no interval does
     join         what another log has active begins here too. What no log activated is dropped if its
                  dispatcher cannot mean it any more: an earlier incarnation stored it, or its log is retired
@@ -26,6 +27,7 @@ import structlog
 from edn import wire
 from edn.webhooks import KeyRing
 from edn_server import outbox
+from edn_server.holds import FrameHolds
 from edn_server.hosting import NEVER, Hosting, LogState
 from edn_server.storing import keep_rings
 from edn_server.topic import Int64s
@@ -48,6 +50,7 @@ class Controls:
         #: (number, offset) of what begins in it
         self.begun: list[tuple[int, int]] = []
         self.rings: list[KeyRing] = []
+        self.holds = FrameHolds(hosting)
         self.joined = log.joined
 
     def apply(self, control: wire.Control) -> None:
@@ -56,6 +59,13 @@ class Controls:
             case "activate":
                 for id, version in control.versions:
                     self._begin(id, version, offset)
+                for id, version in control.replays:
+                    number = self._number(id, version)
+                    if number is not None:
+                        self.holds.begin_replay(number)
+            case "pause" | "resume":
+                for id in control.ids:
+                    self.holds.add(id, offset, control.kind)
             case "change":
                 for id, version in control.versions:
                     older = [n for n in self._numbers(id) if self._hosting.versions[n].version < version]
@@ -63,6 +73,7 @@ class Controls:
                     self._begin(id, version, offset)
             case "deactivate":
                 for id in control.ids:
+                    self.holds.add(id, offset, "end")
                     numbers = self._numbers(id)
                     active = [n for n in numbers if self._active(n)]
                     self._end(active or numbers, offset)

@@ -63,6 +63,10 @@ CREATE INDEX outbox_batch ON outbox (batch);
 """
 #: what format 2 added; bodies stand last, so that a list does not read them
 _DELIVERY_TABLES = """
+CREATE TABLE pauses (id TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE replays (
+    number INTEGER NOT NULL, log TEXT NOT NULL, position INTEGER NOT NULL, PRIMARY KEY (number, log)
+) WITHOUT ROWID;
 CREATE TABLE parcels (id INTEGER PRIMARY KEY, members BLOB NOT NULL);
 CREATE TABLE rings (
     id TEXT PRIMARY KEY, current TEXT NOT NULL, previous TEXT, until INTEGER NOT NULL,

@@ -113,6 +113,11 @@ class Hosting:
         self.expires: Int64s = np.full(capacity, NEVER, dtype=np.int64)
         self.incarnation: Int64s = np.zeros(capacity, dtype=np.int64)
         self.living: Flags = np.zeros(capacity, dtype=np.bool_)
+        #: what is found for it is kept and not sent
+        self.held: Flags = np.zeros(capacity, dtype=np.bool_)
+        #: subscriptions that are paused, and numbers whose past is still coming, with its logs
+        self.paused: set[str] = set()
+        self.replaying: dict[int, set[str]] = {}
         #: index into `log_names`: whose dispatcher stored it
         self.stored_by: Int32s = np.zeros(capacity, dtype=np.int32)
         self.log_names: list[str] = []
@@ -178,9 +183,12 @@ class Hosting:
             self.incarnation[number] = version.incarnation
             self.stored_by[number] = self.log_number(version.log)
             self.living[number] = True
+            self.held[number] = False
             for log in self.logs.values():
                 log.since[number] = log.until[number] = NEVER
             self.numbers.setdefault(version.id, []).append(number)
+            if self.paused or self.replaying:
+                self.mark_held([version.id])
             by_topic.setdefault(version.topic, []).append(version)
         for uid, versions in by_topic.items():
             self._insert_entries(self.topics[uid], versions)
@@ -212,7 +220,7 @@ class Hosting:
         by_topic: dict[int, list[int]] = {}
         for number in numbers:
             version = self.versions.pop(number)
-            self.living[number] = False
+            self.living[number] = self.held[number] = False
             self.left.add(self.addresses[self.address[number]])
             self._leave_address(int(self.address[number]))
             others = self.numbers[version.id]
@@ -229,6 +237,13 @@ class Hosting:
                 self.topics[uid].maximal.delete(ids)
                 self.topics[uid].free_entries(entries)
             self.shrinkable += len(entries)
+
+    def mark_held(self, subscriptions: Iterable[str]) -> None:
+        """After a change of what is paused or replaying."""
+        for subscription in subscriptions:
+            numbers = self.numbers.get(subscription, [])
+            held = subscription in self.paused or any(number in self.replaying for number in numbers)
+            self.held[numbers] = held
 
     def bound(self, number: int) -> BoundFilter:
         """The exact predicate of a version, bound as it was when it was stored."""
@@ -276,6 +291,7 @@ class Hosting:
         self.incarnation = np.concatenate([self.incarnation, np.zeros(more, dtype=np.int64)])
         self.stored_by = np.concatenate([self.stored_by, np.zeros(more, dtype=np.int32)])
         self.living = np.concatenate([self.living, np.zeros(more, dtype=np.bool_)])
+        self.held = np.concatenate([self.held, np.zeros(more, dtype=np.bool_)])
         for log in self.logs.values():
             log.since = np.concatenate([log.since, np.full(more, NEVER, dtype=np.int64)])
             log.until = np.concatenate([log.until, np.full(more, NEVER, dtype=np.int64)])

@@ -32,6 +32,11 @@ def load(db: sqlite3.Connection) -> Hosting:
     for values in db.execute("SELECT id, current, previous, until, version FROM rings"):
         hosting.rings[values[0]] = KeyRing(*values)
     hosting.tally.load(db)
+    hosting.paused = {id for (id,) in db.execute("SELECT id FROM pauses")}
+    for number, name in db.execute("SELECT number, log FROM replays"):
+        hosting.replaying.setdefault(number, set()).add(name)
+    coming = [hosting.versions[number].id for number in hosting.replaying if number in hosting.versions]
+    hosting.mark_held([*hosting.paused, *coming])
     for number, name, since, until in db.execute("SELECT * FROM intervals"):
         if hosting.living.size > number and hosting.living[number]:
             log = hosting.logs[name]

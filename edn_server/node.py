@@ -27,6 +27,7 @@ from edn_server.notifier import Notifier
 from edn_server.outbox import Event
 from edn_server.receiving import Receiving
 from edn_server.registration import Refused, Registration
+from edn_server.replaying import ApplyReplay
 from edn_server.settings import Settings
 from edn_server.sinks import Sinks
 from edn_server.storing import StoreVersions, prepare
@@ -150,6 +151,10 @@ class Node:
     async def apply(self, frame: wire.Frame) -> Applied:
         self._batch += 1
         return await self._submit(ApplyFrame(self.hosting, self.epoch, self._batch, frame, self._on_applied))
+
+    async def replay(self, page: wire.ReplayPage) -> wire.ReplayAck:
+        self._batch += 1
+        return await self._submit(ApplyReplay(self.hosting, self._batch, page, self._on_applied))
 
     async def summary(self) -> wire.SummarySnapshot:
         """One moment's maximal rectangles, read where nothing can change them; built elsewhere."""
@@ -279,7 +284,7 @@ class Node:
 
     def _on_applied(self, applied: Applied, events: dict[int, Event]) -> None:
         """In the writer's thread: tell the notifier."""
-        if self._loop is None or self.notifier is None or not applied.addresses:
+        if self._loop is None or self.notifier is None or not (applied.addresses or applied.entries):
             return
         self.notifier.recent.put(applied.batch, events)
         self._loop.call_soon_threadsafe(self._announce, applied)

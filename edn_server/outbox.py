@@ -7,7 +7,7 @@ same body under the same webhook-id. Payloads are kept once a server, in `events
 
 An **address** is a sink's URL and, where its notifications are signed, the id of its key ring: matches of two
 subscriptions merge only if one receiver can verify both. A **held** address is nobody's yet: rows that a
-subscription keeps for itself, in order, until `Release` gives them the address that it has by then.
+subscription keeps for itself, in order, until `holds.release` gives them the address that it has by then.
 
 What goes, and when: an outbox row once it is settled; a batch's payloads with its last row, and those that no
 waiting row names once the batch is old (`Trim`), so that one dead address does not keep what others were
@@ -46,6 +46,8 @@ EVENT_BYTES = 128
 READY = 0
 #: begins the address of rows that are kept and not sent
 HELD = "hold:"
+#: ends the address of rows that tell a paused subscription of its past; no id holds a space
+PAST = " past"
 
 #: `address_of`, of a row of `versions`
 _ADDRESS = "{0}.url || CASE WHEN {0}.ring = '' THEN '' ELSE '#' || {0}.ring END"
@@ -94,6 +96,12 @@ def numbers_of(row: Row) -> Int32s:
     """The version of each match of a row that is composed."""
     events, pairs = _HEADER.unpack_from(row.composition)
     return np.frombuffer(row.composition, "<i4", pairs, _HEADER.size + 8 * events)
+
+
+def renamed(composition: bytes, number: int) -> bytes:
+    """The same in the name of one version: for a row that is one subscription's alone."""
+    events, pairs = _HEADER.unpack_from(composition)
+    return composition[: _HEADER.size + 8 * events] + np.full(pairs, number, dtype="<i4").tobytes()
 
 
 class NewRow(NamedTuple):
@@ -315,19 +323,6 @@ class Settle(Job[int]):
         return events
 
 
-class Release(Job[int]):
-    """Rows that a subscription held go to an address: behind older rows there, before younger ones."""
-
-    def __init__(self, subscription: str, address: str) -> None:
-        self._held = held(subscription)
-        self._address = address
-
-    def work(self, db: sqlite3.Connection) -> int:
-        return db.execute(
-            "UPDATE outbox SET address = ? WHERE address = ?", (self._address, self._held)
-        ).rowcount
-
-
 class Collect(Job[int]):
     """Versions that are over and that no waiting row can name go; their numbers are free again."""
 
@@ -342,10 +337,11 @@ class Collect(Job[int]):
         found = db.execute(
             "SELECT number FROM versions v WHERE over IS NOT NULL AND NOT EXISTS"
             " (SELECT 1 FROM outbox o WHERE o.id <= v.over AND o.address IN"
-            f"  (SELECT {_ADDRESS.format('v')} UNION ALL SELECT ?1 || v.id UNION ALL"
+            f"  (SELECT {_ADDRESS.format('v')} UNION ALL SELECT ?1 || v.id UNION ALL SELECT ?1 || v.id || ?3"
+            "   UNION ALL"
             f"   SELECT {_ADDRESS.format('w')} FROM versions w WHERE w.id = v.id AND w.over IS NULL))"
             " LIMIT ?2",
-            (HELD, self.LIMIT),
+            (HELD, self.LIMIT, PAST),
         )
         self._numbers = [number for (number,) in found]
         keys = [(number,) for number in self._numbers]

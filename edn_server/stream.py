@@ -99,7 +99,7 @@ class ApplyFrame(Job[Applied]):
                 raise CorruptMessage(f"a control at {control.offset} outside ({frame.after}, {frame.upto}]")
             if control.offset > cursor:
                 self._controls.apply(control)
-        places, numbers, sizes = self._match(cursor)
+        places, numbers, sizes, offsets = self._match(cursor)
         if defects.planted("cursor-before-outbox"):  # for tests only
             self._advance(db)
             db.execute("RELEASE job")
@@ -108,18 +108,27 @@ class ApplyFrame(Job[Applied]):
             db.execute("BEGIN IMMEDIATE")
             db.execute("SAVEPOINT job")
         self._numbers = numbers
-        rows = list(outbox.group(places, numbers, hosting.address[numbers], sizes))
-        named = [(hosting.addresses[row.address], row) for row in rows]
+        holds = self._controls.holds
+        addresses, wanted, held = holds.sort(numbers, offsets[places])
+        matched = len(numbers)
+        if not wanted.all():
+            places, numbers, addresses = places[wanted], numbers[wanted], addresses[wanted]
+            told = set(places.tolist())
+            self._events = {place: event for place, event in self._events.items() if place in told}
+        rows = list(outbox.group(places, numbers, addresses, sizes))
+        names = hosting.addresses + held if held else hosting.addresses
+        named = [(names[row.address], row) for row in rows]
+        holds.write(db, frame.log)
         outbox.write(db, self._batch, list(self._events.items()), named)
         self._controls.write(db)
         self._advance(db)
         self._end(db)
         self._written = True
         return Applied(
-            self._ack(frame.upto, matched=len(numbers), useful=len(self._events)),
-            addresses=tuple(dict.fromkeys(address for address, _ in named)),
+            self._ack(frame.upto, matched=matched, useful=len(self._events)),
+            addresses=tuple(dict.fromkeys([*holds.released, *(address for address, _ in named)])),
             batch=self._batch,
-            entries=sum(row.events for row in rows),
+            entries=sum(row.events for row in rows) - holds.purged,
         )
 
     def done(self, result: Applied) -> None:
@@ -131,6 +140,7 @@ class ApplyFrame(Job[Applied]):
         log.incarnation = max(log.incarnation, self._frame.incarnation)
         hosting.logs[log.name] = log
         newest(hosting.rings, self._controls.rings)
+        self._controls.holds.settle(log.name)
         self._count()
         hosting.remove(self._over)
         self._on_applied(result, self._events)
@@ -180,7 +190,10 @@ class ApplyFrame(Job[Applied]):
 
     def _end(self, db: sqlite3.Connection) -> None:
         """Versions that no live log matches any more are over; rows up to the newest may still name them."""
-        ended = np.array(sorted(self._controls.ended), dtype=np.int64)
+        # One whose past is still coming ends with the last page of it.
+        holds = self._controls.holds
+        coming = {*self._hosting.replaying, *holds.begun} - {*holds.cancelled}
+        ended = np.array(sorted(self._controls.ended - coming), dtype=np.int64)
         self._over = self._hosting.over(ended, self._log).tolist()
         if self._over:
             mark = outbox.last_row(db)
@@ -188,14 +201,16 @@ class ApplyFrame(Job[Applied]):
                 "UPDATE versions SET over = ? WHERE number = ?", ((mark, number) for number in self._over)
             )
 
-    def _match(self, cursor: int) -> tuple[Int64s, Int32s, Int64s]:
-        """(place, number) of every match in the order of places, and the sizes of the bodies by place."""
+    def _match(self, cursor: int) -> tuple[Int64s, Int32s, Int64s, Int64s]:
+        """(place, number) of every match in the order of places; sizes of bodies and offsets by place."""
         frame = self._frame
         segments = [(segment, self._columns(segment, cursor)) for segment in frame.segments]
         offsets = np.concatenate([np.empty(0, dtype=np.int64), *(columns.offsets for _, columns in segments)])
         # Segments are in the order of offsets each; an address hears of all topics in that order together.
         rank = np.empty(len(offsets), dtype=np.int64)
-        rank[np.argsort(offsets, kind="stable")] = np.arange(len(offsets))
+        order = np.argsort(offsets, kind="stable")
+        rank[order] = np.arange(len(offsets))
+        offsets = offsets[order]
         sizes = np.zeros(len(offsets), dtype=np.int64)
         all_places, all_numbers = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int32)]
         at = 0
@@ -220,7 +235,7 @@ class ApplyFrame(Job[Applied]):
         if len(segments) > 1:
             order = np.argsort(places, kind="stable")
             places, numbers = places[order], numbers[order]
-        return places, numbers, sizes
+        return places, numbers, sizes, offsets
 
     def _columns(self, segment: wire.Segment, cursor: int) -> _Columns:
         offsets, times = wire.int64_array(segment.offsets), wire.int64_array(segment.times)

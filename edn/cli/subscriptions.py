@@ -62,6 +62,14 @@ def subscribe(
         str | None, typer.Option("--id", help="Your own id; subscribing with it again changes nothing.")
     ] = None,
     owner: Annotated[str | None, typer.Option(help="A name to find your subscriptions by.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="Where it begins: now, an instant, or PT1H for an hour ago; else at all "
+            "that is still available.",
+        ),
+    ] = None,
     secret_file: Annotated[
         Path | None,
         typer.Option(help="Holds the secret that notifications are signed with; without one, one is made."),
@@ -82,6 +90,7 @@ def subscribe(
             expires=expires,
             id=id,
             owner=owner,
+            since=since,
             secret=read_secret_file(secret_file),
         )
     if json:
@@ -90,6 +99,37 @@ def subscribe(
     typer.echo(made.id)
     if made.sink is not None and made.sink.secret is not None:
         say(f"notifications are signed with {made.sink.secret}\nThis is shown only now: keep it.")
+
+
+def pause(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Subscriptions to pause.")],
+    url: UrlOption = DEFAULT_URL,
+    json: JsonOption = False,
+) -> None:
+    """Keep the notifications of subscriptions, in order, instead of sending them."""
+    with connected(url) as client:
+        for id in ids:
+            paused = client.pause(id)
+            if json:
+                show_json(paused)
+            else:
+                typer.echo(f"paused {id}")
+
+
+def resume(
+    id: Annotated[str, typer.Argument(metavar="ID", help="The subscription.")],
+    to: Annotated[str | None, typer.Option("--to", help="Another address to go on at.")] = None,
+    recipient: Annotated[str | None, typer.Option(help="Who is meant behind that address.")] = None,
+    url: UrlOption = DEFAULT_URL,
+    json: JsonOption = False,
+) -> None:
+    """Send what a paused subscription kept, and go on."""
+    with connected(url) as client:
+        resumed = client.resume(id, url=to, recipient=recipient)
+    if json:
+        show_json(resumed)
+    else:
+        typer.echo(f"resumed {id}")
 
 
 def unsubscribe(

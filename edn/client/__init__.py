@@ -108,6 +108,8 @@ class _Calls:
     subscription_page = _Method(calls.subscription_page)
     change = _Method(calls.change)
     renew = _Method(calls.renew)
+    pause = _Method(calls.pause)
+    resume = _Method(calls.resume)
     unsubscribe = _Method(calls.unsubscribe)
     attempts = _Method(calls.attempts)
     dead_letter_page = _Method(calls.dead_letter_page)

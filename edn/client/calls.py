@@ -73,8 +73,13 @@ class NewSubscription(msgspec.Struct, frozen=True, kw_only=True):
     #: your own id; the same one again is the same subscription, not a second one
     id: str | None = None
     owner: str | None = None
+<<<<<<< HEAD
     #: where the subscriber is, in the servers' coordinates
     location: list[float] | None = None
+=======
+    #: "now", an instant, or a duration that long ago; None is with all that is still available
+    since: ExpiresLike = None
+>>>>>>> 239fac0 (Availability: events stay for later subscribers; pausing, resuming and moving; the log keeps what it promised)
 
     def body(self) -> dict[str, Any]:
         body: dict[str, Any] = {"topic": self.topic, "id": self.id or str(uuid.uuid4())}
@@ -90,8 +95,13 @@ class NewSubscription(msgspec.Struct, frozen=True, kw_only=True):
             body["expires"] = expiry(self.expires)
         if self.owner is not None:
             body["owner"] = self.owner
+<<<<<<< HEAD
         if self.location is not None:
             body["location"] = self.location
+=======
+        if self.since is not None:
+            body["from"] = expiry(self.since)
+>>>>>>> 239fac0 (Availability: events stay for later subscribers; pausing, resuming and moving; the log keeps what it promised)
         return body
 
 
@@ -157,9 +167,17 @@ def subscribe(
     expires: ExpiresLike = None,
     id: str | None = None,
     owner: str | None = None,
+<<<<<<< HEAD
     location: list[float] | None = None,
+=======
+    since: ExpiresLike = None,
+>>>>>>> 239fac0 (Availability: events stay for later subscribers; pausing, resuming and moving; the log keeps what it promised)
 ) -> Call[Subscription]:
-    """Subscribe; from the return on, every event accepted that the filter matches is notified to `url`."""
+    """Subscribe; from the return on, every event accepted that the filter matches is notified to `url`.
+
+    Before those, what was published earlier and is still available: of `since` or later, if given ("now" for
+    nothing of it, an instant, or a duration that long ago).
+    """
     wanted = NewSubscription(
         topic=topic,
         filter=filter,
@@ -169,7 +187,11 @@ def subscribe(
         expires=expires,
         id=id,
         owner=owner,
+<<<<<<< HEAD
         location=location,
+=======
+        since=since,
+>>>>>>> 239fac0 (Availability: events stay for later subscribers; pausing, resuming and moving; the log keeps what it promised)
     )
     return Call(
         method="POST", path="/v1/subscriptions", body=encode(wanted.body()), read=reading(Subscription)
@@ -244,6 +266,18 @@ def renew(id: str, expires: ExpiresLike) -> Call[Subscription]:
     """Set a new expiry; None is never."""
     body = {"expires": None if expires is None else expiry(expires)}
     path = f"{_subscription_path(id)}/renew"
+    return Call(method="POST", path=path, body=encode(body), read=reading(Subscription))
+
+
+def pause(id: str) -> Call[Subscription]:
+    """Keep notifications, in order, instead of sending them."""
+    return Call(method="POST", path=f"{_subscription_path(id)}/pause", read=reading(Subscription))
+
+
+def resume(id: str, *, url: str | None = None, recipient: str | None = None) -> Call[Subscription]:
+    """Send what was kept and go on, at another address if one is given."""
+    body = {} if url is None else {"sink": _sink(url, recipient)}
+    path = f"{_subscription_path(id)}/resume"
     return Call(method="POST", path=path, body=encode(body), read=reading(Subscription))
 
 

@@ -39,7 +39,7 @@ def test_a_store_that_fails_in_any_way_is_unavailable(
         async with httpx.AsyncClient(transport=httpx.MockTransport(fail)) as client:
             network._client = client
             request = wire.Store("log", 1, wire.TopicInfo(1, "t", [], "bitmap"), [])
-            with pytest.raises(Unavailable, match="s1 did not store"):
+            with pytest.raises(Unavailable, match="s1 did not answer"):
                 await network.store("s1", request)
         await network.log.stop()
 

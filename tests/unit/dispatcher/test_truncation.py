@@ -19,7 +19,8 @@ def test_records_up_to_an_offset_leave_but_the_last_one_stays(
             await log.submit(events(b"{}", b"{}"))
         await log.truncate(upto, 0)
         assert [record.last for record in log.read(0, 1 << 20)] == left
-        assert log.floor == left[0] - 2
+        assert log.floor <= left[0]
+        assert log.floor == min(upto, 6)
 
     run(tmp_path, work)
 
@@ -47,7 +48,8 @@ def test_a_long_truncation_goes_in_steps_and_ends(tmp_path: Path) -> None:
 
         await log.submit(many)
         await log.truncate(2500, 0)
-        assert log.floor == 2499
+        assert log.floor == 2500
+        assert [record.last for record in log.read(0, 1 << 20)] == [2500]
 
     run(tmp_path, work)
 

@@ -14,6 +14,7 @@ from edn.webhooks import KeyRing
 from edn_server import outbox
 from edn_server.database import Folder
 from edn_server.loading import load
+from edn_server.replaying import ApplyReplay
 from edn_server.storing import StoreVersions, prepare
 from edn_server.stream import Applied, ApplyFrame
 from edn_server.writer import Writer
@@ -127,6 +128,24 @@ class Kit:
         frame = wire.msgspec.msgpack.decode(wire.encode(frame), type=wire.Frame)
         job = ApplyFrame(self.hosting, self.epoch, self._batch, frame, lambda *_: None)
         return self.writer.submit(job).result(30)
+
+    def replay(
+        self,
+        id: str,
+        after: int,
+        upto: int,
+        events: Iterable[tuple[int, dict[str, Any]]] = (),
+        *,
+        version: int = 1,
+        final: bool = False,
+        log: str = LOG,
+    ) -> wire.ReplayAck:
+        self._batch = max(self._batch, self._newest_batch()) + 1
+        listed = list(events)
+        own = segment(listed) if listed else None
+        page = wire.ReplayPage(log, id, version, after, upto, own, final)
+        page = wire.msgspec.msgpack.decode(wire.encode(page), type=wire.ReplayPage)
+        return self.writer.submit(ApplyReplay(self.hosting, self._batch, page, lambda *_: None)).result(30)
 
     def collect(self) -> int:
         return self.writer.submit(outbox.Collect(self.hosting)).result(30)

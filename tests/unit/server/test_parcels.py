@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from deliverykit import EVENT, Receiver, eventually, fill, notifying, run
+from deliverykit import EVENT, Receiver, fill, notifying, run
 from serverkit import Kit, activate, item
 
-from edn_server import outbox
 from edn_server.parcels import Batching
 
 
@@ -87,25 +86,3 @@ def test_a_full_batch_does_not_wait(kit: Kit) -> None:
         assert [ids(post) for post in receiver.posts] == [["e2", "e3"]]
 
     run(scenario)
-
-
-def test_rows_that_are_held_wait_until_they_are_released_to_an_address(kit: Kit) -> None:
-    """What a paused subscription needs: rows of its own, in order, sent to whatever its sink is by then."""
-
-    async def scenario(receiver: Receiver) -> None:
-        fill(kit, outbox.held("s0"), rows=3)
-        assert {row.address for row in kit.rows()} == {"hold:s0"}
-        async with notifying(kit) as notifier:
-            notifier.wake([outbox.held("s0")])
-            await notifier.idle()
-            assert receiver.posts == []
-            address = receiver.url("/now")
-            released = kit.writer.submit(outbox.Release("s0", address))
-            assert await asyncio.wrap_future(released) == 3
-            notifier.wake([address])
-            await notifier.idle()
-            await eventually(lambda: len(receiver.posts) == 3)
-        assert [id for post in receiver.posts for id in ids(post)] == ["e2", "e3", "e4"]
-
-    run(scenario)
-    assert kit.rows() == []

@@ -63,6 +63,7 @@ async def send(client: httpx.AsyncClient, path: str, message: msgspec.Struct) ->
 ROUTES = [
     ("POST", "/internal/stream"),
     ("POST", "/internal/subscriptions"),
+    ("POST", "/internal/replay"),
     ("GET", "/internal/summary"),
     ("GET", "/internal/stats"),
     ("GET", "/internal/subscriptions/{id}/delivery"),
