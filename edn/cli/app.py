@@ -20,6 +20,8 @@ app = typer.Typer(
 app.command("up")(up.up)
 app.add_typer(topics.app, name="topic")
 app.command("subscribe")(subscriptions.subscribe)
+app.command("pause")(subscriptions.pause)
+app.command("resume")(subscriptions.resume)
 app.command("unsubscribe")(subscriptions.unsubscribe)
 app.command("subscriptions")(subscriptions.subscriptions)
 app.add_typer(delivery.app, name="delivery")
