@@ -56,7 +56,7 @@ bench: setup ## kernels against their peers, side by side in one run
 chaos: setup ## real processes killed, stopped and cut off under load, judged by the checker (15 minutes)
 	$(BIN)/python -m tests.chaos $(ARGS)
 
-load: setup ## Locust against a network of its own, headless, one minute
+load: setup ## Locust against a network of its own, headless, three minutes; a page in load-results/
 	$(BIN)/python -m load $(ARGS)
 
 lock: setup ## resolve the dependencies anew into requirements.lock

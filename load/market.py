@@ -1,29 +1,69 @@
-"""The events and filters of the load: quotes of some hundred stocks, filters that match a few of them."""
+"""The market workload of the benchmarks (`edn.bench.workloads`) as events and filters of a topic."""
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
+import numpy as np
+
+from edn.bench.workloads import MARKET_SYMBOLS, Floats, market_points, market_rectangles
+
 TOPIC = "load.quotes"
-ATTRIBUTES = {"symbol": "string", "price": "number", "volume": "integer", "venue": "string"}
+ATTRIBUTES = {
+    "symbol": "string",
+    "venue": "string",
+    "price": "number",
+    "volume": "number",
+    "change": "number",
+    "second": "number",
+}
 BATCH = 100
+#: symbols that are traded on a day on which everybody trades the same
+CROWDED = 20
 
-_SYMBOLS = [f"{chr(65 + number % 26)}{number:03d}" for number in range(200)]
-_VENUES = ["NYSE", "NASDAQ", "LSE", "XETRA"]
-
-
-def quote(dice: random.Random) -> dict[str, Any]:
-    """An event of the topic."""
-    return {
-        "symbol": dice.choice(_SYMBOLS),
-        "price": round(dice.uniform(1.0, 500.0), 2),
-        "volume": dice.randrange(1, 100_000),
-        "venue": dice.choice(_VENUES),
-    }
+_NUMBERS = tuple(name for name, kind in ATTRIBUTES.items() if kind == "number")
+_LARGEST = float(np.finfo(np.float64).max)
 
 
-def random_filter(dice: random.Random) -> dict[str, Any]:
-    """One stock within a band of prices: of uniform quotes, about one in four thousand matches."""
-    low = dice.uniform(1.0, 475.0)
-    return {"symbol": dice.choice(_SYMBOLS), "price": {"between": [round(low, 2), round(low + 25.0, 2)]}}
+def _symbol(number: float) -> str:
+    return f"S{int(number):04d}"
+
+
+def _venue(number: float) -> str:
+    return f"V{int(number):02d}"
+
+
+def quotes(rng: np.random.Generator, count: int, *, crowded: bool = False) -> list[dict[str, Any]]:
+    """Events of the topic."""
+    points = market_points(rng, count, symbols=CROWDED if crowded else MARKET_SYMBOLS)
+    return [_quote(row) for row in points.tolist()]
+
+
+def _quote(row: list[float]) -> dict[str, Any]:
+    event: dict[str, Any] = {"symbol": _symbol(row[0]), "venue": _venue(row[1])}
+    event.update(
+        (name, round(value, 4)) for name, value in zip(_NUMBERS, row[2:], strict=True) if value > -_LARGEST
+    )
+    return event
+
+
+def filters(rng: np.random.Generator, count: int) -> list[dict[str, Any]]:
+    """What people subscribe to."""
+    lo, hi = market_rectangles(rng, count)
+    return [_filter(low, high) for low, high in zip(lo, hi, strict=True)]
+
+
+def _filter(lo: Floats, hi: Floats) -> dict[str, Any]:
+    wanted: dict[str, Any] = {}
+    for column, (name, spell) in enumerate((("symbol", _symbol), ("venue", _venue))):
+        if np.isfinite(lo[column]):
+            wanted[name] = spell(lo[column])
+    for name, low, high in zip(_NUMBERS, lo[2:].tolist(), hi[2:].tolist(), strict=True):
+        bounds = {}
+        if low > -_LARGEST:
+            bounds["gte"] = round(low, 4)
+        if high < _LARGEST:
+            bounds["lte"] = round(high, 4)
+        if bounds:
+            wanted[name] = bounds
+    return wanted or {"symbol": _symbol(0)}

@@ -1,43 +1,106 @@
 """What the load consists of: publishers of single events and of batches, subscribers that come and go.
 
-Locust runs this file. `EDN_LOAD_SINK` is the address that the subscriptions notify.
+Locust runs this file. `EDN_LOAD_URL` is the network, `EDN_LOAD_SINK` the address that the subscriptions
+notify, `EDN_LOAD_PLAN` the file with the phases. Where a phase begins, the shape sets the link and the
+subscriptions as it says.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
-import random
+import time
 import uuid
+from pathlib import Path
 from typing import Any
 
-from locust import FastHttpUser, constant_throughput, task
+import gevent
+import httpx
+import numpy as np
+from locust import FastHttpUser, LoadTestShape, constant_throughput, task
 
-from load.market import BATCH, TOPIC, quote, random_filter
+from edn.client import Client, NewSubscription
+from load.market import BATCH, TOPIC, filters, quotes
+from load.plan import Phase, at, read
 
+URL = os.environ["EDN_LOAD_URL"]
 SINK = os.environ["EDN_LOAD_SINK"]
+PLAN = read(Path(os.environ["EDN_LOAD_PLAN"]))
+#: the file that tells the driver when the load began: Locust takes seconds to start
+BEGAN = Path(os.environ["EDN_LOAD_BEGAN"])
+LAG_LIMIT = int(os.environ.get("EDN_LOAD_LAG_LIMIT", "20000"))
 EVENTS = f"/v1/topics/{TOPIC}/events"
+
+
+class Traffic:
+    """The phase of the moment, and events that were drawn beforehand: drawing costs Locust its speed."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(int(os.environ.get("EDN_LOAD_SEED", "1")))
+        self._events = {crowded: quotes(rng, 2000, crowded=crowded) for crowded in (False, True)}
+        self._turn = itertools.count()
+        self.phase = PLAN[0]
+        self.subscribed = PLAN[0].subscriptions
+
+    def one(self) -> dict[str, Any]:
+        events = self._events[self.phase.crowded]
+        return events[next(self._turn) % len(events)]
+
+    def many(self) -> list[dict[str, Any]]:
+        events = self._events[self.phase.crowded]
+        begin = next(self._turn) * 37 % (len(events) - BATCH)
+        return events[begin : begin + BATCH]
+
+
+TRAFFIC = Traffic()
+
+
+class Shape(LoadTestShape):
+    """Follows the plan."""
+
+    def tick(self) -> tuple[int, float] | None:
+        if not BEGAN.exists():
+            BEGAN.write_text(str(time.time()))
+        now = at(PLAN, self.get_run_time())
+        if now is None:
+            return None
+        phase, users = now
+        if phase is not TRAFFIC.phase:
+            TRAFFIC.phase = phase
+            gevent.spawn(change, phase)
+        return users, 50.0
+
+
+def change(phase: Phase) -> None:
+    """Bring about what a phase says; in its own greenlet, while events flow."""
+    limits = {"bytes_per_second": phase.bytes_per_second, "lag_limit": LAG_LIMIT}
+    httpx.put(f"{URL}/v1/link", json=limits, timeout=60.0, trust_env=False).raise_for_status()
+    missing = phase.subscriptions - TRAFFIC.subscribed
+    if missing > 0:
+        TRAFFIC.subscribed = phase.subscriptions
+        wanted = filters(np.random.default_rng(missing), missing)
+        with Client(URL, timeout=60.0) as client:
+            client.subscribe_many(NewSubscription(topic=TOPIC, filter=one, url=SINK) for one in wanted)
 
 
 class SinglePublisher(FastHttpUser):
     """One event a request, as fast as the answers come."""
 
     weight = 4
-    dice = random.Random()
 
     @task
     def publish(self) -> None:
-        self.client.post(EVENTS, json=quote(self.dice), name="publish 1")
+        self.client.post(EVENTS, json=TRAFFIC.one(), name="publish 1")
 
 
 class BatchPublisher(FastHttpUser):
     """Many events a request."""
 
     weight = 2
-    dice = random.Random()
 
     @task
     def publish(self) -> None:
-        self.client.post(EVENTS, json=[quote(self.dice) for _ in range(BATCH)], name=f"publish {BATCH}")
+        self.client.post(EVENTS, json=TRAFFIC.many(), name=f"publish {BATCH}")
 
 
 class Subscriber(FastHttpUser):
@@ -45,18 +108,18 @@ class Subscriber(FastHttpUser):
 
     weight = 1
     wait_time = constant_throughput(10)
-    dice = random.Random()
+    rng = np.random.default_rng()
 
     def on_start(self) -> None:
         self.mine: list[str] = []
 
     @task
     def churn(self) -> None:
-        if len(self.mine) < 20 or self.dice.random() < 0.5:
+        if len(self.mine) < 20 or self.rng.random() < 0.5:
             body: dict[str, Any] = {
-                "id": str(uuid.UUID(int=self.dice.getrandbits(128))),
+                "id": str(uuid.uuid4()),
                 "topic": TOPIC,
-                "filter": random_filter(self.dice),
+                "filter": filters(self.rng, 1)[0],
                 "sink": {"url": SINK},
                 "expires": "PT1H",
             }
@@ -66,5 +129,5 @@ class Subscriber(FastHttpUser):
                 if answer.status_code == 201:
                     self.mine.append(body["id"])
         else:
-            id = self.mine.pop(self.dice.randrange(len(self.mine)))
+            id = self.mine.pop(int(self.rng.integers(len(self.mine))))
             self.client.delete(f"/v1/subscriptions/{id}", name="unsubscribe")

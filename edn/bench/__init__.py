@@ -251,3 +251,95 @@ def measure_hosting(
         typer.echo(json.dumps(hosted.to_json(), indent=2))
     else:
         print_table("One server", ("", ""), hosted.cells())
+
+
+@app.command("capacity")
+def measure_capacity(
+    as_json: Json = False,
+    quick: Quick = False,
+    seed: Seed = 1,
+    servers: Annotated[int, typer.Option("--servers", min=1)] = 4,
+    subscriptions: Annotated[int, typer.Option("--subscriptions", min=1, help="Per server.")] = 8000,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.5, help="Of each measurement.")] = 6.5,
+    rounds: Annotated[int, typer.Option("--rounds", min=1)] = 3,
+    bytes_per_second: Annotated[
+        float | None,
+        typer.Option("--bytes-per-second", min=1000, help="Of the link; by default routing's match."),
+    ] = None,
+    router: Annotated[str, typer.Option("--router", help="bitmap or rtree.")] = "rtree",
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw the curve into this PNG file.")] = None,
+) -> None:
+    """The sustainable rate of a running network at each precision, beside the throughput model's."""
+    import msgspec
+
+    from edn.bench import capacity as benchmark
+    from edn.bench.report import Progress, print_table
+    from edn.bench.saturation import Size
+
+    size = Size(servers=servers, subscriptions=subscriptions, router=router)
+    if quick:
+        size, seconds, rounds = Size(servers=1, subscriptions=60, interval=0.2), 0.3, 1
+    with Progress() as progress:
+        result = benchmark.run(
+            size=size,
+            seconds=seconds,
+            rounds=rounds,
+            bytes_per_second=bytes_per_second,
+            seed=seed,
+            progress=progress,
+        )
+    if plot is not None:
+        benchmark.draw(result, plot)
+    if as_json:
+        typer.echo(msgspec.json.encode(result).decode())
+    else:
+        title = f"Capacity, {result.bytes_per_second / 1e6:.2f} MB/s outgoing"
+        print_table(title, benchmark.COLUMNS, [row.cells() for row in result.rows])
+
+
+@app.command("selftune")
+def measure_selftune(
+    as_json: Json = False,
+    quick: Quick = False,
+    seed: Seed = 1,
+    mode: Annotated[str, typer.Option("--mode", help="model or paper.")] = "model",
+    servers: Annotated[int, typer.Option("--servers", min=1)] = 4,
+    subscriptions: Annotated[int, typer.Option("--subscriptions", min=1, help="Per server.")] = 8000,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.5, help="Of each measurement.")] = 6.0,
+    adapting: Annotated[
+        float, typer.Option("--adapting", min=1, help="Seconds that tuning may take.")
+    ] = 60.0,
+    wider: Annotated[float, typer.Option("--wider", help="The link's change, times its width.")] = 2.5,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw the run into this PNG file.")] = None,
+) -> None:
+    """Self-tuning of a running network beside every fixed precision, through changes of events and link."""
+    import msgspec
+
+    from edn.bench import selftune as benchmark
+    from edn.bench.report import Progress, print_table
+    from edn.bench.saturation import Size
+
+    size = Size(servers=servers, subscriptions=subscriptions)
+    if quick:
+        size, seconds, adapting = Size(servers=1, subscriptions=60, interval=0.2), 0.3, 1.0
+    with Progress() as progress:
+        outcome = benchmark.run(
+            size=size,
+            mode=mode,
+            seconds=seconds,
+            adapting=adapting,
+            wider=wider,
+            seed=seed,
+            progress=progress,
+        )
+    if plot is not None:
+        benchmark.draw(outcome, plot)
+    if as_json:
+        typer.echo(
+            msgspec.json.encode({**msgspec.to_builtins(outcome), "passes": outcome.verdicts()}).decode()
+        )
+    else:
+        rows = [situation.cells() for situation in outcome.situations]
+        print_table(f"Self-tuning, mode {mode}", benchmark.COLUMNS, rows)
+        for name, passes in outcome.verdicts().items():
+            typer.echo(f"{name}: {'reaches' if passes else 'misses'} the marks")

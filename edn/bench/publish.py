@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -123,9 +124,9 @@ def run(
         _bare() as bare,
         network(Path(folder), servers) as (url, pid),
     ):
-        _fill(url, rng, dimensions, servers * subscriptions, progress)
+        fill(url, rng, dimensions, servers * subscriptions, progress)
         progress.say("waiting for the summaries")
-        _summarised(url)
+        summarised(url)
         dispatcher, others = roles(pid)
         rounds: list[dict[str, float]] = []
         for number in range(repeats + 1):
@@ -183,7 +184,7 @@ def _round(
 async def _publish(url: str, bodies: list[bytes], count: int, *, settle: bool) -> float:
     """Seconds for `count` requests over a few connections, and until every server has them if `settle`."""
     host, port = url.removeprefix("http://").split(":")
-    requests = [_request(body) for body in bodies]
+    requests = [request_of(body) for body in bodies]
     left = iter(range(count))
     began = time.perf_counter()
     await asyncio.gather(*(_connection(host, int(port), requests, left) for _ in range(8)))
@@ -192,7 +193,8 @@ async def _publish(url: str, bodies: list[bytes], count: int, *, settle: bool) -
     return time.perf_counter() - began
 
 
-def _request(body: bytes) -> bytes:
+def request_of(body: bytes) -> bytes:
+    """A whole HTTP request, ready to be written to a socket."""
     return (
         b"POST /v1/topics/%s/events HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
         b"content-length: %d\r\n\r\n%s" % (TOPIC.encode(), len(body), body)
@@ -201,7 +203,7 @@ def _request(body: bytes) -> bytes:
 
 def requests_of(rng: np.random.Generator, dimensions: int, batch: int) -> list[bytes]:
     """Whole HTTP requests of uniform events, ready to be written to a socket."""
-    return [_request(body) for body in _bodies(rng, dimensions, batch)]
+    return [request_of(body) for body in _bodies(rng, dimensions, batch)]
 
 
 async def _connection(host: str, port: int, requests: list[bytes], left: Iterator[int]) -> None:
@@ -226,7 +228,7 @@ def _settle(url: str) -> None:
             time.sleep(0.25)
 
 
-def _summarised(url: str) -> None:
+def summarised(url: str) -> None:
     """Until every rectangle that was subscribed is in a summary: servers build those in the background."""
     with httpx.Client(base_url=url, timeout=60) as http:
         while True:
@@ -237,7 +239,7 @@ def _summarised(url: str) -> None:
             time.sleep(0.5)  # a poll: the loop ends when the last summary is there
 
 
-def _fill(url: str, rng: np.random.Generator, dimensions: int, count: int, progress: Progress) -> None:
+def fill(url: str, rng: np.random.Generator, dimensions: int, count: int, progress: Progress) -> None:
     names = [f"a{number}" for number in range(dimensions)]
     lo, hi = uniform_rectangles(rng, count, dimensions)
     with Client(url) as client:
@@ -278,12 +280,17 @@ def _bare() -> Iterator[tuple[str, psutil.Process]]:
 
 
 @contextmanager
-def network(folder: Path, servers: int) -> Iterator[tuple[str, int]]:
-    """`edn up` as a process that ends with this one."""
+def network(folder: Path, servers: int, **environment: str) -> Iterator[tuple[str, int]]:
+    """`edn up` as a process that ends with this one; `EDN_…` variables set what has no flag there."""
     command = [sys.executable, "-m", "edn.cli", "up", "--port", "0", "--data", str(folder / "data")]
     command += ["--servers", str(servers), "--json-ready", "--with-stdin"]
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, **environment},
     )
     try:
         assert process.stdout is not None

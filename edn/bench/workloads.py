@@ -90,10 +90,13 @@ MARKET_SYMBOLS = 2000
 MARKET_VENUES = 12
 
 
-def market_points(rng: np.random.Generator, n: int) -> Floats:
-    """Quotes: two columns of names, four of numbers; the change of the day is missing in a fifth of them."""
+def market_points(rng: np.random.Generator, n: int, *, symbols: int = MARKET_SYMBOLS) -> Floats:
+    """Quotes: two columns of names, four of numbers; the change of the day is missing in a fifth of them.
+
+    With fewer symbols it is a day on which everybody trades the same few.
+    """
     points = np.empty((n, MARKET_COLUMNS))
-    points[:, 0] = _popular(rng, n, MARKET_SYMBOLS)
+    points[:, 0] = _popular(rng, n, symbols)
     points[:, 1] = _popular(rng, n, MARKET_VENUES)
     points[:, 2] = np.exp(rng.normal(3.5, 1.0, n))
     points[:, 3] = np.exp(rng.normal(9.0, 2.0, n))

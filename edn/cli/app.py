@@ -44,8 +44,11 @@ def version(json: JsonOption = False) -> None:
         typer.echo(f"edn {__version__}")
 
 
-def _tree(name: str, module: str, help: str) -> None:
-    """Mount a tree of commands that is loaded only when it is called: these import large libraries."""
+def _tree(name: str, module: str, help: str, alone: tuple[str, ...] = ("--help",)) -> None:
+    """Mount a tree of commands that is loaded only when it is called: these import large libraries.
+
+    `alone` is what it is given when nothing follows its name.
+    """
 
     @app.command(
         name,
@@ -54,9 +57,10 @@ def _tree(name: str, module: str, help: str) -> None:
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
     )
     def run(context: typer.Context) -> None:
-        import_module(module).app(args=context.args or ["--help"], prog_name=f"edn {name}")
+        import_module(module).app(args=context.args or list(alone), prog_name=f"edn {name}")
 
 
 _tree("bench", "edn.bench", "Measure single parts against their peers.")
 _tree("evaluate", "evaluation.command", "Run the published experiments on this code.")
 _tree("repartition", "partitioning.command", "Plan which server should host which subscription, on Spark.")
+_tree("capacity", "selftune.command", "What the network could carry, and what if it were different.", ())

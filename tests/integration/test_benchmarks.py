@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 
 def bench(*arguments: str) -> Any:
     done = subprocess.run(
@@ -49,3 +51,21 @@ def test_placement_through_a_network_is_that_of_the_policy_in_memory() -> None:
     assert outcome["hit_ratio"] == outcome["in_memory"]
     assert 0 < outcome["smallest_load"] <= outcome["largest_load"] <= outcome["limit"]
     assert outcome["doors"] == outcome["doors_right"] == 4
+
+
+def test_capacity_is_measured_beside_the_model() -> None:
+    told = bench("capacity")
+    assert [row["precision"] for row in told["rows"]] == [step / 10 for step in range(11)]
+    for row in told["rows"]:
+        assert row["measured"] > 0
+        assert row["predicted"] > 0
+        assert row["bottleneck"] in ("TP_D", "TP_OL", "TP_S")
+    assert told["parameters"]["servers"] == 1
+
+
+@pytest.mark.slow
+def test_self_tuning_is_measured_beside_fixed_precisions() -> None:
+    told = bench("selftune")
+    assert [one["name"] for one in told["situations"]] == ["base", "events", "link"]
+    assert set(told["passes"]) == {"model", "fixed 0", "fixed 0.5", "fixed 1"}
+    assert all(one["tuned"] > 0 for one in told["situations"])

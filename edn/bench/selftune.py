@@ -1,0 +1,199 @@
+"""Self-tuning on a running network, beside every fixed precision, through three situations.
+
+1. *base*: even events, and a link so wide that routing and link carry the same at precision 0.5;
+2. *events*: the events change to normal(9.5, 0.25);
+3. *link*: even events again, and a link of another width.
+
+The tuned network goes through all three, from a precise start; events and link change while it is tuned to
+what was before. In each situation it is given time to find its precision, then it is watched; after that
+every fixed precision of the grid is measured in the same situation, and the best of them once more, for
+longer. A constant precision is judged by the same marks as the tuned network.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import msgspec
+
+from edn.bench.capacity import crossing, parameters_under_load
+from edn.bench.report import Progress
+from edn.bench.saturation import GRID, Saturated, Size, saturated
+from edn.bench.workloads import Workload, crowd, uniform
+
+COLUMNS = (
+    "situation",
+    "MB/s",
+    "best fixed",
+    "events/s",
+    "precise",
+    "none",
+    "tuned",
+    "÷ best",
+    "at",
+    "changes",
+)
+#: shares of the best fixed precision that are asked of the tuned network, situation by situation
+MARKS = (0.95, 0.9, 0.9)
+#: and in the first situation so many times both "precise" and "none"
+GAIN = 1.1
+
+
+class Situation(msgspec.Struct, frozen=True):
+    name: str
+    bytes_per_second: float
+    #: precision → events a second
+    fixed: dict[float, float]
+    #: the best fixed precision, measured again after the tuned network
+    best: float
+    best_throughput: float
+    tuned: float
+    #: seconds since the beginning, precision and throughput of the tuned network, sampled
+    trace: list[tuple[float, float, float]]
+    #: precisions while it was watched
+    visited: list[float]
+    changes: int
+
+    @property
+    def share(self) -> float:
+        return self.tuned / self.best_throughput
+
+    def cells(self) -> list[str]:
+        return [
+            self.name,
+            f"{self.bytes_per_second / 1e6:.2f}",
+            f"{self.best:g}",
+            f"{self.best_throughput:,.0f}",
+            f"{self.fixed[1.0]:,.0f}",
+            f"{self.fixed[0.0]:,.0f}",
+            f"{self.tuned:,.0f}",
+            f"{self.share:.2f}",
+            " ".join(f"{at:g}" for at in self.visited),
+            str(self.changes),
+        ]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    mode: str
+    situations: list[Situation]
+    #: what the network said of its decisions
+    history: list[dict[str, Any]]
+
+    def passes(self, throughputs: list[float]) -> bool:
+        """Whether these, one a situation, reach the marks."""
+        base = self.situations[0]
+        reached = all(
+            throughput >= mark * situation.best_throughput
+            for throughput, mark, situation in zip(throughputs, MARKS, self.situations, strict=True)
+        )
+        return reached and throughputs[0] >= GAIN * max(base.fixed[0.0], base.fixed[1.0])
+
+    def verdicts(self) -> dict[str, bool]:
+        """The tuned network, and the constants that it must beat."""
+        told = {self.mode: self.passes([situation.tuned for situation in self.situations])}
+        for constant in (0.0, 0.5, 1.0):
+            told[f"fixed {constant:g}"] = self.passes([one.fixed[constant] for one in self.situations])
+        return told
+
+
+def run(
+    *, size: Size, mode: str, seconds: float, adapting: float, wider: float, seed: int, progress: Progress
+) -> Outcome:
+    """`seconds`: a fixed precision is measured; `adapting`: seconds to adapt; `wider`: the link's change."""
+    even, crowded = uniform(size.dimensions), crowd(size.dimensions)
+    with saturated(size, even, seed=seed, progress=progress) as network:
+        progress.say("measuring the model's parameters")
+        told = parameters_under_load(network, 2.5 * size.interval)
+        width = crossing(told["curve"], told["parameters"], 0.5)
+        plan: list[tuple[str, Workload, float]] = [
+            ("base", even, width),
+            ("events", crowded, width),
+            ("link", even, wider * width),
+        ]
+        network.tune(mode, 1.0)
+        began = time.perf_counter()
+        situations = []
+        for name, workload, bytes_per_second in plan:
+            network.events(workload, seed)
+            network.link(bytes_per_second)
+            trace: list[tuple[float, float, float]] = []
+            _watch(network, adapting, began, trace, f"{name}: tuning", progress)
+            adapted = len(trace)
+            watched = _watch(network, 4 * seconds, began, trace, f"{name}: tuned", progress)
+            precision = trace[-1][1]
+            fixed = {}
+            for at in GRID:
+                progress.say(f"{name}: fixed at {at:g}")
+                fixed[at] = network.at(at, settle=min(1.5, seconds), seconds=seconds).throughput
+            best = max(fixed, key=fixed.__getitem__)
+            again = network.at(best, settle=min(1.5, seconds), seconds=2 * seconds).throughput
+            # The next situation finds the network tuned to this one.
+            network.tune(mode, precision)
+            _watch(network, 4 * size.interval, began, [], f"{name}: tuned again", progress)
+            seen = [at for _, at, _ in trace[adapted - 1 :]]
+            situations.append(
+                Situation(
+                    name=name,
+                    bytes_per_second=bytes_per_second,
+                    fixed=fixed,
+                    best=best,
+                    best_throughput=fmean((fixed[best], again, again)),
+                    tuned=watched,
+                    trace=trace,
+                    visited=sorted(set(seen)),
+                    changes=sum(one != other for one, other in pairwise(seen)),
+                )
+            )
+        history = network.tuning()["history"]
+    return Outcome(mode=mode, situations=situations, history=history)
+
+
+def _watch(
+    network: Saturated,
+    seconds: float,
+    began: float,
+    trace: list[tuple[float, float, float]],
+    what: str,
+    progress: Progress,
+) -> float:
+    """Mean throughput over that time; samples of it go to the trace."""
+    progress.say(what)
+    step = min(seconds, 2.0)
+    passed = []
+    for _ in range(max(1, round(seconds / step))):
+        passed.append(network.watch(step).throughput)
+        trace.append((time.perf_counter() - began, float(network.tuning()["precision"]), passed[-1]))
+    return fmean(passed)
+
+
+def draw(outcome: Outcome, path: Path) -> None:
+    """Precision and throughput over time, with the best fixed precision of each situation."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (upper, lower) = pyplot.subplots(2, 1, figsize=(10, 6), sharex=True)
+    begin = 0.0
+    for situation in outcome.situations:
+        first = situation.trace[0][0]
+        times = [begin + at - first for at, _, _ in situation.trace]
+        upper.plot(times, [passed for _, _, passed in situation.trace], color="tab:orange")
+        upper.hlines(situation.best_throughput, times[0], times[-1], linestyles="--", color="grey")
+        lower.step(times, [at for _, at, _ in situation.trace], where="post", color="tab:blue")
+        lower.hlines(situation.best, times[0], times[-1], linestyles="--", color="grey")
+        upper.text(times[0], upper.get_ylim()[1], f" {situation.name}", va="top")
+        begin = times[-1] + 2.0
+    upper.set_ylim(0, None)
+    upper.set_ylabel("events/s")
+    lower.set_ylim(-0.05, 1.05)
+    lower.set_ylabel("precision")
+    lower.set_xlabel("seconds; dashed: the best fixed precision")
+    upper.set_title(f"Self-tuning, mode {outcome.mode}")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    pyplot.close(figure)

@@ -1,0 +1,147 @@
+"""The page that a run leaves: what was asked, what passed, what bounded it, as tables and pictures."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from load.plan import Phase
+from load.timeline import Moment
+
+BOTTLENECKS = {
+    "TP_IL": "the publishers: the network could carry more",
+    "TP_D": "the dispatcher's CPU",
+    "TP_OL": "the dispatcher's outgoing link",
+    "TP_S": "the servers",
+}
+
+_STYLE = """
+body { font: 15px/1.5 sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em; color: #222 }
+table { border-collapse: collapse; margin: 1em 0 } th, td { padding: .25em .8em; text-align: right }
+th { border-bottom: 1px solid #888 } td:first-child, th:first-child { text-align: left }
+img { max-width: 100% } .big { font-size: 1.3em }
+"""
+
+
+def by_phase(plan: Sequence[Phase], moments: Sequence[Moment]) -> list[dict[str, Any]]:
+    """What passed in each phase, without its first quarter, in which things settle."""
+    rows, begin = [], 0.0
+    for phase in plan:
+        end = begin + phase.seconds
+        inside = [one for one in moments if begin + phase.seconds / 4 <= one.second < end]
+        begin = end
+        if not inside:
+            continue
+        rows.append(
+            {
+                "phase": phase.name,
+                "seconds": phase.seconds,
+                "users": phase.users_at_end,
+                "events_per_second": fmean(one.throughput for one in inside),
+                "hit_ratio": fmean(one.hit_ratio for one in inside),
+                "precision": [min(one.precision for one in inside), max(one.precision for one in inside)],
+                "dispatcher_cpu": fmean(one.cpu for one in inside),
+                "server_cpu": fmean(one.server_cpu for one in inside),
+                "bottleneck": Counter(one.bottleneck for one in inside).most_common(1)[0][0],
+            }
+        )
+    return rows
+
+
+def write(summary: dict[str, Any], plan: Sequence[Phase], moments: Sequence[Moment], path: Path) -> None:
+    best = max((row["events_per_second"] for row in summary["phases"]), default=0.0)
+    parts = [
+        f"<!doctype html><meta charset=utf-8><title>Load test</title><style>{_STYLE}</style>",
+        "<h1>Load test</h1>",
+        f"<p class=big>Up to <b>{best:,.0f} events a second</b> passed through the whole network; "
+        f"{summary['notifications']:,} notifications arrived, half of them within "
+        f"{summary['delivery_ms']['p50']:,.0f} ms of their event and 99 % within "
+        f"{summary['delivery_ms']['p99']:,.0f} ms. {summary['failures']:,} requests failed.</p>",
+        f"<p>{summary['servers']} servers, {summary['subscriptions']:,} subscriptions at first. "
+        f"{html.escape(summary['machine'])}. Locust, the network and the receiver share that machine.</p>",
+        "<h2>Phases</h2>",
+        _table(
+            ["phase", "users", "events/s", "hit ratio", "precision", "dispatcher CPU", "bounded by"],
+            [
+                [
+                    row["phase"],
+                    str(row["users"]),
+                    f"{row['events_per_second']:,.0f}",
+                    f"{row['hit_ratio']:.2f}",
+                    "–".join(dict.fromkeys(f"{at:g}" for at in row["precision"])),
+                    f"{row['dispatcher_cpu']:.0%}",
+                    f"{row['bottleneck']}, {BOTTLENECKS[row['bottleneck']]}",
+                ]
+                for row in summary["phases"]
+            ],
+        ),
+        "<p>The first quarter of a phase, in which things settle, does not count. Hit ratio: copies sent to "
+        "servers ÷ (events × servers). Precision: rectangles in use ÷ rectangles of a precise summary; the "
+        "network chooses it by itself.</p>",
+        "<h2>Over time</h2>",
+        f'<img alt="throughput, hit ratio, precision and CPU over time" src="{_picture(plan, moments)}">',
+        "<h2>Requests</h2>",
+        _table(
+            ["request", "count", "failures", "a second", "median ms", "95 % ms", "99 % ms"],
+            [
+                [
+                    row["request"],
+                    f"{row['count']:,}",
+                    f"{row['failures']:,}",
+                    f"{row['per_second']:,.0f}",
+                    f"{row['median_ms']:g}",
+                    f"{row['p95_ms']:g}",
+                    f"{row['p99_ms']:g}",
+                ]
+                for row in summary["requests"]
+            ],
+        ),
+        '<p>Locust\'s own report is <a href="load.html">load.html</a>; all figures are in '
+        '<a href="summary.json">summary.json</a>.</p>',
+    ]
+    path.write_text("\n".join(parts), encoding="utf-8")
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    cells = "".join(f"<th>{html.escape(name)}</th>" for name in head)
+    lines = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
+    return f"<table><tr>{cells}</tr>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
+
+
+def _picture(plan: Sequence[Phase], moments: Sequence[Moment]) -> str:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    at = [one.second for one in moments]
+    figure, axes = pyplot.subplots(3, 1, figsize=(10, 8), sharex=True)
+    axes[0].plot(at, [one.throughput for one in moments])
+    axes[0].set_ylabel("events/s")
+    axes[0].set_ylim(0, None)
+    axes[1].plot(at, [one.precision for one in moments], label="precision", drawstyle="steps-post")
+    axes[1].plot(at, [one.hit_ratio for one in moments], label="hit ratio")
+    axes[1].set_ylim(-0.02, 1.05)
+    axes[1].legend(loc="lower left")
+    axes[2].plot(at, [one.cpu for one in moments], label="dispatcher's CPU")
+    axes[2].plot(at, [one.server_cpu for one in moments], label="fullest server's CPU")
+    axes[2].set_ylim(-0.02, 1.05)
+    axes[2].legend(loc="lower left")
+    axes[2].set_xlabel("seconds")
+    begin = 0.0
+    for phase in plan:
+        for axis in axes:
+            axis.axvline(begin, color="grey", linestyle=":", linewidth=1)
+        axes[0].text(begin, axes[0].get_ylim()[1], f" {phase.name}", va="top", fontsize=9)
+        begin += phase.seconds
+    figure.tight_layout()
+    image = io.BytesIO()
+    figure.savefig(image, format="png", dpi=100)
+    pyplot.close(figure)
+    return "data:image/png;base64," + base64.b64encode(image.getvalue()).decode()

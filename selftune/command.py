@@ -1,0 +1,198 @@
+"""`edn capacity`: what a network could carry, and what it would if something about it were different.
+
+The live parameters and the curve over the precisions come from a running dispatcher, which measures every
+precision when it is asked, or from what was saved of such an answer. The rest is the throughput model.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from edn.errors import EdnError, InvalidInput
+from selftune.throughput import Model, Operating, Parameters, with_subscriptions
+
+app = typer.Typer(
+    name="capacity",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+#: what can be varied
+VARIED: dict[str, Callable[[Model, float], Model]] = {
+    "servers": lambda model, value: _with(model, servers=int(value)),
+    "bandwidth": lambda model, value: _with(model, bandwidth=value),
+    "message-bytes": lambda model, value: _with(model, message_bytes=value),
+    "fixed-us": lambda model, value: _with(model, fixed=1e-6 * value),
+    "per-copy-us": lambda model, value: _with(model, per_copy=1e-6 * value),
+    "serving-us": lambda model, value: _with(model, serving=1e-6 * value),
+    "cpu": lambda model, value: _with(model, core=model.parameters.core * value),
+    "subscriptions": lambda model, value: Model(
+        model.parameters,
+        {at: one if at == 0 else with_subscriptions(one, value) for at, one in model.curve.items()},
+    ),
+}
+
+
+def _with(model: Model, **changed: Any) -> Model:
+    return Model(replace(model.parameters, **changed), model.curve)
+
+
+def parse(told: dict[str, Any]) -> Model:
+    """The model in an answer of `GET /v1/tuning`; null is "no limit"."""
+    if not told.get("parameters") or not told.get("curve"):
+        raise InvalidInput("no parameters have been measured yet: events must flow through the network first")
+    known = {name: value for name, value in told["parameters"].items() if value is not None}
+    curve = {
+        float(point["precision"]): Operating(routing=point["routing"], hit_ratio=point["hit_ratio"])
+        for point in told["curve"]
+    }
+    return Model(Parameters(**known), curve)
+
+
+def what_if(model: Model, changes: dict[str, float]) -> Model:
+    """The model with some of its parameters replaced; `subscriptions` and `cpu` are factors."""
+    for name, value in changes.items():
+        model = VARIED[name](model, value)
+    return model
+
+
+def describe(model: Model) -> dict[str, Any]:
+    """For programs: null is "no bound"."""
+    best = model.best()
+    return {
+        "best": {"precision": best, **_bounds(model, best)},
+        "curve": [{"precision": at, **_bounds(model, at)} for at in sorted(model.curve)],
+    }
+
+
+def _bounds(model: Model, precision: float) -> dict[str, Any]:
+    parts = model.at(precision)
+    rates = {
+        "TP_D": parts.dispatcher,
+        "TP_OL": parts.outgoing,
+        "TP_S": parts.servers,
+        "throughput": parts.throughput,
+    }
+    return {
+        "hit_ratio": model.curve[precision].hit_ratio,
+        "routing_us": 1e6 * model.curve[precision].routing,
+        **{name: rate if rate < float("inf") else None for name, rate in rates.items()},
+        "bottleneck": parts.bottleneck,
+    }
+
+
+def _fetch(url: str) -> dict[str, Any]:
+    import httpx
+
+    try:
+        answer = httpx.post(f"{url.rstrip('/')}/v1/tuning/survey", timeout=300.0)
+    except httpx.HTTPError as error:
+        raise InvalidInput(f"{url} does not answer: {error}") from error
+    if answer.status_code != 200:
+        raise InvalidInput(f"{url} answers {answer.status_code}: {answer.text[:200]}")
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+@app.callback(invoke_without_command=True)
+def capacity(
+    url: Annotated[str, typer.Option(envvar="EDN_URL", help="The dispatcher.")] = "http://127.0.0.1:8080",
+    saved: Annotated[
+        Path | None, typer.Option("--from", help="A saved answer of GET /v1/tuning instead.", exists=True)
+    ] = None,
+    servers: Annotated[float | None, typer.Option(min=1, help="N_s")] = None,
+    bandwidth: Annotated[float | None, typer.Option(min=1, help="B, bytes a second")] = None,
+    message_bytes: Annotated[float | None, typer.Option(min=1, help="S_m")] = None,
+    fixed_us: Annotated[float | None, typer.Option(min=0, help="T_f, microseconds")] = None,
+    per_copy_us: Annotated[float | None, typer.Option(min=0, help="T_c, microseconds")] = None,
+    serving_us: Annotated[float | None, typer.Option(min=0, help="T_s F, microseconds")] = None,
+    cpu: Annotated[float | None, typer.Option(min=0.01, help="A dispatcher so many times as fast")] = None,
+    subscriptions: Annotated[
+        float | None, typer.Option(min=0.01, help="So many times the subscriptions (a guess)")
+    ] = None,
+    vary: Annotated[str | None, typer.Option(help=f"Compare values of one of: {', '.join(VARIED)}.")] = None,
+    values: Annotated[str, typer.Option(help="Of what varies, with commas between them.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+) -> None:
+    """What the network could carry at each precision, what bounds it, and what if it were different."""
+    given = {
+        "servers": servers,
+        "bandwidth": bandwidth,
+        "message-bytes": message_bytes,
+        "fixed-us": fixed_us,
+        "per-copy-us": per_copy_us,
+        "serving-us": serving_us,
+        "cpu": cpu,
+        "subscriptions": subscriptions,
+    }
+    try:
+        now = parse(json.loads(saved.read_text()) if saved is not None else _fetch(url))
+        model = what_if(now, {name: value for name, value in given.items() if value is not None})
+        if vary is not None and vary not in VARIED:
+            raise InvalidInput(f'"{vary}" cannot be varied; one of {", ".join(VARIED)} can')
+        numbers = [float(value) for value in values.split(",") if value.strip()]
+    except (EdnError, ValueError) as error:
+        typer.echo(f"edn: {error}", err=True)
+        raise typer.Exit(2) from None
+    varied = {value: what_if(model, {vary: value}) for value in numbers} if vary is not None else {}
+    if as_json:
+        told = {
+            "now": describe(now),
+            "what_if": describe(model),
+            "varied": {f"{value:g}": describe(one)["best"] for value, one in varied.items()},
+        }
+        sys.stdout.write(json.dumps(told) + "\n")
+        return
+    _print(now, model, vary, varied)
+
+
+def _print(now: Model, model: Model, vary: str | None, varied: dict[float, Model]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    def rate(value: float | None) -> str:
+        return "no bound" if value is None else f"{value:,.0f}"
+
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    table = Table("precision", title="Events a second that each part could carry")
+    for column in ("R", "T_d µs", "TP_D", "TP_OL", "TP_S", "TP", "bound by"):
+        table.add_column(column, justify="right")
+    for point in describe(model)["curve"]:
+        table.add_row(
+            f"{point['precision']:g}",
+            f"{point['hit_ratio']:.3f}",
+            f"{point['routing_us']:.2f}",
+            rate(point["TP_D"]),
+            rate(point["TP_OL"]),
+            rate(point["TP_S"]),
+            rate(point["throughput"]),
+            point["bottleneck"],
+        )
+    console.print(table)
+    was, best = describe(now)["best"], describe(model)["best"]
+    console.print(
+        f"Best: precision {best['precision']:g}, {rate(best['throughput'])} events/s, "
+        f"bound by {best['bottleneck']}."
+        + (
+            ""
+            if model == now
+            else f" As it is now: {was['precision']:g}, {rate(was['throughput'])} events/s."
+        )
+    )
+    if varied:
+        compared = Table(vary or "", title="The best precision for each")
+        for column in ("precision", "events/s", "bound by"):
+            compared.add_column(column, justify="right")
+        for value, one in varied.items():
+            found = describe(one)["best"]
+            compared.add_row(
+                f"{value:g}", f"{found['precision']:g}", rate(found["throughput"]), found["bottleneck"]
+            )
+        console.print(compared)
