@@ -73,13 +73,10 @@ class NewSubscription(msgspec.Struct, frozen=True, kw_only=True):
     #: your own id; the same one again is the same subscription, not a second one
     id: str | None = None
     owner: str | None = None
-<<<<<<< HEAD
     #: where the subscriber is, in the servers' coordinates
     location: list[float] | None = None
-=======
     #: "now", an instant, or a duration that long ago; None is with all that is still available
     since: ExpiresLike = None
->>>>>>> 239fac0 (Availability: events stay for later subscribers; pausing, resuming and moving; the log keeps what it promised)
 
     def body(self) -> dict[str, Any]:
         body: dict[str, Any] = {"topic": self.topic, "id": self.id or str(uuid.uuid4())}
@@ -95,13 +92,10 @@ class NewSubscription(msgspec.Struct, frozen=True, kw_only=True):
             body["expires"] = expiry(self.expires)
         if self.owner is not None:
             body["owner"] = self.owner
-<<<<<<< HEAD
         if self.location is not None:
             body["location"] = self.location
-=======
         if self.since is not None:
             body["from"] = expiry(self.since)
->>>>>>> 239fac0 (Availability: events stay for later subscribers; pausing, resuming and moving; the log keeps what it promised)
         return body
 
 
@@ -167,11 +161,8 @@ def subscribe(
     expires: ExpiresLike = None,
     id: str | None = None,
     owner: str | None = None,
-<<<<<<< HEAD
     location: list[float] | None = None,
-=======
     since: ExpiresLike = None,
->>>>>>> 239fac0 (Availability: events stay for later subscribers; pausing, resuming and moving; the log keeps what it promised)
 ) -> Call[Subscription]:
     """Subscribe; from the return on, every event accepted that the filter matches is notified to `url`.
 
@@ -187,11 +178,8 @@ def subscribe(
         expires=expires,
         id=id,
         owner=owner,
-<<<<<<< HEAD
         location=location,
-=======
         since=since,
->>>>>>> 239fac0 (Availability: events stay for later subscribers; pausing, resuming and moving; the log keeps what it promised)
     )
     return Call(
         method="POST", path="/v1/subscriptions", body=encode(wanted.body()), read=reading(Subscription)
