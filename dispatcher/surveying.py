@@ -17,7 +17,7 @@ from dispatcher.routing import RoutingTable
 from selftune.curve import GRID, NONE, Effort, measure
 from selftune.throughput import Operating
 
-#: a hit ratio or a routing time that differs by so much from the last one is another situation
+#: a hit ratio that differs by so much from the last one is another situation
 CHANGE = 0.2
 #: topics with a smaller share of the events are left out
 LEAST_SHARE = 0.05
@@ -53,6 +53,7 @@ class Survey:
             await self._measure(neighbours, keep=True)
             if any(was is not None and _changed(was, self._measured[at]) for at, was in before.items()):
                 self._measured = {at: one for at, one in self._measured.items() if at in neighbours}
+            self._rescale(before.get(precision), self._measured.get(precision), neighbours)
             self._recuts = {at: recut for at, recut in self._recuts.items() if at in neighbours}
             self._budget = min(seconds, self._budget + BUDGET * seconds)
             others = [at for at in GRID if at not in neighbours]
@@ -63,6 +64,15 @@ class Survey:
                 unknown = [at for at in others if at not in self._measured]
                 await self._measure([(unknown or others)[self._far % len(unknown or others)]], keep=False)
                 self._budget -= self.spent - began
+
+    def _rescale(self, was: Operating | None, now: Operating | None, near: set[float]) -> None:
+        """The machine is not always equally fast: what was timed before is scaled by what was timed again."""
+        if was is None or now is None or was.routing <= 0:
+            return
+        scale = now.routing / was.routing
+        for at, one in self._measured.items():
+            if at not in near:
+                self._measured[at] = Operating(routing=one.routing * scale, hit_ratio=one.hit_ratio)
 
     async def all(self) -> None:
         """Measure every precision of the grid. Seconds of work, for somebody who asks."""
@@ -117,7 +127,4 @@ def _ask(recut: Recut, samples: dict[int, tuple[float, Floats]], effort: Effort)
 
 
 def _changed(was: Operating, now: Operating) -> bool:
-    return (
-        abs(now.hit_ratio - was.hit_ratio) > CHANGE * max(was.hit_ratio, 0.05)
-        or abs(now.routing - was.routing) > 2 * CHANGE * was.routing
-    )
+    return abs(now.hit_ratio - was.hit_ratio) > CHANGE * max(was.hit_ratio, 0.05)

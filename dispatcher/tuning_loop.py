@@ -33,6 +33,8 @@ logger = structlog.get_logger()
 LEAST_EVENTS = 50
 #: a CPU share below which an unsaturated network needs no tuning
 IDLE = 0.5
+#: a server's CPU share below which it tells nothing about what an event costs it
+BUSY = 0.2
 #: weight of the newest interval in the parameters
 WEIGHT = 0.5
 
@@ -181,6 +183,9 @@ class Tuner:
             core=core,
         )
         known = self._parameters
+        if counted.copies < LEAST_EVENTS or max(present, default=0.0) < BUSY:
+            # What an idle server does is not done for events.
+            fresh = replace(fresh, serving=known.serving if known is not None else 0.0)
         if known is not None and known.servers == fresh.servers:
 
             def mixed(before: float, now: float) -> float:
