@@ -9,8 +9,8 @@ them, come back as they are. While the dispatcher cannot be reached the answer i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
 from urllib.parse import quote
 
 import httpx
@@ -32,6 +32,18 @@ TIMEOUT = 30.0
 #: up to so many bytes a body is understood faster than a thread is asked to do it
 SMALL = 4096
 
+TakesBody = Literal["none", "optional", "required"]
+#: what can be done to one subscription, besides reading, changing and cancelling it; whether it takes a body
+ACTIONS: tuple[tuple[str, str, str, TakesBody], ...] = (
+    ("POST", "renew", "Set a new expiry", "required"),
+    ("POST", "pause", "Keep notifications back", "none"),
+    ("POST", "resume", "Send what was kept, and what follows", "none"),
+    ("GET", "attempts", "What was tried lately", "none"),
+    ("POST", "recover", "Send again what was given up", "required"),
+    ("POST", "enable", "Try an address again that was given up", "none"),
+    ("POST", "example", "Send an example to the address", "none"),
+    ("POST", "rotate-secret", "Sign with another secret", "optional"),
+)
 _PASSED_BACK = ("content-type", "location", "retry-after", "allow")
 _ANYTHING = {"application/json": {"schema": {"type": "object"}}}
 _REFUSALS = {
@@ -101,7 +113,9 @@ def routes(receiving: Callable[[], Receiving]) -> APIRouter:
     """`receiving` is asked at each call: there is none before the server has started."""
     router = APIRouter(prefix=PATH, tags=["subscriptions"])
 
-    @router.post("", **_documented("Subscribe one or many", {"200": "they were there", "201": "made"}, True))
+    @router.post(
+        "", **_documented("Subscribe one or many", {"200": "they were there", "201": "made"}, "required")
+    )
     async def subscribe(request: Request) -> Response:
         """Like the dispatcher's call; the server that hosts a subscription is named in the answer."""
         return await receiving().subscribe(await request.body())
@@ -118,19 +132,25 @@ def routes(receiving: Callable[[], Receiving]) -> APIRouter:
     async def get_subscription(id: str, request: Request) -> Response:
         return await receiving().pass_on(request, _path(id))
 
-    @router.put("/{id}", **_documented("Change a subscription", {"200": "the subscription"}, True))
+    @router.put("/{id}", **_documented("Change a subscription", {"200": "the subscription"}, "required"))
     async def change_subscription(id: str, request: Request) -> Response:
         return await receiving().pass_on(request, _path(id))
-
-    @router.post("/{id}/renew", **_documented("Set a new expiry", {"200": "the subscription"}, True))
-    async def renew_subscription(id: str, request: Request) -> Response:
-        return await receiving().pass_on(request, _path(id) + "/renew")
 
     @router.delete("/{id}", **_documented("Cancel a subscription", {"204": "it has ended"}))
     async def unsubscribe(id: str, request: Request) -> Response:
         return await receiving().pass_on(request, _path(id))
 
+    for method, action, summary, body in ACTIONS:
+        described = _documented(summary, {"200": "as on the dispatcher"}, body)
+        router.add_api_route(f"/{{id}}/{action}", _action(receiving, action), methods=[method], **described)
     return router
+
+
+def _action(receiving: Callable[[], Receiving], action: str) -> Callable[..., Awaitable[Response]]:
+    async def act(id: str, request: Request) -> Response:
+        return await receiving().pass_on(request, f"{_path(id)}/{action}")
+
+    return act
 
 
 def _path(id: str) -> str:
@@ -139,7 +159,7 @@ def _path(id: str) -> str:
     return f"{PATH}/{quote(id, safe='')}"
 
 
-def _documented(summary: str, answers: dict[str, str], body: bool = False) -> dict[str, Any]:
+def _documented(summary: str, answers: dict[str, str], body: TakesBody = "none") -> dict[str, Any]:
     """How a call looks in the OpenAPI document; the dispatcher's says what the objects are."""
     good = {
         status: {"description": text, **({} if status == "204" else {"content": _ANYTHING})}
@@ -156,9 +176,12 @@ def _documented(summary: str, answers: dict[str, str], body: bool = False) -> di
         "status_code": int(min(answers)),
         "responses": {int(status): what for status, what in (good | bad).items()},
     }
-    if body:
+    if body != "none":
         schema = {"anyOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]}
         described["openapi_extra"] = {
-            "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}
+            "requestBody": {
+                "required": body == "required",
+                "content": {"application/json": {"schema": schema}},
+            }
         }
     return described

@@ -93,6 +93,23 @@ def test_every_mounted_route_is_in_the_document(name: str, request: pytest.Fixtu
     assert mounted == documented(app)
 
 
+def test_a_server_takes_every_call_about_subscriptions_that_the_dispatcher_takes(
+    dispatcher_app: FastAPI, tmp_path: Path
+) -> None:
+    given = Settings(id="s1", data=tmp_path / "s1", dispatcher="http://127.0.0.1:9", secret=SECRET)
+    node = Node(given)
+    server = operations(edn_server.app.create_app(node, "http://127.0.0.1:9"))
+    node.close()
+    # A stream of events is no answer that could be passed on.
+    about = {
+        one
+        for one in operations(dispatcher_app)
+        if one[1].startswith("/v1/subscriptions") and not one[1].endswith("/events")
+    }
+    assert len(about) >= 7
+    assert about <= server
+
+
 def test_a_route_that_the_document_lacks_is_found() -> None:
     app = FastAPI()
 

@@ -144,6 +144,8 @@ def test_answers_come_back_unchanged() -> None:
         ("GET", "/v1/subscriptions/x%3Fy", "/v1/subscriptions/x%3Fy"),
         ("PUT", "/v1/subscriptions/x", "/v1/subscriptions/x"),
         ("POST", "/v1/subscriptions/x/renew", "/v1/subscriptions/x/renew"),
+        ("POST", "/v1/subscriptions/x/pause", "/v1/subscriptions/x/pause"),
+        ("GET", "/v1/subscriptions/x/attempts?n=1", "/v1/subscriptions/x/attempts?n=1"),
         ("DELETE", "/v1/subscriptions/x", "/v1/subscriptions/x"),
     ],
 )
