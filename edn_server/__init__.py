@@ -9,9 +9,15 @@
     controls       what a control record does to the intervals
     stream         a frame becomes notifications, in one transaction
     outbox         the notifications that wait: how they are grouped, kept, composed and collected
+    parcels        which of them go out together; `recent` keeps what was just written
     retry          when an attempt is made again (pure)
-    delivery       one POST to a checked address
+    breaker        how it is with an address: healthy, failing, disabled (pure); `health` keeps it
+    lanes          how many attempts are made at the same time
+    sinks          what can be notified, by scheme: `delivery` over http (`connection`), `mail`
     notifier       a courier an address, in order
+    deadletters    what was given up; `ended` drops what nobody waits for
+    attempts       the last attempts of each address; `tally` counts
+    evidence       what can be asked about all of that; `evidence_door` are its routes
     registration   how the dispatcher learns of this server, and that it lives
     exchange       what the other servers host, and which of them should host a subscription
     receiving      the door for subscribers: what they ask goes on to the dispatcher

@@ -4,6 +4,9 @@ The name is resolved here, every address that it has is checked, and the connect
 were: nothing is resolved twice, so no name can point elsewhere in between. Host header and TLS name stay the
 sink's. No proxy and no redirect is followed. Names are resolved in threads of its own, so that a name server
 that does not answer holds up nothing but sinks.
+
+Connections are kept for a while, a few an origin. One that was kept may have been closed by the other side in
+the same moment; then the POST goes out once more, on a new one: it has the same webhook-id.
 """
 
 from __future__ import annotations
@@ -11,75 +14,148 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Iterable
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import SplitResult, urlsplit
 
-import anyio
 import certifi
-import httpcore
 
 from edn import __version__, sinkpolicy
 from edn.errors import InvalidSink
-from edn_server.attempts import ANSWER_BYTES
+from edn_server.connection import Connection, ConnectionFailed
 from edn_server.settings import Settings
 from edn_server.sinks import Answer, Message
 
 CONNECT_SECONDS = 5.0
-#: of an answer no more is read; a longer one costs its connection
-READ_BYTES = 64 << 10
+KEPT_SECONDS = 30.0
 RESOLVING_THREADS = 16
 
-_USER_AGENT = f"edn/{__version__}".encode()
+#: scheme, host and port
+Origin = tuple[str, str, int]
 
 
-class CheckedBackend(httpcore.AsyncNetworkBackend):
-    """Connects to addresses that the sink policy allows, and to no other."""
-
-    def __init__(self, *, allow_loopback: bool) -> None:
-        self._allow_loopback = allow_loopback
-        self._backend = httpcore.AnyIOBackend()
+class HttpSink:
+    def __init__(self, settings: Settings) -> None:
+        self._allow_loopback = settings.allow_loopback_sinks
+        self._seconds = settings.attempt_seconds
+        self._tls = ssl.create_default_context(cafile=certifi.where())
         self._threads = ThreadPoolExecutor(RESOLVING_THREADS, thread_name_prefix="resolve")
+        #: connections that nobody uses, the longest idle first
+        self._idle: OrderedDict[Connection, Origin] = OrderedDict()
+        self._by_origin: dict[Origin, list[Connection]] = {}
+        self._most_idle = settings.concurrent_posts + settings.slow_posts
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        for connection in list(self._idle):
+            connection.close()
+        self._idle.clear()
+        self._by_origin.clear()
         # Whoever still waits for a name server waits for nobody.
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109  the signature is httpcore's
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        failure: httpcore.NetworkError | httpcore.TimeoutException = httpcore.ConnectError("no address")
+    async def send(self, message: Message) -> Answer:
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._post(message)
+        except TimeoutError:
+            return Answer(None, reason=f"no complete answer within {self._seconds:g} s")
+        except InvalidSink as error:
+            return Answer(None, reason=error.detail)
+        except (ConnectionFailed, OSError, ValueError) as error:
+            return Answer(None, reason=f"{str(error) or type(error).__name__}")
+
+    async def _post(self, message: Message) -> Answer:
+        parts = urlsplit(message.url)
+        origin = _origin(parts)
+        head = _head(parts, message)
+        connection = self._take(origin)
+        if connection is not None:
+            try:
+                await connection.post(head, message.body)
+                return self._answer(connection, origin)
+            except ConnectionFailed as error:
+                if not error.silent:
+                    raise
+        connection = await self._connect(origin)
+        await connection.post(head, message.body)
+        return self._answer(connection, origin)
+
+    def _answer(self, connection: Connection, origin: Origin) -> Answer:
+        status = connection.status
+        text = connection.text.decode("utf-8", "replace")
+        if connection.usable:
+            self._give(connection, origin)
+        else:
+            connection.close()
+        return Answer(status, connection.retry_after, None if status < 300 else f"it answered {status}", text)
+
+    # -- connections ------------------------------------------------------------------------------------
+
+    def _take(self, origin: Origin) -> Connection | None:
+        self._drop_old()
+        kept = self._by_origin.get(origin)
+        while kept:
+            connection = kept.pop()
+            if not kept:
+                del self._by_origin[origin]
+            del self._idle[connection]
+            if connection.usable:
+                return connection
+        return None
+
+    def _give(self, connection: Connection, origin: Origin) -> None:
+        connection.idle_since = asyncio.get_running_loop().time()
+        self._idle[connection] = origin
+        self._by_origin.setdefault(origin, []).append(connection)
+        if len(self._idle) > self._most_idle:
+            self._drop(next(iter(self._idle)))
+
+    def _drop_old(self) -> None:
+        oldest = asyncio.get_running_loop().time() - KEPT_SECONDS
+        while self._idle and next(iter(self._idle)).idle_since < oldest:
+            self._drop(next(iter(self._idle)))
+
+    def _drop(self, connection: Connection) -> None:
+        origin = self._idle.pop(connection)
+        kept = self._by_origin[origin]
+        kept.remove(connection)
+        if not kept:
+            del self._by_origin[origin]
+        connection.close()
+
+    async def _connect(self, origin: Origin) -> Connection:
+        scheme, host, port = origin
+        loop = asyncio.get_running_loop()
+        tls, name = (self._tls, host) if scheme == "https" else (None, None)
+        failure: Exception = ConnectionFailed(f"the name {host} has no address", silent=True)
         for address in await self._resolve(host, port):
             try:
-                return await self._backend.connect_tcp(address, port, timeout, local_address, socket_options)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                failure = error
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    _, connection = await loop.create_connection(
+                        Connection, address, port, ssl=tls, server_hostname=name
+                    )
+                return connection
+            except TimeoutError:
+                reason = f"no connection to {address} within {CONNECT_SECONDS:g} s"
+                failure = ConnectionFailed(reason, silent=True)
+            except OSError as error:  # TLS failures are among them
+                failure = ConnectionFailed(f"no connection to {address}: {error}", silent=True)
         raise failure
 
-    async def connect_unix_socket(
-        self,
-        path: str,
-        timeout: float | None = None,  # noqa: ASYNC109  the signature is httpcore's
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        raise httpcore.UnsupportedProtocol("sinks are reached over TCP only")
-
-    async def sleep(self, seconds: float) -> None:
-        await anyio.sleep(seconds)
-
     async def _resolve(self, host: str, port: int) -> list[str]:
-        loop = asyncio.get_running_loop()
-        try:
-            found = await loop.run_in_executor(
-                self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            )
-        except OSError as error:
-            raise httpcore.ConnectError(f"the name {host} does not resolve: {error}") from None
-        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        """The addresses of a host; raises `InvalidSink` if any of them is forbidden."""
+        literal = sinkpolicy.literal_address(host)
+        if literal is not None:
+            addresses = [str(literal)]
+        else:
+            loop = asyncio.get_running_loop()
+            try:
+                found = await loop.run_in_executor(
+                    self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                )
+            except OSError as error:
+                raise ConnectionFailed(f"the name {host} does not resolve: {error}", silent=True) from None
+            addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
         for address in addresses:
             reason = sinkpolicy.refusal(address, allow_loopback=self._allow_loopback)
             if reason is not None:
@@ -87,74 +163,24 @@ class CheckedBackend(httpcore.AsyncNetworkBackend):
         return addresses
 
 
-class HttpSink:
-    """A pool of connections to sinks."""
-
-    def __init__(self, settings: Settings) -> None:
-        connections = settings.concurrent_posts + settings.slow_posts
-        self._backend = CheckedBackend(allow_loopback=settings.allow_loopback_sinks)
-        self._seconds = settings.attempt_seconds
-        self._timeouts = {
-            "connect": min(CONNECT_SECONDS, self._seconds),
-            "read": self._seconds,
-            "write": self._seconds,
-            "pool": self._seconds,
-        }
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=ssl.create_default_context(cafile=certifi.where()),
-            max_connections=connections,
-            max_keepalive_connections=connections,
-            keepalive_expiry=30.0,
-            network_backend=self._backend,
-        )
-
-    async def close(self) -> None:
-        await self._pool.aclose()
-        self._backend.close()
-
-    async def send(self, message: Message) -> Answer:
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"user-agent", _USER_AGENT),
-            (b"webhook-id", message.webhook_id.encode()),
-            (b"webhook-timestamp", str(message.timestamp).encode()),
-        ]
-        if message.signature is not None:
-            headers.append((b"webhook-signature", message.signature.encode()))
-        try:
-            async with (
-                asyncio.timeout(self._seconds),
-                self._pool.stream(
-                    "POST",
-                    message.url,
-                    headers=headers,
-                    content=message.body,
-                    extensions={"timeout": self._timeouts},
-                ) as response,
-            ):
-                read, kept = 0, b""
-                async for chunk in response.aiter_stream():
-                    kept += chunk[: max(0, ANSWER_BYTES - len(kept))]
-                    read += len(chunk)
-                    if read > READ_BYTES:
-                        break
-                reason = None if response.status < 300 else f"it answered {response.status}"
-                return Answer(
-                    response.status,
-                    _header(response, b"retry-after"),
-                    reason,
-                    kept.decode("utf-8", "replace"),
-                )
-        except TimeoutError:
-            return Answer(None, reason=f"no complete answer within {self._seconds:g} s")
-        except InvalidSink as error:
-            return Answer(None, reason=error.detail)
-        except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
-            return Answer(None, reason=f"{type(error).__name__}: {error}")
-        except (httpcore.UnsupportedProtocol, ssl.SSLError, OSError, ValueError) as error:
-            return Answer(None, reason=f"{type(error).__name__}: {error}")
+def _origin(parts: SplitResult) -> Origin:
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("no http address")
+    return parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
 
 
-def _header(response: httpcore.Response, name: bytes) -> str | None:
-    values = [value for key, value in response.headers if key.lower() == name]
-    return values[0].decode("latin-1") if values else None
+def _head(parts: SplitResult, message: Message) -> bytes:
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    lines = [
+        f"POST {target} HTTP/1.1",
+        f"host: {parts.netloc}",
+        f"user-agent: edn/{__version__}",
+        "accept: */*",
+        "content-type: application/json",
+        f"content-length: {len(message.body)}",
+        f"webhook-id: {message.webhook_id}",
+        f"webhook-timestamp: {message.timestamp}",
+    ]
+    if message.signature is not None:
+        lines.append(f"webhook-signature: {message.signature}")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")

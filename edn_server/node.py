@@ -44,6 +44,8 @@ EXIT_BROKEN = 4
 OLD_BATCHES = 256
 #: seconds between two looks for dead letters that nobody wants
 PURGE_SECONDS = 60.0
+#: transactions of one such look; the others come with the next collection
+PURGE_STEPS = 20
 
 
 class Node:
@@ -264,8 +266,10 @@ class Node:
                 if loop.time() - purged > PURGE_SECONDS:
                     oldest = int((clock.now() - self.settings.dead_letters_kept) * 1e6)
                     purge = deadletters.Purge(oldest, lambda id: id not in self.hosting.numbers)
-                    if await self._submit(purge) < deadletters.STEP:
-                        purged = loop.time()
+                    for _ in range(PURGE_STEPS):
+                        if await self._submit(purge) < deadletters.STEP:
+                            purged = loop.time()
+                            break
                 while await self._submit(outbox.Collect(self.hosting)) == outbox.Collect.LIMIT:
                     pass
                 while self._trimmed < self._batch - OLD_BATCHES:

@@ -343,3 +343,48 @@ def measure_selftune(
         print_table(f"Self-tuning, mode {mode}", benchmark.COLUMNS, rows)
         for name, passes in outcome.verdicts().items():
             typer.echo(f"{name}: {'reaches' if passes else 'misses'} the marks")
+
+
+@app.command("deadletters")
+def measure_deadletters(
+    as_json: Json = False,
+    quick: Quick = False,
+    seed: Seed = 1,
+    letters: Annotated[int, typer.Option("--letters", min=1000)] = 1_000_000,
+) -> None:
+    """A million dead letters in one server: pages, single letters, resending, through the dispatcher."""
+    from edn.bench import deadletters as benchmark
+    from edn.bench.report import Progress, print_table
+
+    calls = 50
+    if quick:
+        letters, calls = 2000, 5
+    with Progress() as progress:
+        times = benchmark.run(letters=letters, calls=calls, seed=seed, progress=progress)
+    if as_json:
+        typer.echo(json.dumps([one.to_json() for one in times], indent=2))
+    else:
+        print_table(f"{letters:,} dead letters", benchmark.COLUMNS, [one.cells() for one in times])
+
+
+@app.command("isolation")
+def measure_isolation(
+    as_json: Json = False,
+    quick: Quick = False,
+    addresses: Annotated[int, typer.Option("--addresses", min=1)] = 50,
+    events: Annotated[int, typer.Option("--events", min=1, help="Per round.")] = 40,
+    rate: Annotated[float, typer.Option("--rate", min=0.1, help="Events a second.")] = 4.0,
+    pairs: Annotated[int, typer.Option("--pairs", min=1, help="Of rounds.")] = 5,
+) -> None:
+    """Delivery to fifty addresses, alone and beside one that never answers and one that takes ten seconds."""
+    from edn.bench import isolation as benchmark
+    from edn.bench.report import Progress, print_table
+
+    if quick:
+        addresses, events, rate, pairs = 5, 5, 20.0, 1
+    with Progress() as progress:
+        outcome = benchmark.run(addresses=addresses, events=events, rate=rate, pairs=pairs, progress=progress)
+    if as_json:
+        typer.echo(json.dumps(outcome.to_json(), indent=2))
+    else:
+        print_table("Isolation of addresses", ("", ""), outcome.cells())

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 
-def bench(*arguments: str) -> Any:
+def bench(*arguments: str, quick: bool = True) -> Any:
     done = subprocess.run(
-        [sys.executable, "-m", "edn.cli", "bench", *arguments, "--quick", "--json"],
+        [sys.executable, "-m", "edn.cli", "bench", *arguments, "--json", *(["--quick"] if quick else [])],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -35,6 +35,24 @@ def test_overload_loses_nothing_and_answers_by_the_book() -> None:
     assert outcome["accepted"] > 0
     assert (outcome["missing"], outcome["unexpected"], outcome["without_retry_after"]) == (0, 0, 0)
     assert set(outcome["answers"]) <= {"202", "429", "503"}
+
+
+def test_dead_letters_are_asked_for_in_every_way() -> None:
+    times = bench("deadletters")
+    assert len(times) == 5
+    assert all(0 < one["median"] <= one["slowest"] for one in times)
+
+
+def test_delivery_is_measured_beside_bad_addresses() -> None:
+    outcome = bench("isolation")
+    assert len(outcome["without"]) == len(outcome["beside"]) == 1
+    assert outcome["ratio"] > 0
+
+
+@pytest.mark.slow
+def test_a_million_dead_letters_are_listed_looked_at_and_resent_within_a_tenth_of_a_second() -> None:
+    # Not the slowest: what else the machine does is not what is asked about.
+    assert max(one["median"] for one in bench("deadletters", "--letters", "1000000", quick=False)) < 100
 
 
 def test_a_server_is_measured_by_itself() -> None:

@@ -29,6 +29,8 @@ SUBSCRIPTION = {
     "created": "2026-01-01T00:00:00Z",
     "added_by_a_newer_network": 1,
 }
+ATTEMPT = {"time": "2030-01-01T00:00:00Z", "webhook_id": "msg_1", "status": 204, "outcome": "delivered"}
+LETTER = {"id": "s1.4", "webhook_id": "msg_4", "url": "http://s/", "died": "2030", "created": "2029"}
 TOPIC = {"name": "stocks", "attributes": {"price": "number"}, "engine": "bitmap", "availability": 0}
 
 
@@ -75,6 +77,24 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any], int, Any, str, str, Any]
     ("renew", ("sub1", None), {}, 200, SUBSCRIPTION, "POST", "/v1/subscriptions/sub1/renew",
      {"expires": None}),
     ("unsubscribe", ("sub1",), {}, 204, None, "DELETE", "/v1/subscriptions/sub1", None),
+    ("subscribe", ("stocks",), {"url": "http://s/", "secret": "whsec_x", "id": "x"}, 201, SUBSCRIPTION,
+     "POST", "/v1/subscriptions",
+     {"topic": "stocks", "id": "x", "sink": {"url": "http://s/", "secret": "whsec_x"}}),
+    ("attempts", ("sub1",), {}, 200, {"attempts": [ATTEMPT]}, "GET", "/v1/subscriptions/sub1/attempts", None),
+    ("enable", ("sub1",), {}, 200, {"state": "healthy"}, "POST", "/v1/subscriptions/sub1/enable", None),
+    ("send_example", ("a/b",), {}, 200, ATTEMPT, "POST", "/v1/subscriptions/a%2Fb/example", None),
+    ("rotate_secret", ("sub1",), {"secret": "whsec_x", "grace": timedelta(hours=1)}, 200,
+     {"secret": None, "previous_until": "2030-01-01T00:00:00Z", "subscriptions": 2}, "POST",
+     "/v1/subscriptions/sub1/rotate-secret", {"secret": "whsec_x", "grace": "PT3600S"}),
+    ("recover", ("sub1", datetime(2030, 1, 1, tzinfo=UTC)), {}, 200, {"letters": 1, "notifications": 2},
+     "POST",
+     "/v1/subscriptions/sub1/recover", {"since": "2030-01-01T00:00:00+00:00"}),
+    ("dead_letter_page", (), {"subscription": "sub1", "limit": 5, "after": "1-2"}, 200,
+     {"dead_letters": [LETTER], "next": None}, "GET",
+     "/v1/dead-letters?subscription=sub1&limit=5&after=1-2", None),
+    ("dead_letter", ("s1.4",), {}, 200, LETTER, "GET", "/v1/dead-letters/s1.4", None),
+    ("resend", ("s1.4",), {}, 200, {"letters": 1, "notifications": 2}, "POST", "/v1/dead-letters/s1.4/resend",
+     None),
     ("publish", ("stocks", {"symbol": "GE"}), {}, 202, {"accepted": 1, "ids": ["e1"]}, "POST",
      "/v1/topics/stocks/events", {"symbol": "GE"}),
     ("servers", (), {}, 200, {"servers": [{"id": "s1"}]}, "GET", "/v1/servers", None),
@@ -114,6 +134,42 @@ def test_answers_become_typed_records_and_unknown_fields_are_ignored() -> None:
     assert subscription.sink is not None
     assert (subscription.sink.url, subscription.sink.recipient) == ("http://sink.example/in", "ann")
     assert (subscription.server, subscription.state) == ("s1", "active")
+
+
+def test_dead_letters_are_walked_page_by_page_and_recovered_until_none_is_left() -> None:
+    pages = [{"dead_letters": [LETTER], "next": "1-4"}, {"dead_letters": [LETTER], "next": None}]
+    steps = [
+        {"letters": 5, "notifications": 7, "more": True},
+        {"letters": 1, "notifications": 1, "more": False},
+    ]
+    answers = iter([*pages, *steps, *pages])
+    asked: list[str] = []
+
+    def network(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.raw_path.decode())
+        return httpx.Response(200, json=next(answers))
+
+    with client_on(network) as client:
+        assert [letter.id for letter in client.dead_letters(subscription="sub1")] == ["s1.4", "s1.4"]
+        recovered = client.recover("sub1", "2030-01-01T00:00:00Z")
+        assert (recovered.letters, recovered.notifications, recovered.more) == (6, 8, False)
+    assert asked[1] == "/v1/dead-letters?subscription=sub1&after=1-4"
+
+    async def same() -> list[str]:
+        async with async_client_on(network) as client:
+            return [letter.id async for letter in client.dead_letters()]
+
+    assert asyncio.run(same()) == ["s1.4", "s1.4"]
+
+
+def test_a_secret_that_is_made_here_is_sent_so_that_a_repeated_request_rotates_once() -> None:
+    network = Recorder(200, {"secret": None, "previous_until": "2030-01-01T00:00:00Z", "subscriptions": 1})
+    with client_on(network) as client:
+        rotation = client.rotate_secret("sub1")
+    (request,) = network.requests
+    assert rotation.secret is not None
+    assert json.loads(request.content) == {"secret": rotation.secret}
+    assert rotation.secret not in repr(rotation)
 
 
 def test_publish_returns_the_id_and_carries_a_key_of_its_own_each_time() -> None:

@@ -354,3 +354,31 @@ def test_the_process_says_what_keeps_it_from_starting(tmp_path: Path, secret_fil
     assert ended.returncode == 1
     assert ended.stdout == ""
     assert "data folder" in ended.stderr
+
+
+def test_a_folder_of_the_first_format_is_upgraded_with_what_waits_in_it(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    db = folder.connect()
+    first = {"meta", "topics", "versions", "intervals", "logs", "events", "outbox", "sqlite_sequence"}
+    names = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    added = sorted(names - first)
+    assert "dead_letters" in added
+    for table in added:
+        db.execute(f"DROP TABLE {table}")
+    db.execute("ALTER TABLE versions DROP COLUMN ring")
+    db.execute("ALTER TABLE outbox DROP COLUMN created")
+    db.execute("INSERT INTO outbox (address, batch, events, composition) VALUES ('http://h/', 1, 1, x'00')")
+    db.execute("UPDATE meta SET value = 1 WHERE name = 'format'")
+    db.close()
+    folder.close()
+    upgraded = Folder(tmp_path)
+    db = upgraded.connect()
+    assert db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone() == (2,)
+    # As old as the upgrade: nothing is given up for having waited before.
+    ((created,),) = db.execute("SELECT created FROM outbox").fetchall()
+    assert created > 1_700_000_000_000_000
+    for table in added:
+        assert db.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
+    db.close()
+    upgraded.close()
+    Folder(tmp_path).close()

@@ -1,0 +1,163 @@
+"""The HTTP sink against raw sockets: every way to answer, and what is kept between POSTs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import pytest
+import uvloop
+from deliverykit import settings
+
+from edn_server.delivery import HttpSink
+from edn_server.sinks import Answer, Message
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def answers(serve: Serve, posts: int = 1, *, uv: bool = False, seconds: float = 15) -> list[Answer]:
+    """What the sink makes of a server's answers to so many POSTs, one after another."""
+
+    async def main() -> list[Answer]:
+        serving: list[asyncio.Task[None]] = []
+
+        async def tracked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            serving.append(task)
+            try:
+                await serve(reader, writer)
+            except (asyncio.IncompleteReadError, ConnectionError):
+                pass
+            finally:
+                writer.close()
+                with contextlib.suppress(ConnectionError):
+                    await writer.wait_closed()
+
+        server = await asyncio.start_server(tracked, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        sink = HttpSink(settings(attempt_seconds=seconds))
+        message = Message(f"http://127.0.0.1:{port}/in?a=b", "msg_1", 0, b'{"a":1}')
+        async with asyncio.timeout(30):
+            found = [await sink.send(message) for _ in range(posts)]
+            await sink.close()
+            server.close()
+            await asyncio.gather(*serving)
+        return found
+
+    return uvloop.run(main()) if uv else asyncio.run(main())
+
+
+async def read_request(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    return head + await reader.readexactly(len(b'{"a":1}'))
+
+
+def saying(raw: bytes) -> Serve:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(raw)
+
+    return serve
+
+
+# what is said before the connection ends → status, Retry-After, text, part of the reason
+SAID = [
+    (b"HTTP/1.1 204 No Content\r\n\r\n", 204, None, "", None),
+    (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi", 200, None, "hi", None),
+    (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", 200, None, "hi", None),
+    (b"HTTP/1.0 200 OK\r\n\r\nuntil the end", 200, None, "until the end", None),
+    (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 Made\r\ncontent-length: 0\r\n\r\n", 201, None, "", None),
+    (b"HTTP/1.1 103 Early Hints\r\nretry-after: 9\r\n\r\nHTTP/1.1 204 No\r\n\r\n", 204, None, "", None),
+    (b"HTTP/1.1 503 No\r\nRetry-After: 7\r\ncontent-length: 0\r\n\r\n", 503, "7", "", "it answered 503"),
+    (b"HTTP/1.1 302 Found\r\nlocation: /x\r\ncontent-length: 0\r\n\r\n", 302, None, "", "it answered 302"),
+    (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhi", None, None, "", "closed before"),
+    (b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n\xff\xfe!", 200, None, "��!", None),
+    (b"", None, None, "", "closed before"),
+    (b"SSH-2.0-OpenSSH_9.2\r\n", None, None, "", "not HTTP"),
+    (b"HTTP/1.1 200 OK\r\n" + b"x: " + b"y" * 70_000 + b"\r\n\r\n", None, None, "", "head"),
+]
+
+
+@pytest.mark.parametrize("uv", [False, True])
+@pytest.mark.parametrize(("raw", "status", "retry_after", "text", "reason"), SAID)
+def test_what_an_answer_means(
+    raw: bytes, status: int | None, retry_after: str | None, text: str, reason: str | None, uv: bool
+) -> None:
+    [answer] = answers(saying(raw), uv=uv)
+    assert (answer.status, answer.retry_after, answer.text) == (status, retry_after, text)
+    assert (answer.reason is None) if reason is None else reason in (answer.reason or "")
+
+
+def test_the_request_is_whole_and_a_connection_is_kept_for_the_next() -> None:
+    requests: list[bytes] = []
+    connections: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(1)
+        while True:
+            requests.append(await read_request(reader))
+            writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    found = answers(serve, posts=3)
+    assert [answer.status for answer in found] == [204] * 3
+    assert len(connections) == 1
+    lines = requests[0].decode().split("\r\n")
+    assert lines[0] == "POST /in?a=b HTTP/1.1"
+    assert "content-length: 7" in lines
+    assert "webhook-id: msg_1" in lines
+    assert lines[-1] == '{"a":1}'
+
+
+def test_a_kept_connection_that_is_closed_before_it_answers_is_replaced() -> None:
+    served: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        served.append(1)
+        writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+        if len(served) == 1:
+            await read_request(reader)  # the second POST comes here, and is not answered
+
+    assert [answer.status for answer in answers(serve, posts=2)] == [204, 204]
+    assert len(served) == 2
+
+
+def test_an_answer_that_says_close_and_data_that_nobody_asked_for_end_a_connection() -> None:
+    connections: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(1)
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\nHTTP/1.1 200 OK\r\n\r\n")
+
+    assert [answer.status for answer in answers(serve, posts=3)] == [204] * 3
+    assert len(connections) == 3
+
+
+def test_whoever_does_not_answer_in_time_costs_that_time_and_the_connection() -> None:
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        ended.set()
+
+    [answer] = answers(serve, seconds=0.05)
+    assert answer.status is None
+    assert "0.05 s" in (answer.reason or "")
+    assert ended.is_set()
+
+
+def test_nobody_there_is_an_answer_too() -> None:
+    async def main() -> Answer:
+        sink = HttpSink(settings())
+        try:
+            return await sink.send(Message("http://127.0.0.1:1/", "msg_1", 0, b"{}"))
+        finally:
+            await sink.close()
+
+    answer = asyncio.run(main())
+    assert (answer.status, "no connection to 127.0.0.1" in (answer.reason or "")) == (None, True)
