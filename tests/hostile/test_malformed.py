@@ -35,7 +35,9 @@ def stored(http: httpx.Client) -> Any:
     """All that a refused request could have changed."""
     subscriptions = http.get("/v1/subscriptions").json()
     published = http.get("/v1/servers").json()["published"]
-    return http.get("/v1/topics").json(), subscriptions, published, http.get("/v1/tuning").json()
+    tuning, link = http.get("/v1/tuning").json(), http.get("/v1/link").json()
+    held = tuning["mode"], tuning["precision"], tuning["history"], link["bytes_per_second"], link["lag_limit"]
+    return http.get("/v1/topics").json(), subscriptions, published, held
 
 
 def assert_problem(answer: httpx.Response, status: int) -> dict[str, Any]:
