@@ -305,10 +305,11 @@ def measure_selftune(
     mode: Annotated[str, typer.Option("--mode", help="model or paper.")] = "model",
     servers: Annotated[int, typer.Option("--servers", min=1)] = 4,
     subscriptions: Annotated[int, typer.Option("--subscriptions", min=1, help="Per server.")] = 8000,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.5, help="Of each measurement.")] = 6.0,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.5, help="Of each measurement.")] = 4.0,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Of all fixed precisions.")] = 2,
     adapting: Annotated[
         float, typer.Option("--adapting", min=1, help="Seconds that tuning may take.")
-    ] = 60.0,
+    ] = 45.0,
     wider: Annotated[float, typer.Option("--wider", help="The link's change, times its width.")] = 2.5,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw the run into this PNG file.")] = None,
 ) -> None:
@@ -321,12 +322,14 @@ def measure_selftune(
 
     size = Size(servers=servers, subscriptions=subscriptions)
     if quick:
-        size, seconds, adapting = Size(servers=1, subscriptions=60, interval=0.2), 0.3, 1.0
+        size, seconds, rounds = Size(servers=1, subscriptions=60, interval=0.2), 0.3, 1
+        adapting = 1.0
     with Progress() as progress:
         outcome = benchmark.run(
             size=size,
             mode=mode,
             seconds=seconds,
+            rounds=rounds,
             adapting=adapting,
             wider=wider,
             seed=seed,

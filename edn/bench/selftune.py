@@ -5,9 +5,9 @@
 3. *link*: even events again, and a link of another width.
 
 The tuned network goes through all three, from a precise start; events and link change while it is tuned to
-what was before. In each situation it is given time to find its precision, then it is watched; after that
-every fixed precision of the grid is measured in the same situation, and the best of them once more, for
-longer. A constant precision is judged by the same marks as the tuned network.
+what was before. In each situation it is given time to find its precision and is watched; then every fixed
+precision of the grid is measured in the same situation, in rounds; then the best of them and the tuned
+network, in turns. A constant precision is judged by the same marks as the tuned network.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Situation(msgspec.Struct, frozen=True):
     bytes_per_second: float
     #: precision → events a second
     fixed: dict[float, float]
-    #: the best fixed precision, measured again after the tuned network
+    #: the best of them; it and the tuned network were measured again, in turns
     best: float
     best_throughput: float
     tuned: float
@@ -61,6 +61,10 @@ class Situation(msgspec.Struct, frozen=True):
     @property
     def share(self) -> float:
         return self.tuned / self.best_throughput
+
+    def relative(self, precision: float) -> float:
+        """A fixed precision in parts of the best, from the same rounds."""
+        return self.fixed[precision] / self.fixed[self.best]
 
     def cells(self) -> list[str]:
         return [
@@ -83,27 +87,32 @@ class Outcome(msgspec.Struct, frozen=True):
     #: what the network said of its decisions
     history: list[dict[str, Any]]
 
-    def passes(self, throughputs: list[float]) -> bool:
-        """Whether these, one a situation, reach the marks."""
+    def passes(self, shares: list[float]) -> bool:
+        """Whether these shares of the best fixed precision, one a situation, reach the marks."""
         base = self.situations[0]
-        reached = all(
-            throughput >= mark * situation.best_throughput
-            for throughput, mark, situation in zip(throughputs, MARKS, self.situations, strict=True)
-        )
-        return reached and throughputs[0] >= GAIN * max(base.fixed[0.0], base.fixed[1.0])
+        reached = all(share >= mark for share, mark in zip(shares, MARKS, strict=True))
+        return reached and shares[0] >= GAIN * max(base.relative(0.0), base.relative(1.0))
 
     def verdicts(self) -> dict[str, bool]:
         """The tuned network, and the constants that it must beat."""
-        told = {self.mode: self.passes([situation.tuned for situation in self.situations])}
+        told = {self.mode: self.passes([situation.share for situation in self.situations])}
         for constant in (0.0, 0.5, 1.0):
-            told[f"fixed {constant:g}"] = self.passes([one.fixed[constant] for one in self.situations])
+            told[f"fixed {constant:g}"] = self.passes([one.relative(constant) for one in self.situations])
         return told
 
 
 def run(
-    *, size: Size, mode: str, seconds: float, adapting: float, wider: float, seed: int, progress: Progress
+    *,
+    size: Size,
+    mode: str,
+    seconds: float,
+    rounds: int,
+    adapting: float,
+    wider: float,
+    seed: int,
+    progress: Progress,
 ) -> Outcome:
-    """`seconds`: a fixed precision is measured; `adapting`: seconds to adapt; `wider`: the link's change."""
+    """`seconds`: of each measurement; `adapting`: seconds to adapt; `wider`: the link's change."""
     even, crowded = uniform(size.dimensions), crowd(size.dimensions)
     with saturated(size, even, seed=seed, progress=progress) as network:
         progress.say("measuring the model's parameters")
@@ -123,17 +132,21 @@ def run(
             trace: list[tuple[float, float, float]] = []
             _watch(network, adapting, began, trace, f"{name}: tuning", progress)
             adapted = len(trace)
-            watched = _watch(network, 4 * seconds, began, trace, f"{name}: tuned", progress)
+            _watch(network, 4 * seconds, began, trace, f"{name}: tuned", progress)
             precision = trace[-1][1]
-            fixed = {}
-            for at in GRID:
-                progress.say(f"{name}: fixed at {at:g}")
-                fixed[at] = network.at(at, settle=min(1.5, seconds), seconds=seconds).throughput
+            fixed = _sweep(network, seconds, rounds, name, progress)
             best = max(fixed, key=fixed.__getitem__)
-            again = network.at(best, settle=min(1.5, seconds), seconds=2 * seconds).throughput
+            # Turn by turn, so that whatever slows the machine for a while slows both.
+            at_best, tuned = [], []
+            for number in range(2 * rounds):
+                progress.say(f"{name}: best fixed and tuned, turn {number + 1} of {2 * rounds}")
+                at_best.append(network.at(best, settle=min(1.5, seconds), seconds=seconds).throughput)
+                network.tune(mode, precision)
+                time.sleep(min(1.5, seconds))  # as for a fixed precision
+                tuned.append(network.watch(seconds).throughput)
+                precision = float(network.tuning()["precision"])
             # The next situation finds the network tuned to this one.
-            network.tune(mode, precision)
-            _watch(network, 4 * size.interval, began, [], f"{name}: tuned again", progress)
+            _watch(network, 2 * size.interval, began, [], f"{name}: tuned again", progress)
             seen = [at for _, at, _ in trace[adapted - 1 :]]
             situations.append(
                 Situation(
@@ -141,8 +154,8 @@ def run(
                     bytes_per_second=bytes_per_second,
                     fixed=fixed,
                     best=best,
-                    best_throughput=fmean((fixed[best], again, again)),
-                    tuned=watched,
+                    best_throughput=fmean(at_best),
+                    tuned=fmean(tuned),
                     trace=trace,
                     visited=sorted(set(seen)),
                     changes=sum(one != other for one, other in pairwise(seen)),
@@ -150,6 +163,18 @@ def run(
             )
         history = network.tuning()["history"]
     return Outcome(mode=mode, situations=situations, history=history)
+
+
+def _sweep(
+    network: Saturated, seconds: float, rounds: int, name: str, progress: Progress
+) -> dict[float, float]:
+    """Every fixed precision, the mean over rounds that take all of them in turn."""
+    seen: dict[float, list[float]] = {at: [] for at in GRID}
+    for number in range(rounds):
+        for at in GRID:
+            progress.say(f"{name}: fixed at {at:g}, round {number + 1} of {rounds}")
+            seen[at].append(network.at(at, settle=min(1.5, seconds), seconds=seconds).throughput)
+    return {at: fmean(passed) for at, passed in seen.items()}
 
 
 def _watch(
