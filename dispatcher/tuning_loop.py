@@ -97,6 +97,8 @@ class Tuner:
         """Measure every precision now."""
         if not self._network.meter.samples:
             raise Conflict("no event has come since the dispatcher started: there is nothing to measure with")
+        if self._parameters is None and self._read() is not None:
+            self._begin()
         await self._survey.all()
 
     # -- an interval ------------------------------------------------------------------------------------
