@@ -5,7 +5,8 @@ is found by them: `names` gives each a small number, `dead_names` orders letters
 death). So a page is one range of an index, however many letters there are.
 
 A letter goes to where its subscriptions are now. If that is where it died, whole and as it was; if some of
-them have another sink by now, or are no more, what remains for each address is a new row of its own.
+them have another sink by now, are paused or are no more, what goes to each address is a new row of its own,
+and what stays is a letter of its own: no webhook-id is used for two bodies.
 """
 
 from __future__ import annotations
@@ -116,6 +117,14 @@ def _insert(db: sqlite3.Connection, values: tuple[object, ...], body: bytes) -> 
     db.executemany("INSERT INTO dead_names VALUES (?, ?, ?)", [(name, died, id) for name in named])
 
 
+def _fresh_id(db: sqlite3.Connection) -> int:
+    """An id that no row has or will have; letters were rows, so the counter is there."""
+    row = db.execute(
+        "UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = 'outbox' RETURNING seq"
+    ).fetchone()
+    return int(row[0])
+
+
 def _name(db: sqlite3.Connection, subscription: str) -> int:
     known = name_of(db, subscription)
     if known is not None:
@@ -185,11 +194,16 @@ class Revive(Job[Revived]):
         find: Callable[[sqlite3.Connection], Iterable[int]],
         address: Callable[[str], str | None],
         now: int,
+        *,
+        waits: Callable[[str], bool],
         only: str | None = None,
     ) -> None:
-        """`find` gives ids; `address` that of a living subscription; `only` revives one's part of each."""
+        """`find` gives ids; `address` that of a living subscription; `waits` tells whose part stays dead, for
+        now; `only` is the one on whose behalf this is, with an address of its own perhaps.
+        """
         self._find = find
         self._address = address
+        self._waits = waits
         self._now = now
         self._only = only
 
@@ -202,17 +216,23 @@ class Revive(Job[Revived]):
                 continue
             letter, body = found
             rest: bytes | None = None
+            named = set(recipients(body))
+            wanted = {subscription for subscription in named if not self._waits(subscription)}
             if self._only is not None and self._address(self._only) != letter.address:
                 # Others' matches are none of the new sink's business.
-                taken, rest = split(body, self._only.__eq__)
-                assert taken is not None
+                wanted &= {self._only}
+            if wanted != named:
+                taken, rest = split(body, wanted.__contains__)
+                if taken is None:
+                    continue
                 body = taken
             parts = self._parts(letter, body)
             if not parts:
                 continue  # nobody is left to tell
             _remove(db, [id])
             if rest is not None:
-                values = (id, letter.address, letter.died, letter.created, letter.attempts)
+                # Another body, so another id: the whole of it may have been tried under the first.
+                values = (_fresh_id(db), letter.address, letter.died, letter.created, letter.attempts)
                 held = len(_body.decode(rest).notifications)
                 _insert(db, (*values, letter.status, letter.reason, held), rest)
             for address, part in parts:

@@ -116,18 +116,21 @@ class Evidence:
     async def resend(self, number: int) -> dict[str, Any]:
         """Queue one letter again, for whoever it names and still lives."""
         await self.letter(number)
-        revived = await self._revive(Revive(lambda _: [number], self._address, _now()))
+        revived = await self._revive(Revive(lambda _: [number], self._address, _now(), waits=self._paused))
         if not revived.letters:
-            raise Conflict("the subscriptions that this letter names are no more; nobody is left to tell")
+            raise Conflict("the subscriptions that this letter names are paused, or no more: nobody to tell")
         return {"letters": revived.letters, "notifications": revived.events, "more": False}
 
     async def recover(self, subscription: str, since: int) -> dict[str, Any]:
         """Queue a subscription's letters that died at or after a time, in the order of their deaths."""
         self._find(subscription)
+        if self._paused(subscription):
+            raise Conflict("the subscription is paused; resume it first")
         letters = events = 0
         while letters < RECOVERED:
             step = deadletters.since(subscription, since, deadletters.STEP)
-            revived = await self._revive(Revive(step, self._address, _now(), only=subscription))
+            job = Revive(step, self._address, _now(), waits=self._paused, only=subscription)
+            revived = await self._revive(job)
             letters += revived.letters
             events += revived.events
             if revived.letters < deadletters.STEP:
@@ -164,6 +167,9 @@ class Evidence:
         if not numbers:
             raise NotFound(f'no subscription "{subscription[:80]}" on this server')
         return numbers[-1], self._hosting.addresses[int(self._hosting.address[numbers[-1]])]
+
+    def _paused(self, subscription: str) -> bool:
+        return subscription in self._hosting.paused
 
     def _address(self, subscription: str) -> str | None:
         try:

@@ -23,6 +23,7 @@ from typing import Literal
 
 import numpy as np
 
+from edn import clock
 from edn_server import outbox
 from edn_server.hosting import NEVER, Hosting
 from edn_server.topic import Flags, Int32s, Int64s
@@ -197,15 +198,19 @@ def speaker(hosting: Hosting, subscription: str) -> int:
 
 
 def _readdress(db: sqlite3.Connection, place: str, address: str, number: int) -> int:
-    """Write the rows of a place anew, at the end of the outbox."""
+    """Write the rows of a place anew, at the end of the outbox.
+
+    Their age, by which a row is given up, counts from now: nobody could have taken them before.
+    """
+    now = int(clock.now() * 1e6)
     rows = db.execute(
-        "SELECT id, batch, events, composition, created FROM outbox WHERE address = ? ORDER BY id", (place,)
+        "SELECT id, batch, events, composition FROM outbox WHERE address = ? ORDER BY id", (place,)
     ).fetchall()
     db.executemany(
         "INSERT INTO outbox (address, batch, events, composition, created) VALUES (?, ?, ?, ?, ?)",
         [
-            (address, batch, events, outbox.renamed(composition, number), created)
-            for _, batch, events, composition, created in rows
+            (address, batch, events, outbox.renamed(composition, number), now)
+            for _, batch, events, composition in rows
         ],
     )
     db.executemany("DELETE FROM outbox WHERE id = ?", [(row[0],) for row in rows])

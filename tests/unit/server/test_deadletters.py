@@ -158,9 +158,38 @@ def test_a_letter_goes_to_the_sink_that_its_subscription_has_by_then_without_wha
             for post in receiver.posts
         ]
         assert told == [("/old", ["moves", "stays"]), ("/new", ["moves"]), ("/old", ["stays"])]
-        # Another body, so another id; what is left of the first keeps its own.
-        whole_id, moved_id, rest_id = (post.headers["webhook-id"] for post in receiver.posts)
-        assert moved_id != whole_id == rest_id or moved_id not in (whole_id, rest_id)
+        # Another body, so another id.
+        assert len({post.headers["webhook-id"] for post in receiver.posts}) == 3
+
+    run(scenario)
+    assert kit.count("dead_letters") == kit.count("outbox") == 0
+
+
+def test_what_a_letter_has_for_a_paused_subscription_waits_until_it_is_resumed(kit: Kit) -> None:
+    async def scenario(receiver: Receiver) -> None:
+        url = receiver.url("/a")
+        kit.store(item("runs", url=url), item("rests", url=url))
+        kit.frame(0, 2, activate(1, ("runs", 1), ("rests", 1)), events=[(2, EVENT)])
+        receiver.answers["/a"] = [REFUSED]
+        async with asking(kit) as (notifier, evidence):
+            await notifier.idle()
+            await asyncio.to_thread(kit.frame, 2, 3, control(3, "pause", ids=["rests"]))
+            with pytest.raises(Conflict, match="paused"):
+                await evidence.recover("rests", 0)
+            await evidence.recover("runs", 0)
+            await notifier.idle()
+            [letter], _ = await evidence.letters("rests", None, 10)
+            with pytest.raises(Conflict, match="paused"):
+                await evidence.resend(int(letter["id"].rpartition(".")[2]))
+            await asyncio.to_thread(kit.frame, 3, 4, control(4, "resume", ids=["rests"]))
+            await evidence.recover("rests", 0)
+            await notifier.idle()
+        told = [
+            [match["subscription"] for match in post.body["notifications"][0]["matches"]]
+            for post in receiver.posts
+        ]
+        assert told == [["runs", "rests"], ["runs"], ["rests"]]
+        assert len({post.headers["webhook-id"] for post in receiver.posts}) == 3
 
     run(scenario)
     assert kit.count("dead_letters") == kit.count("outbox") == 0
