@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from typing import ClassVar
 
 import pytest
 import uvloop
 from deliverykit import settings
 
+from edn import sinkpolicy
+from edn.errors import InvalidSink
 from edn_server.delivery import HttpSink
-from edn_server.sinks import Answer, Message
+from edn_server.settings import Settings
+from edn_server.sinks import Answer, Message, Sinks
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -161,3 +165,59 @@ def test_nobody_there_is_an_answer_too() -> None:
 
     answer = asyncio.run(main())
     assert (answer.status, "no connection to 127.0.0.1" in (answer.reason or "")) == (None, True)
+
+
+class PagerSink:
+    """A sink of somebody else, as an entry point would give it."""
+
+    sent: ClassVar[list[Message]] = []
+
+    def __init__(self, given: Settings) -> None:
+        assert given.id == "s1"
+
+    @staticmethod
+    def check(url: str) -> None:
+        if not url.removeprefix("pager:").isdecimal():
+            raise InvalidSink("a pager has a number")
+
+    async def send(self, message: Message) -> Answer:
+        self.sent.append(message)
+        if message.webhook_id == "msg_2":
+            raise RuntimeError("the battery is empty")
+        return Answer(200)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+def test_another_scheme_is_an_entry_point_that_checks_and_sends_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Point:
+        name = "pager"
+
+        @staticmethod
+        def load() -> type[PagerSink]:
+            return PagerSink
+
+    monkeypatch.setattr(sinkpolicy, "entry_points", lambda group: [Point] if group == "edn.sinks" else [])
+    sinkpolicy.extension.cache_clear()
+    try:
+        sinkpolicy.check_url("pager:42")
+        with pytest.raises(InvalidSink, match="number"):
+            sinkpolicy.check_url("pager:home")
+        with pytest.raises(InvalidSink, match="fax"):
+            sinkpolicy.check_url("fax:42")
+
+        async def main() -> list[Answer]:
+            async with Sinks(settings(), {}) as sinks:
+                asked = [("pager:42", "msg_1"), ("pager:42", "msg_2"), ("fax:1", "msg_3")]
+                return [await sinks.send(Message(url, id, 0, b"{}")) for url, id in asked]
+
+        taken, failed, unknown = asyncio.run(main())
+    finally:
+        sinkpolicy.extension.cache_clear()
+    assert taken.status == 200
+    assert (failed.status, "battery" in (failed.reason or "")) == (None, True)
+    assert (unknown.status, "fax" in (unknown.reason or "")) == (None, True)
+    assert [message.webhook_id for message in PagerSink.sent] == ["msg_1", "msg_2"]

@@ -1,0 +1,125 @@
+"""Whose secret signs what: rings by owner and address, shown once, rotated through the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from dispatcher import directory, keyrings
+from dispatcher.directory import Subscription
+from dispatcher.log import Log
+from dispatcher.records import ControlRecord, Record
+from dispatcher.subscriptions import Wanted
+from edn import webhooks
+from edn.errors import Conflict, NotFound
+
+URL = "https://example.org/in"
+
+
+def want(owner: str = "ann", url: str = URL, secret: str | None = None) -> Wanted:
+    nothing = cast(Any, None)  # topic and filter play no part
+    return Wanted(
+        id=None, owner=owner, topic=nothing, filter=nothing, bound=nothing, url=url, recipient=None,
+        expires=None, secret=secret,
+    )  # fmt: skip
+
+
+async def subscribe(log: Log, id: str, wanted: Wanted, server: str = "s1") -> None:
+    new = Subscription(id, 1, wanted.owner, 1, None, wanted.url, None, None, server, 1, ring=wanted.ring)
+    await log.submit(lambda transaction: directory.insert(transaction.connection, new, frozenset()))
+
+
+def run(path: Path, scenario: Callable[[Log], Awaitable[None]]) -> list[Record]:
+    records: list[Record] = []
+
+    async def main() -> None:
+        log = Log(path, on_commit=records.extend)
+        log.start()
+        try:
+            await scenario(log)
+        finally:
+            await log.stop()
+
+    asyncio.run(main())
+    return records
+
+
+def test_an_owner_has_one_secret_for_an_address_and_is_shown_it_once(tmp_path: Path) -> None:
+    async def scenario(log: Log) -> None:
+        [first, twin, other], made = await keyrings.assign(
+            log, [want(), want(), want(url="https://example.org/else")]
+        )
+        assert first.ring == twin.ring != other.ring
+        assert set(made) == {first.ring, other.ring}
+        await subscribe(log, "a", first)
+        [again], nothing = await keyrings.assign(log, [want()])
+        assert (again.ring, nothing) == (first.ring, {})
+        [stranger], shown = await keyrings.assign(log, [want("bob")])
+        assert stranger.ring != first.ring
+        assert shown[stranger.ring] not in made.values()
+        [ring] = keyrings.read(log.reader, [first.ring, ""])
+        assert ring.current == made[first.ring]
+
+    run(tmp_path, scenario)
+
+
+def test_when_the_last_subscription_is_gone_the_next_gets_a_secret_that_somebody_knows(
+    tmp_path: Path,
+) -> None:
+    async def scenario(log: Log) -> None:
+        [first], made = await keyrings.assign(log, [want()])
+        await subscribe(log, "a", first)
+        await log.submit(lambda transaction: directory.delete(transaction.connection, "a"))
+        [second], shown = await keyrings.assign(log, [want()])
+        assert second.ring != first.ring
+        assert shown[second.ring] != made[first.ring]
+
+    run(tmp_path, scenario)
+
+
+def test_whoever_brings_a_secret_gets_its_ring_and_is_not_shown_it(tmp_path: Path) -> None:
+    mine, other = webhooks.new_secret(), webhooks.new_secret()
+
+    async def scenario(log: Log) -> None:
+        wanted = [want(secret=mine), want(secret=mine), want(secret=other), want()]
+        [a, b, c, made_here], made = await keyrings.assign(log, wanted)
+        assert a.ring == b.ring
+        assert len({a.ring, c.ring, made_here.ring}) == 3
+        assert set(made) == {made_here.ring}
+        [later], _ = await keyrings.assign(log, [want(secret=mine)])
+        assert later.ring == a.ring
+        [mail, signed], _ = await keyrings.assign(
+            log, [want(url="mailto:ann@example.org"), want(url="mailto:ann@example.org", secret=mine)]
+        )
+        assert mail.ring == ""
+        assert signed.ring not in ("", a.ring)
+
+    run(tmp_path, scenario)
+
+
+def test_a_rotation_tells_every_server_that_signs_and_a_repeated_one_nobody(tmp_path: Path) -> None:
+    new = webhooks.new_secret()
+
+    async def scenario(log: Log) -> None:
+        [first], made = await keyrings.assign(log, [want()])
+        for id, server in (("a", "s1"), ("b", "s2"), ("c", "s2")):
+            await subscribe(log, id, first, server)
+        await subscribe(log, "plain", want(url="mailto:ann@example.org"), "s3")
+        rotated = await keyrings.rotate(log, "b", new, 1_000_000)
+        assert (rotated.ring.current, rotated.ring.previous) == (new, made[first.ring])
+        assert rotated.subscriptions == 3
+        again = await keyrings.rotate(log, "a", new, 5_000_000)
+        assert again.ring == rotated.ring
+        with pytest.raises(NotFound):
+            await keyrings.rotate(log, "nobody", None, 1)
+        with pytest.raises(Conflict, match="not signed"):
+            await keyrings.rotate(log, "plain", None, 1)
+
+    told = [record for record in run(tmp_path, scenario) if isinstance(record, ControlRecord)]
+    assert sorted(record.server for record in told) == ["s1", "s2"]
+    assert {record.control.kind for record in told} == {"rotate"}
+    assert all(record.control.rings[0].current == new for record in told)
