@@ -22,7 +22,7 @@ CHANGE = 0.2
 #: topics with a smaller share of the events are left out
 LEAST_SHARE = 0.05
 #: share of one core that may go into cutting far precisions
-BUDGET = 0.1
+BUDGET = 0.05
 
 
 class Survey:

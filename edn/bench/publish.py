@@ -122,7 +122,7 @@ def run(
     with (
         tempfile.TemporaryDirectory() as folder,
         _bare() as bare,
-        network(Path(folder), servers) as (url, pid),
+        network(Path(folder), servers, EDN_TUNING="fixed") as (url, pid),
     ):
         fill(url, rng, dimensions, servers * subscriptions, progress)
         progress.say("waiting for the summaries")
