@@ -96,7 +96,7 @@ class Node:
             reader=self._folder.connect(read_only=True),
             settings=settings,
         )
-        await self.notifier.start()
+        await self.notifier.start(again=self.epoch > 1)
         self._client = httpx.AsyncClient(
             base_url=settings.dispatcher,
             headers={"authorization": f"Bearer {settings.secret}"},

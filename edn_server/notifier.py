@@ -86,16 +86,23 @@ class Notifier:
         self._settling: set[asyncio.Future[int]] = set()
         #: those that are not healthy
         self._health: dict[str, Health] = {}
+        #: rows that were tried by themselves, and must not find company at the next attempt
+        self._alone: set[int] = set()
+        #: rows up to this one were here before this start, and of each address those that may have been tried
+        self._found = 0
+        self._doubtful: dict[str, int] = {}
         # Reading and composing happen in a thread of their own; the connection is its alone.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
         self.recent = RecentEvents()
         self.attempts = Attempts()
         self.counters = Counters()
 
-    async def start(self) -> None:
-        """Go on with what the last run left."""
+    async def start(self, *, again: bool) -> None:
+        """Go on with what the last run left; `again` if there was one."""
         loop = asyncio.get_running_loop()
         self._health = await loop.run_in_executor(self._thread, health.load, self._reader)
+        if again:
+            self._found = await loop.run_in_executor(self._thread, outbox.last_row, self._reader)
         self.wake(await loop.run_in_executor(self._thread, outbox.waiting_addresses, self._reader))
 
     async def stop(self) -> None:
@@ -166,6 +173,7 @@ class Notifier:
                 if rows:
                     self.counters.backlog -= await self._submit(ended.Drop(rows))
                     self.counters.dropped += len(rows)
+                    self._alone.difference_update(id for id, _ in rows)
                     self.hurry(address)
 
     # -- one address ------------------------------------------------------------------------------------
@@ -184,6 +192,7 @@ class Notifier:
                     await asyncio.sleep(FAILED_SECONDS)
         finally:
             del self._couriers[address]
+            self._doubtful.pop(address, None)
 
     async def _deliver_waiting(self, address: str) -> None:
         loop = asyncio.get_running_loop()
@@ -198,6 +207,9 @@ class Notifier:
                     rows = await loop.run_in_executor(self._thread, outbox.page, self._reader, address, PAGE)
                     if not rows:
                         return
+                    # Only what the last run had read at once can have been sent and not settled.
+                    old = max((row.id for row in rows if row.id <= self._found), default=0)
+                    self._doubtful.setdefault(address, old)
                 if self.health(address).disabled is not None:
                     rows = await self._bury_first(address, rows)
                     continue
@@ -351,6 +363,7 @@ class Notifier:
     async def _bury(self, deaths: Sequence[Death]) -> None:
         self.counters.backlog -= await self._submit(deadletters.Bury(deaths, int(clock.now() * 1e6)))
         self.counters.dead += len(deaths)
+        self._alone.difference_update(death.parcel.id for death in deaths)
         for death in deaths:
             self._hosting.tally.failed(self._numbers(death.parcel))
 
@@ -359,11 +372,20 @@ class Notifier:
     async def _pack(self, rows: Sequence[Row]) -> Parcel:
         """The next POST; what composes it is on disk when this returns."""
         loop = asyncio.get_running_loop()
+        doubtful = self._doubtful.get(rows[0].address, 0)
         parcel, new = await loop.run_in_executor(
-            self._thread, parcels.pack, self._reader, rows, self._settings.batching, self._entries
+            self._thread,
+            parcels.pack,
+            self._reader,
+            rows,
+            self._settings.batching,
+            self._entries,
+            lambda row: row.id <= doubtful or row.id in self._alone,
         )
         if new:
             await self._submit(parcels.Keep(parcel))
+        elif len(parcel.rows) == 1:
+            self._alone.add(parcel.id)
         return parcel
 
     async def _send(self, address: str, name: str, body: bytes, events: int) -> tuple[Answer, float, float]:
@@ -416,6 +438,7 @@ class Notifier:
             await self._submit(health.Save(address, None))
 
     def _settle(self, parcel: Parcel) -> asyncio.Future[int]:
+        self._alone.discard(parcel.id)
         several = parcel.id if len(parcel.rows) > 1 else None
         future = asyncio.wrap_future(self._writer.submit(outbox.Settle(parcel.places, parcel=several)))
         self._settling.add(future)

@@ -2,7 +2,8 @@
 
 A courier that finds several rows waiting sends them in one POST, up to the limits of a batch. Which ones is
 written down before the first attempt, under the id of the first, of which the webhook-id is made: so an
-attempt after a crash is of the same rows, although more may wait by then. One row alone needs no record.
+attempt after a crash is of the same rows, although more may wait by then. A row that is sent alone costs no
+record: the courier knows which it tried, and after a restart it takes all that may have been for such.
 """
 
 from __future__ import annotations
@@ -54,11 +55,16 @@ class Parcel:
 
 
 def pack(
-    db: sqlite3.Connection, rows: Sequence[Row], batching: Batching, entries: Callable[[Row], bytes]
+    db: sqlite3.Connection,
+    rows: Sequence[Row],
+    batching: Batching,
+    entries: Callable[[Row], bytes],
+    alone: Callable[[Row], bool],
 ) -> tuple[Parcel, bool]:
     """The next POST of rows that begin with an address's oldest, and whether it must be written down.
 
-    `entries` gives what a row adds to a body. What was decided before is found again.
+    `entries` gives what a row adds to a body; `alone` tells which may have been sent by themselves before.
+    What was decided before is found again.
     """
     first = rows[0]
     if first.batch == outbox.READY:
@@ -71,7 +77,7 @@ def pack(
     parts: list[bytes] = []
     events = size = 0
     for row in rows:
-        if taken and (row.batch == outbox.READY or events + row.events > batching.events):
+        if taken and (row.batch == outbox.READY or alone(row) or events + row.events > batching.events):
             break
         part = entries(row)
         if taken and size + len(part) > batching.bytes:
@@ -80,6 +86,8 @@ def pack(
         parts.append(part)
         events += row.events
         size += len(part)
+        if alone(row):
+            break
     return Parcel(tuple(taken), outbox.enclose(parts)), len(taken) > 1
 
 

@@ -127,7 +127,7 @@ async def notifying(kit: Kit, **changes: Any) -> AsyncIterator[Notifier]:
             key="0" * 32,
             settings=given,
         )
-        await notifier.start()
+        await notifier.start(again=kit.epoch > 1)
         try:
             yield notifier
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from deliverykit import EVENT, Receiver, fill, notifying, run
 from serverkit import Kit, activate, item
@@ -63,6 +64,67 @@ def test_a_parcel_is_the_same_after_a_crash_although_more_waits_by_then(kit: Kit
 
     run(scenario)
     assert kit.rows() == []
+
+
+def test_a_row_that_was_tried_alone_stays_alone_although_more_waits_by_then(kit: Kit) -> None:
+    async def scenario(receiver: Receiver) -> None:
+        fill(kit, receiver.url("/a"))
+        receiver.held["/a"] = asyncio.Event()
+        receiver.answers["/a"] = ["500 No\r\n"]
+        async with notifying(kit, batching=Batching()) as notifier:
+            await receiver.until(lambda: len(receiver.posts) == 1)
+            for offset in (3, 4, 5):
+                await asyncio.to_thread(kit.frame, offset - 1, offset, events=[(offset, EVENT)])
+            receiver.held["/a"].set()
+            await notifier.idle()
+        first, second, third = receiver.posts
+        assert ids(first) == ["e2"]
+        assert (first.headers["webhook-id"], first.raw) == (second.headers["webhook-id"], second.raw)
+        assert ids(third) == ["e3", "e4", "e5"]
+
+    run(scenario)
+    assert kit.rows() == []
+
+
+def test_a_row_that_was_sent_alone_before_a_crash_stays_alone_and_later_ones_go_together(kit: Kit) -> None:
+    async def scenario(receiver: Receiver) -> None:
+        fill(kit, receiver.url("/a"))
+        receiver.held["/a"] = asyncio.Event()
+        async with notifying(kit, batching=Batching()):
+            await receiver.until(lambda: len(receiver.posts) == 1)
+        kit.reopen()
+        receiver.held["/a"].set()
+        async with notifying(kit, batching=Batching(delay=0.2)) as notifier:
+            # They come after the start, so nobody can have sent them yet.
+            for offset in (3, 4, 5):
+                applied = await asyncio.to_thread(kit.frame, offset - 1, offset, events=[(offset, EVENT)])
+                notifier.wake(applied.addresses)
+            await notifier.idle()
+        first, second, *rest = receiver.posts
+        assert ids(first) == ["e2"]
+        assert (first.headers["webhook-id"], first.raw) == (second.headers["webhook-id"], second.raw)
+        assert [id for post in rest for id in ids(post)] == ["e3", "e4", "e5"]
+
+    run(scenario)
+    assert kit.rows() == []
+
+
+def test_what_dies_with_others_is_the_letter_that_was_tried(kit: Kit) -> None:
+    async def scenario(receiver: Receiver) -> None:
+        fill(kit, receiver.url("/a"))
+        receiver.held["/a"] = asyncio.Event()
+        receiver.answers["/a"] = ["410 Gone\r\n"]
+        async with notifying(kit, batching=Batching()) as notifier:
+            await receiver.until(lambda: len(receiver.posts) == 1)
+            for offset in (3, 4):
+                await asyncio.to_thread(kit.frame, offset - 1, offset, events=[(offset, EVENT)])
+            receiver.held["/a"].set()
+            await notifier.idle()
+
+    run(scenario)
+    with contextlib.closing(kit.folder.connect(read_only=True)) as db:
+        letters = db.execute("SELECT events FROM dead_letters ORDER BY id").fetchall()
+    assert letters == [(1,), (2,)]
 
 
 def test_with_a_delay_an_event_waits_for_others_but_not_for_ever(kit: Kit) -> None:
