@@ -121,6 +121,8 @@ class Notifier:
             if address.startswith(outbox.HELD):
                 continue
             self._woken.add(address)
+            if self._settings.batching.delay and address in self._resting:
+                self._resting[address].set()  # its batch may be full now
             if address not in self._couriers:
                 task = asyncio.create_task(self._courier(address), name=f"courier {address}")
                 self._couriers[address] = task
@@ -160,12 +162,15 @@ class Notifier:
         return self._record(address, name, answer, began, seconds, 1, "example")
 
     async def drop_ended(self) -> None:
-        """Rows of failing addresses that are for nobody who lives: they would wait for days, for nothing."""
+        """Rows of addresses that have failed for long, for nobody who lives: they would wait for days more.
+
+        While there is hope they are due: the subscription was there when they were found.
+        """
         loop = asyncio.get_running_loop()
         for address in list(self._hosting.left):
             if address not in self._couriers:
                 self._hosting.left.discard(address)
-            elif self.health(address).failures:
+            elif self.health(address).warned is not None:
                 self._hosting.left.discard(address)
                 rows = await loop.run_in_executor(
                     self._thread, ended.find, self._reader, address, self._hosting

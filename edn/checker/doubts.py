@@ -38,7 +38,16 @@ class Doubts:
         unheard, excused = self._unheard(law, events, missing, quiet)
         doubts[unheard] = NOT_LISTENING
         for pause in life.of("pause"):
-            if not any(one.sure and one.begin > pause.end for one in life.of("resume")):
+            resumed = min(
+                (one.begin for one in life.of("resume") if one.sure and one.begin > pause.end), default=NEVER
+            )
+            if _may_end(life, pause.begin, resumed):
+                # What is kept, and what is still to be told of the past, goes with the subscription.
+                kept = (events.high[missing] >= pause.begin) | (
+                    events.kept_at_most[missing] > events.high[missing]
+                )
+                excused |= kept & (events.low[missing] <= resumed)
+            elif resumed == NEVER:
                 doubts[quiet > pause.begin] = PAUSED
         doubts[quiet == NEVER] = NO_QUIET
         doubts[excused] = EXCUSED
@@ -67,6 +76,18 @@ class Doubts:
                 heard |= (events.low[missing] >= begin) & (quiet <= end)
             unheard |= met & ~heard
         return unheard, excused
+
+
+def _may_end(life: Life, begin: int, end: int) -> bool:
+    """Whether the subscription may have ended between these times."""
+    if any(
+        one.end >= begin and one.begin <= end
+        for one in life.of("unsubscribe", "subscribe")
+        if one.begin > begin
+    ):
+        return True
+    leases = life.of("subscribe", "change", "renew")
+    return any(one.expires[0] < NEVER and one.expires[0] <= end and one.expires[1] >= begin for one in leases)
 
 
 def _heard(recording: Recording) -> dict[str, list[tuple[int, int]]]:

@@ -176,7 +176,7 @@ class LifeJudge:
             return
         allowed = contains(obligations.allowed(), seen.events)
         wrong = ~allowed | (seen.times < events.low[seen.events])
-        misled = ~wrong & ~self._well_addressed(law, seen)
+        misled = ~wrong & ~self._well_addressed(life, law, events, seen)
         paused = np.zeros(len(wrong), dtype=np.bool_)
         resumes = life.of("resume", "subscribe")
         for pause in life.of("pause"):
@@ -198,8 +198,10 @@ class LifeJudge:
         reason = f"it was notified {why}" if why else self._why_not(life, law, events, event, post)
         return self._tell(Fault.UNEXPECTED, name, reason, int(events.numbers[event]), post)
 
-    def _well_addressed(self, law: Lawbook, seen: Notified) -> Mask:
+    def _well_addressed(self, life: Life, law: Lawbook, events: TopicEvents, seen: Notified) -> Mask:
         """Whether some state that the event can have met has the address and recipient that were used."""
+        first_pause = min((pause.begin for pause in life.of("pause")), default=NEVER)
+        held = events.high[seen.events] >= first_pause
         well = np.zeros(len(seen.events), dtype=np.bool_)
         states = [state for state in law.states if state.alive]
         alike = len({(state.address, state.recipient) for state in states}) == 1
@@ -209,7 +211,7 @@ class LifeJudge:
                 right &= self._post_address[seen.posts] == self._addresses.get(state.address, -1)
                 right &= seen.recipients == self._recording.recipients.of.get(state.recipient, -1)
             if not alike:
-                right &= law.can_have_met(state, seen.events)
+                right &= law.can_have_told(state, seen.events, seen.times, held)
             well |= right
         return well
 

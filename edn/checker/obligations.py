@@ -22,7 +22,7 @@ import numpy as np
 from edn.checker.columns import Indices
 from edn.checker.history import Life
 from edn.checker.published import TopicEvents
-from edn.checker.timeline import NEVER, NOTHING, Effect, Mask, can_meet, lasts
+from edn.checker.timeline import NEVER, NOTHING, Effect, Mask, Times, can_meet, lasts
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +93,16 @@ class Lawbook:
         last = lasts(self.states)[self.states.index(effect)]
         return (self._events.kept_at_most[events] >= effect.begin) & (self._events.low[events] <= last)
 
+    def can_have_told(self, effect: Effect, events: Indices, times: Times, held: Mask) -> Mask:
+        """Which of the events may have been told at those times to the sink of this state.
+
+        What was held back by a pause goes to the sink of when it is let go, and so does the past.
+        """
+        book = self._events
+        last = lasts(self.states)[self.states.index(effect)]
+        later = (held | (book.kept_at_most[events] > book.high[events])) & (times >= effect.begin)
+        return ((book.kept_at_most[events] >= effect.begin) | later) & (book.low[events] <= last)
+
     def judge(self, notified: Indices, surely_missed: Callable[[Indices], Mask]) -> Obligations:
         """`notified`: the events that this subscription was notified of, ascending.
 
@@ -126,8 +136,10 @@ class Lawbook:
             against = can_meet(effect, last, low, high)
             if effect.alive:
                 hit = self.matches(effect, events)
-                # A state also gets what was published before it and is kept for later subscribers.
-                reached = (book.kept_at_most[events] >= effect.begin) & (low <= last) & hit
+                # A subscription also gets what was published before it and is kept; a change of it does not.
+                reachable = high if effect.kind == "change" else book.kept_at_most[events]
+                reached = (reachable >= effect.begin) & (low <= last) & hit
+                against |= (high < effect.begin) & (reachable >= effect.begin)
                 explained = np.where(reached, np.where(may, -1, place), explained)
                 may |= reached
                 if not isinstance(effect.filter, str):  # of a text nobody knows what it matches

@@ -13,14 +13,17 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 
 from edn.checker import Operation, Recorder
 from tests.workload import quotes
 
-TOPICS = ("stocks.quotes", "stocks.late")
+#: topics, and how long the events of each stay available to later subscribers
+TOPICS: dict[str, float] = {"stocks.quotes": 0, "stocks.late": 0, "stocks.kept": 8}
+#: how often each is chosen
+_WEIGHTS = (7, 2, 1)
 #: the dispatcher's name in the recording: all of its lives have one log
 VIA = "dispatcher"
 #: longer than a request takes, shorter than some stops last, so that answers get lost
@@ -139,11 +142,16 @@ class Publisher(Client):
                 await self.rest(max(0.0, size / rate - spent))
 
     async def _publish(self, http: httpx.AsyncClient, chance: random.Random, number: int, size: int) -> None:
-        topic = chance.choices(TOPICS, (4, 1))[0]
+        topic = _topic(chance)
         name = f"{self.name}-{number}"
         keyed = chance.random() < 0.5
         events = [
-            {**({} if keyed else {"$id": f"{name}.{place}"}), **quotes.event(chance)} for place in range(size)
+            {
+                **({} if keyed else {"$id": f"{name}.{place}"}),
+                **_availability(chance, topic),
+                **quotes.event(chance),
+            }
+            for place in range(size)
         ]
         key = name if keyed else None
         headers = {"idempotency-key": name} if keyed else None
@@ -170,6 +178,17 @@ class Publisher(Client):
             pause = min(_LONGEST_PAUSE, pause * 2)
 
 
+def _topic(chance: random.Random) -> str:
+    return chance.choices(list(TOPICS), _WEIGHTS)[0]
+
+
+def _availability(chance: random.Random, topic: str) -> dict[str, Any]:
+    """What an event says of its own availability, mostly nothing."""
+    if not TOPICS[topic] or chance.random() < 0.7:
+        return {}
+    return {"$availability": chance.choice([0, 3, 20])}
+
+
 @dataclass
 class _Watch:
     """A subscription as its owner believes it to be."""
@@ -179,6 +198,7 @@ class _Watch:
     filter: dict[str, Any]
     address: str
     expires: str | None
+    paused: bool = False
 
     @property
     def recipient(self) -> str:
@@ -199,12 +219,36 @@ class Subscriber(Client):
         self._addresses = addresses
         self._count = 0
         self._left: list[str] = []
+        self._again: set[str] = set()
+        #: subscriptions that may be paused
+        self._paused: dict[str, _Watch] = {}
         watches: list[_Watch] = []
         async with self.http() as http:
             while not self.ending.is_set():
                 began = asyncio.get_running_loop().time()
                 await self._step(http, watches, most)
                 await self.rest(max(0.0, 1 / rate - (asyncio.get_running_loop().time() - began)))
+            # Nothing may be kept when the network shall come to rest, not even by what was given up.
+            for watch in self._paused.values():
+                await self._insist(self._resume, http, [watch], last=True)
+
+    async def _pause_or_resume(self, http: httpx.AsyncClient, watches: list[_Watch], watch: _Watch) -> None:
+        if not watch.paused:
+            watch.paused = True
+            self._paused[watch.id] = watch
+            done = await self._insist(self._pause, http, [watch], last=True)
+        else:
+            if self.chance.random() < 0.5:
+                watch.address = self.chance.choice(self._addresses)
+                if not await self._insist(self._change, http, [watch], last=True):
+                    watches.remove(watch)
+                    return
+            done = await self._insist(self._resume, http, [watch], last=True)
+            watch.paused = False
+            if done:
+                del self._paused[watch.id]
+        if not done:
+            watches.remove(watch)
 
     async def _step(self, http: httpx.AsyncClient, watches: list[_Watch], most: int) -> None:
         chance = self.chance.random()
@@ -218,9 +262,12 @@ class Subscriber(Client):
             watches.remove(watch)
             await self._insist(self._unsubscribe, http, [watch])
             # Some ids come back later: their earlier life must not be seen in the next one.
-            if self.chance.random() < 0.3:
+            # Not those of a topic that keeps events: the past would be told to each life of the id.
+            if self.chance.random() < 0.3 and not TOPICS[watch.topic]:
                 self._left.append(watch.id)
-        elif chance < 0.85:
+        elif chance < 0.65:
+            await self._pause_or_resume(http, watches, watch)
+        elif chance < 0.88:
             watch.filter, watch.expires = quotes.filter(self.chance), self._lease()
             watch.address = self.chance.choice(self._addresses)
             if not await self._insist(self._change, http, [watch]):
@@ -233,12 +280,14 @@ class Subscriber(Client):
     def _draw(self) -> _Watch:
         if self._left and self.chance.random() < 0.3:
             id = self._left.pop(0)
+            self._again.add(id)
         else:
             self._count += 1
             id = f"{self.name}-{self._count}"
+        topic = _topic(self.chance) if id not in self._again else "stocks.quotes"
         return _Watch(
             id,
-            self.chance.choices(TOPICS, (4, 1))[0],
+            topic,
             quotes.filter(self.chance),
             self.chance.choice(self._addresses),
             self._lease(),
@@ -247,14 +296,20 @@ class Subscriber(Client):
     def _lease(self) -> str | None:
         return f"PT{self.chance.randint(4, 20)}S" if self.chance.random() < 0.25 else None
 
-    async def _insist(self, request: Any, http: httpx.AsyncClient, watches: list[_Watch]) -> bool:
-        """Repeat a request while its outcome is unknown, or give up on it; True if it was done in the end."""
-        pause = 0.1
+    async def _insist(
+        self, request: Any, http: httpx.AsyncClient, watches: list[_Watch], *, last: bool = False
+    ) -> bool:
+        """Repeat a request while its outcome is unknown, or give up on it; True if it was done in the end.
+
+        `last`: do not give up while there is any hope, since what is paused for ever leaves the verdict open.
+        """
+        pause, left = 0.1, _LAST_ATTEMPTS
         while True:
             answer: httpx.Response | None = await request(http, watches)
             if answer is not None:
                 return answer.is_success
-            if self.ending.is_set() or self.chance.random() < 0.1:
+            left -= 1
+            if left == 0 if last else self.ending.is_set() or self.chance.random() < 0.1:
                 return False
             await asyncio.sleep(pause)
             pause = min(_LONGEST_PAUSE, pause * 2)
@@ -278,6 +333,19 @@ class Subscriber(Client):
         path = f"/v1/subscriptions/{watch.id}/renew"
         body = {"expires": watch.expires}
         return await self.ask(http, [("renew", operation)], "POST", path, body, expected=[404])
+
+    async def _pause(self, http: httpx.AsyncClient, watches: list[_Watch]) -> httpx.Response | None:
+        return await self._hold(http, watches[0], "pause")
+
+    async def _resume(self, http: httpx.AsyncClient, watches: list[_Watch]) -> httpx.Response | None:
+        return await self._hold(http, watches[0], "resume")
+
+    async def _hold(
+        self, http: httpx.AsyncClient, watch: _Watch, kind: Literal["pause", "resume"]
+    ) -> httpx.Response | None:
+        operation = self.recorder.operation(kind, subscription=watch.id)
+        path = f"/v1/subscriptions/{watch.id}/{kind}"
+        return await self.ask(http, [(kind, operation)], "POST", path, expected=[404])
 
     async def _unsubscribe(self, http: httpx.AsyncClient, watches: list[_Watch]) -> httpx.Response | None:
         (watch,) = watches

@@ -159,9 +159,11 @@ async def _drive(
 
 
 async def _create_topics(http: httpx.AsyncClient, recorder: Recorder) -> None:
-    for topic in clients.TOPICS:
-        recorder.topic(topic, quotes.ATTRIBUTES)
-        answer = await http.put(f"/v1/topics/{topic}", json={"attributes": quotes.ATTRIBUTES})
+    for topic, availability in clients.TOPICS.items():
+        recorder.topic(topic, quotes.ATTRIBUTES, availability=availability)
+        answer = await http.put(
+            f"/v1/topics/{topic}", json={"attributes": quotes.ATTRIBUTES, "availability": availability}
+        )
         answer.raise_for_status()
 
 

@@ -494,6 +494,65 @@ CASES: dict[str, Case] = {
         "holds",
         {},
     ),
+    "kept while paused, then sent to the sink of the resumption": (
+        [
+            subscribe("a", 10, 20),
+            operation("pause", 21, 22, subscription="a"),
+            E,
+            change("a", 45, 46, None, address="http://there/"),
+            operation("resume", 50, 60, subscription="a"),
+            got(time=70, address="http://there/", n=15),
+        ],
+        "holds",
+        {},
+    ),
+    "sent to the sink of a later change, but it was never paused": (
+        [
+            subscribe("a", 10, 20),
+            E,
+            change("a", 45, 46, None, address="http://there/"),
+            got(time=70, address="http://there/", n=15),
+        ],
+        "violated",
+        {"unexpected": 1},
+    ),
+    "kept while paused and gone with the subscription": (
+        [
+            subscribe("a", 10, 20),
+            publish("d", 21, 22),
+            got("d", time=23),
+            operation("pause", 24, 25, subscription="a"),
+            E,
+            unsubscribe("a", 50, 60),
+        ],
+        "holds",
+        {},
+    ),
+    "published before the pause, and the subscription ended": (
+        [
+            subscribe("a", 10, 20),
+            E,
+            operation("pause", 41, 42, subscription="a"),
+            unsubscribe("a", 50, 60),
+        ],
+        "violated",
+        {"missing": 1},
+    ),
+    "paused, ended, and the id used again": (
+        [
+            subscribe("a", 10, 20),
+            operation("pause", 21, 22, subscription="a"),
+            E,
+            unsubscribe("a", 50, 60),
+            subscribe("a", 70, 80),
+            operation("pause", 81, 82, subscription="a"),
+            operation("resume", 83, 84, subscription="a"),
+            publish("f", 90, 91),
+            got("f", time=92),
+        ],
+        "holds",
+        {},
+    ),
     "resumed twice": (
         [
             subscribe("a", 10, 20),
@@ -668,6 +727,27 @@ CASES: dict[str, Case] = {
         [publish("e", 1, 2, **{"$availability": "forever"}), subscribe("a", 10, 20)],
         "violated",
         {"missing": 1},
+    ),
+    "an event that is kept, and that only a later filter matches": (
+        [
+            publish("e", 1, 2, **{"$availability": 300}, n=15),
+            subscribe("a", 10, 20, LOW),
+            change("a", 30, 40, HIGH),
+            publish("f", 50, 60, n=16),
+            got("f", n=16),
+        ],
+        "holds",
+        {},
+    ),
+    "an event that is kept is not for a later filter": (
+        [
+            publish("e", 1, 2, **{"$availability": 300}, n=15),
+            subscribe("a", 10, 20, LOW),
+            change("a", 30, 40, HIGH),
+            got("e", n=15),
+        ],
+        "violated",
+        {"unexpected": 1},
     ),
     "an event that was kept not long enough": (
         [publish("e", 1, 2, **{"$availability": 5}), subscribe("a", 10, 20), got()],
