@@ -17,6 +17,7 @@ from serverkit import Kit, activate, control, item
 
 from edn.errors import Conflict, InvalidInput, NotFound
 from edn_server import deadletters
+from edn_server.breaker import Limits
 from edn_server.evidence import Evidence
 from edn_server.notifier import Notifier
 from edn_server.parcels import Batching
@@ -249,7 +250,9 @@ def test_unsubscribing_drops_what_a_failing_address_has_for_nobody_else(kit: Kit
         kit.frame(1, 2, events=[(2, {"symbol": "A", "price": 1})])
         kit.frame(2, 3, events=[(3, {"symbol": "B", "price": 1})])
         kit.frame(3, 4, events=[(4, {"symbol": "A", "price": 1})])
-        async with notifying(kit, retries=Policy(steps=(0.001, 3600))) as notifier:
+        # Failing for long begins at once here.
+        limits = Limits(warn_seconds=0)
+        async with notifying(kit, retries=Policy(steps=(0.001, 3600)), breaking=limits) as notifier:
             await eventually(lambda: notifier.health(dead).failures > 1)
             await notifier.drop_ended()
             assert len(kit.rows()) == 3
@@ -268,14 +271,34 @@ def test_a_parcel_of_which_any_row_is_for_somebody_stays_whole(kit: Kit) -> None
         dead = "http://127.0.0.1:1/dead"
         kit.store(item("ends", {"symbol": "A"}, url=dead), item("stays", {"symbol": "B"}, url=dead))
         kit.frame(0, 1, activate(1, ("ends", 1), ("stays", 1)))
-        kit.frame(1, 2, events=[(2, {"symbol": "A", "price": 1})])
-        kit.frame(2, 3, events=[(3, {"symbol": "B", "price": 1})])
-        policy = Policy(steps=(3600,))
-        async with notifying(kit, retries=policy, batching=Batching()) as notifier:
+        policy, limits = Policy(steps=(3600,)), Limits(warn_seconds=0)
+        batching = Batching(events=2, delay=3600)
+        async with notifying(kit, retries=policy, batching=batching, breaking=limits) as notifier:
+            for offset, symbol in ((2, "A"), (3, "B")):
+                events = [(offset, {"symbol": symbol, "price": 1})]
+                applied = await asyncio.to_thread(kit.frame, offset - 1, offset, events=events)
+                notifier.wake(applied.addresses)
             await eventually(lambda: notifier.health(dead).failures > 0)
+            assert kit.count("parcels") == 1
             await asyncio.to_thread(kit.frame, 3, 4, control(4, "deactivate", ids=["ends"]))
             await notifier.drop_ended()
             assert len(kit.rows()) == 2
+
+    run(scenario)
+
+
+def test_what_is_due_is_not_dropped_because_its_address_failed_once(kit: Kit) -> None:
+    """The subscription was there when the event came: its end does not take that back."""
+
+    async def scenario(receiver: Receiver) -> None:
+        fill(kit, receiver.url("/a"))
+        receiver.answers["/a"] = ["503 Busy\r\n", "503 Busy\r\n"]
+        async with notifying(kit, retries=Policy(steps=(0.05, 0.05, 3600))) as notifier:
+            await eventually(lambda: notifier.health(receiver.url("/a")).failures > 0)
+            await asyncio.to_thread(kit.frame, 2, 3, control(3, "deactivate", ids=["s0"]))
+            await notifier.drop_ended()
+            await notifier.idle()
+        assert [post.status for post in receiver.posts] == [503, 503, 204]
 
     run(scenario)
 
