@@ -258,8 +258,8 @@ def measure_capacity(
     as_json: Json = False,
     quick: Quick = False,
     seed: Seed = 1,
-    servers: Annotated[int, typer.Option("--servers", min=1)] = 4,
-    subscriptions: Annotated[int, typer.Option("--subscriptions", min=1, help="Per server.")] = 8000,
+    servers: Annotated[int, typer.Option("--servers", min=1)] = 3,
+    subscriptions: Annotated[int, typer.Option("--subscriptions", min=1, help="Per server.")] = 3000,
     seconds: Annotated[float, typer.Option("--seconds", min=0.5, help="Of each measurement.")] = 6.5,
     rounds: Annotated[int, typer.Option("--rounds", min=1)] = 3,
     bytes_per_second: Annotated[
@@ -303,13 +303,13 @@ def measure_selftune(
     quick: Quick = False,
     seed: Seed = 1,
     mode: Annotated[str, typer.Option("--mode", help="model or paper.")] = "model",
-    servers: Annotated[int, typer.Option("--servers", min=1)] = 4,
-    subscriptions: Annotated[int, typer.Option("--subscriptions", min=1, help="Per server.")] = 8000,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.5, help="Of each measurement.")] = 4.0,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Of all fixed precisions.")] = 2,
+    servers: Annotated[int, typer.Option("--servers", min=1)] = 3,
+    subscriptions: Annotated[int, typer.Option("--subscriptions", min=1, help="Per server.")] = 3000,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.5, help="Of each measurement.")] = 3.0,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Of all fixed precisions.")] = 1,
     adapting: Annotated[
         float, typer.Option("--adapting", min=1, help="Seconds that tuning may take.")
-    ] = 45.0,
+    ] = 36.0,
     wider: Annotated[float, typer.Option("--wider", help="The link's change, times its width.")] = 2.5,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw the run into this PNG file.")] = None,
 ) -> None:

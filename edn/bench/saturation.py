@@ -28,19 +28,19 @@ from edn.bench.workloads import Workload
 
 #: the precisions that are tried
 GRID = tuple(round(step / 10, 1) for step in range(11))
-BATCH = 20
-CONNECTIONS = 24
+BATCH = 10
+CONNECTIONS = 16
 #: records that a server may be behind: small, so that what waits does not blur what passes
-LAG_LIMIT = 300
+LAG_LIMIT = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
     """Of the network under test."""
 
-    servers: int = 4
+    servers: int = 3
     #: of each server
-    subscriptions: int = 8000
+    subscriptions: int = 3000
     dimensions: int = 8
     router: str = "rtree"
     #: seconds between two looks of the self-tuner

@@ -123,6 +123,7 @@ def run(
             ("events", crowded, width),
             ("link", even, wider * width),
         ]
+        network.link(width)
         network.tune(mode, 1.0)
         began = time.perf_counter()
         situations = []
