@@ -159,8 +159,13 @@ class Tuner:
         spent = time.process_time() - mark.cpu - (self._survey.spent - mark.surveyed)
         downstream = saturated and cpu < self.tuning.rule.threshold
         self._take(counted, elapsed, spent, looked.core, downstream=downstream)
+        width = network.link.bytes_per_second
         return Reading(
-            cpu=cpu, throughput=max(0, network.carried() - mark.carried) / elapsed, saturated=saturated
+            cpu=cpu,
+            throughput=max(0, network.carried() - mark.carried) / elapsed,
+            saturated=saturated,
+            link=None if width is None else counted.sent_bytes / elapsed / width,
+            server=max((member.cpu for member in network.present()), default=None),
         )
 
     def _take(self, counted: Counts, elapsed: float, spent: float, core: float, *, downstream: bool) -> None:

@@ -38,6 +38,8 @@ from selftune.throughput import Bottleneck, Components, Model
 _FACTORS = (0.25, 4.0)
 #: below this share other work than events' may be most of what the CPU does
 _TELLING = 0.3
+#: from this share on a link or a server may be what bounds the network
+_FULL = 0.85
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,9 +145,11 @@ def _correct(state: State, model: Model, reading: Reading, caution: Caution) -> 
     if reading.cpu >= _TELLING:
         learn("TP_D", reading.throughput / min(1.0, reading.cpu), parts.dispatcher)
     if reading.saturated and reading.cpu < caution.threshold:
+        # Where it is known how full they were, only what was full can have been the bottleneck.
         if parts.outgoing <= parts.servers:
-            learn("TP_OL", reading.throughput, parts.outgoing)
-        else:
+            if reading.link is None or reading.link >= _FULL:
+                learn("TP_OL", reading.throughput, parts.outgoing)
+        elif reading.server is None or reading.server >= _FULL:
             learn("TP_S", reading.throughput, parts.servers)
     return replace(state, factors=factors)
 

@@ -15,5 +15,8 @@ class Reading:
     throughput: float
     #: more was asked of the network than it carried; else its throughput says nothing about its capacity
     saturated: bool = True
+    #: how full the outgoing link and the fullest server were, 0 … 1; None where nobody knows
+    link: float | None = None
+    server: float | None = None
     #: live parameters, and what was measured at some precisions; None where nobody measures
     model: Model | None = None

@@ -29,9 +29,9 @@ from edn.bench.workloads import Workload
 #: the precisions that are tried
 GRID = tuple(round(step / 10, 1) for step in range(11))
 BATCH = 10
-CONNECTIONS = 16
+CONNECTIONS = 24
 #: records that a server may be behind: small, so that what waits does not blur what passes
-LAG_LIMIT = 100
+LAG_LIMIT = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,3 +135,11 @@ def test_a_saturated_network_with_an_idle_cpu_tells_what_its_link_really_carries
         state, _ = decide(state, reading(state.precision, model=MODEL, truth=narrow), Caution())
     assert state.precision == narrow.best() == 1.0
     assert state.factors["TP_OL"] == pytest.approx(0.5, rel=0.05)
+
+
+@pytest.mark.parametrize(("link", "learnt"), [(0.4, False), (0.95, True), (None, True)])
+def test_a_link_that_was_not_full_is_not_blamed(link: float | None, learnt: bool) -> None:
+    # saturated, the CPU at 90 %: something else than link and CPU slows it
+    now = Reading(cpu=0.9, throughput=200.0, saturated=True, link=link, model=MODEL)
+    state, _ = decide(begin(0.3), now, Caution())
+    assert ("TP_OL" in state.factors) is learnt
