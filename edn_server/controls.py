@@ -195,6 +195,8 @@ class Follow(Job[None]):
         if log is None or log.cursor is None:
             return
         ended = log.until != NEVER
+        # One whose past is still coming ends with the last page of it.
+        ended[list(self._hosting.replaying)] = False
         self._over = np.flatnonzero(ended & self._hosting.living).tolist()
         mark = outbox.last_row(db)
         db.executemany("UPDATE versions SET over = ? WHERE number = ?", [(mark, n) for n in self._over])

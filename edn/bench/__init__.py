@@ -228,6 +228,38 @@ def measure_overload(
         raise typer.Exit(1)
 
 
+@app.command("replay")
+def measure_replay(
+    as_json: Json = False,
+    quick: Quick = False,
+    seed: Seed = 1,
+    servers: Annotated[int, typer.Option("--servers", min=1)] = 3,
+    retained: Annotated[int, typer.Option("--retained", min=1000, help="Events that are kept.")] = 100_000,
+    pairs: Annotated[int, typer.Option("--pairs", min=1, help="Of live throughput, alone and beside.")] = 5,
+) -> None:
+    """New subscriptions among many retained events: how soon they hear of them, and what others notice."""
+    from edn.bench import replay as benchmark
+    from edn.bench.report import Progress, print_table
+
+    seconds, subscriptions = 4.0, 10
+    if quick:
+        servers, retained, pairs, seconds, subscriptions = 1, 2000, 1, 0.5, 2
+    with Progress() as progress:
+        outcome = benchmark.run(
+            servers=servers,
+            retained=retained,
+            subscriptions=subscriptions,
+            pairs=pairs,
+            seconds=seconds,
+            seed=seed,
+            progress=progress,
+        )
+    if as_json:
+        typer.echo(json.dumps(outcome.to_json(), indent=2))
+    else:
+        print_table("The past of new subscriptions", ("", ""), outcome.cells())
+
+
 @app.command("hosting")
 def measure_hosting(
     as_json: Json = False,

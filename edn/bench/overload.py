@@ -71,15 +71,16 @@ class Outcome:
         ]
 
 
-class _Receiver:
+class Receiver:
     """Takes POSTs as fast as it can and remembers the offsets that each path has seen."""
 
     def __init__(self) -> None:
         self.seen: dict[bytes, set[int]] = {}
         self.url = ""
+        self._news = asyncio.Event()
         self._server: asyncio.Server | None = None
 
-    async def __aenter__(self) -> _Receiver:
+    async def __aenter__(self) -> Receiver:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 16)
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
@@ -87,6 +88,12 @@ class _Receiver:
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
+
+    async def until(self, path: bytes, count: int) -> None:
+        """Until so many events have come to a path; one waits at a time."""
+        while len(self.seen.get(path, ())) < count:
+            self._news.clear()
+            await self._news.wait()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -96,6 +103,7 @@ class _Receiver:
                 length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
                 body = await reader.readexactly(length)
                 self.seen.setdefault(path, set()).update(map(int, _EVENT_ID.findall(body)))
+                self._news.set()
                 writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
         except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
             pass  # the sender, or this benchmark, is done
@@ -115,7 +123,7 @@ async def _run(
     rng = np.random.default_rng(seed)
     requests = requests_of(rng, 4, BATCH)
     dispatcher, others = roles(pid)
-    async with _Receiver() as receiver, AsyncClient(url) as client:
+    async with Receiver() as receiver, AsyncClient(url) as client:
         await client.create_topic(TOPIC, {f"a{number}": "number" for number in range(4)})
         await client.subscribe_many(
             [NewSubscription(topic=TOPIC, url=f"{receiver.url}/{number % ADDRESSES}") for number in range(30)]

@@ -43,6 +43,13 @@ def test_dead_letters_are_asked_for_in_every_way() -> None:
     assert all(0 < one["median"] <= one["slowest"] for one in times)
 
 
+def test_the_past_is_told_while_others_publish() -> None:
+    outcome = bench("replay")
+    assert len(outcome["first"]) == len(outcome["all"]) == 2
+    assert outcome["matching"] > 0
+    assert outcome["throughput_ratio"] > 0
+
+
 def test_delivery_is_measured_beside_bad_addresses() -> None:
     outcome = bench("isolation")
     assert len(outcome["without"]) == len(outcome["beside"]) == 1

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -206,21 +207,39 @@ def test_what_waits_for_its_commit_is_counted(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
-def test_a_directory_from_before_there_were_locations_is_read_on(tmp_path: Path) -> None:
+def test_a_folder_of_the_first_format_is_read_on(tmp_path: Path) -> None:
+    """Its directory without locations and key rings, its events as a body each."""
     with closing(sqlite3.connect(tmp_path / "dispatcher.db", isolation_level=None)) as old:
-        old.execute(
-            "CREATE TABLE subscriptions (serial INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, "
-            "version INTEGER NOT NULL, owner TEXT NOT NULL, topic INTEGER NOT NULL, filter TEXT, attributes "
-            "TEXT NOT NULL, url TEXT NOT NULL, recipient TEXT, expires INTEGER, server TEXT NOT NULL, "
-            "created INTEGER NOT NULL)"
+        old.executescript(
+            "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;"
+            "CREATE TABLE records (last INTEGER PRIMARY KEY, count INTEGER NOT NULL, time INTEGER NOT NULL,"
+            " topic INTEGER, server TEXT, payload BLOB NOT NULL);"
+            "CREATE TABLE topics (uid INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,"
+            " revision INTEGER NOT NULL, columns TEXT NOT NULL, attributes TEXT NOT NULL,"
+            " engine TEXT NOT NULL, created INTEGER NOT NULL);"
+            "CREATE TABLE subscriptions (serial INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,"
+            " version INTEGER NOT NULL, owner TEXT NOT NULL, topic INTEGER NOT NULL, filter TEXT, attributes"
+            " TEXT NOT NULL, url TEXT NOT NULL, recipient TEXT, expires INTEGER, server TEXT NOT NULL,"
+            " created INTEGER NOT NULL);"
+            "INSERT INTO meta VALUES ('format', 1), ('log', 'abc'), ('incarnation', 4);"
+            "INSERT INTO subscriptions VALUES (1, 'x', 1, 'o', 1, NULL, '[]', 'u', NULL, NULL, 's', 1);"
         )
-        old.execute(
-            "INSERT INTO subscriptions VALUES (1, 'x', 1, 'o', 1, NULL, '[]', 'u', NULL, NULL, 's', 1)"
-        )
+        points = np.arange(4.0).reshape(2, 2)
+        payload = (["e1", "e2"], [10, 20], [b'{"a":1}', b'{"a":2}'], 2, points.tobytes())
+        old.execute("INSERT INTO records VALUES (8, 2, 5, 1, NULL, ?)", (msgspec.msgpack.encode(payload),))
 
     async def work(log: Log) -> None:
+        assert (log.id, log.incarnation, log.head, log.floor) == ("abc", 5, 8, 6)
         found = directory.find(log.reader, "x")
         assert found is not None
-        assert (found.server, found.location) == ("s", None)
+        assert (found.server, found.location, found.ring, found.paused) == ("s", None, "", False)
+        [record] = log.read(6, 1 << 20)
+        assert isinstance(record, EventsRecord)
+        assert (record.first, record.ids, record.stamps.tolist()) == (7, ["e1", "e2"], [10, 20])
+        assert record.lines == b'{"a":1}\n{"a":2}\n'
+        assert record.points.tolist() == points.tolist()
+        await log.submit(events(b"{}"))
 
     run(tmp_path, work)
+    with closing(sqlite3.connect(tmp_path / "dispatcher.db")) as db:
+        assert db.execute("SELECT value FROM meta WHERE key = 'format'").fetchone() == (FORMAT,)

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edn import wire
+from edn_server.controls import Follow
 from edn_server.outbox import HELD
-from tests.unit.server.serverkit import Kit, activate, control, item
+from tests.unit.server.serverkit import LOG, Kit, activate, control, item
 
 EVENT = {"symbol": "GE", "price": 31.0}
 A, B = "http://127.0.0.1:1/a", "http://127.0.0.1:1/b"
@@ -162,6 +163,15 @@ def test_a_subscription_that_ends_while_its_past_comes_still_hears_of_all_it_was
     assert events_sent(kit) == ["e3", "e11"]
     assert "s" not in kit.hosting.numbers
     assert kit.count("replays") == 0
+
+
+def test_a_dispatcher_that_comes_back_does_not_end_what_is_still_told_its_past(kit: Kit) -> None:
+    began_late(kit)
+    kit.frame(10, 12, control(12, "deactivate", ids=["s"]), events=[(11, EVENT)])
+    kit.writer.submit(Follow(kit.hosting, LOG, 2)).result(30)
+    kit.replay("s", 0, 9, [(3, EVENT)], final=True)
+    assert events_sent(kit) == ["e3", "e11"]
+    assert "s" not in kit.hosting.numbers
 
 
 def test_a_paused_subscription_gets_its_past_first_when_it_resumes(kit: Kit) -> None:

@@ -1,0 +1,165 @@
+"""What the past costs: a new subscription among many retained events, and those who publish meanwhile.
+
+A network of its own keeps events for ever. *First* is the time from the request to subscribe to the first
+notification at the receiver, *all* to the last of its past. Live throughput is that of publishers who wait
+for their answers, to a topic that keeps nothing, for some seconds alone and for as long while one
+subscription after the other is told its past; in turn, and the medians of the pairs count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from edn.bench.overload import Receiver
+from edn.bench.publish import TOPIC, network, requests_of
+from edn.bench.report import Progress
+from edn.client import AsyncClient
+
+#: the topics: one that keeps its events, one that does not
+KEPT, LIVE = TOPIC, "live"
+BATCH = 100
+CONNECTIONS = 4
+DIMENSIONS = 4
+#: one event of a hundred has a first attribute below this
+SMALL = 0.1
+
+
+@dataclass(slots=True)
+class Outcome:
+    servers: int
+    retained: int
+    matching: int = 0
+    #: seconds, one a subscription
+    first: list[float] = field(default_factory=list)
+    all: list[float] = field(default_factory=list)
+    #: events/s of the pairs
+    alone: list[float] = field(default_factory=list)
+    beside: list[float] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "throughput_ratio": self.ratio}
+
+    @property
+    def ratio(self) -> float:
+        return median(late / early for late, early in zip(self.beside, self.alone, strict=True))
+
+    def cells(self) -> list[tuple[str, str]]:
+        return [
+            ("servers", f"{self.servers}"),
+            ("events retained, of which match", f"{self.retained:,}, {self.matching:,}"),
+            ("first notification: median, longest", f"{median(self.first):.3f} s, {max(self.first):.3f} s"),
+            ("all of the past: median, longest", f"{median(self.all):.3f} s, {max(self.all):.3f} s"),
+            ("live publishing alone: events/s", f"{median(self.alone):,.0f}"),
+            ("live publishing beside replays: events/s", f"{median(self.beside):,.0f}"),
+            ("ratio, median of the pairs", f"{self.ratio:.3f}"),
+        ]
+
+
+def run(
+    *,
+    servers: int,
+    retained: int,
+    subscriptions: int,
+    pairs: int,
+    seconds: float,
+    seed: int,
+    progress: Progress,
+) -> Outcome:
+    with tempfile.TemporaryDirectory() as folder, network(Path(folder), servers) as (url, _):
+        return asyncio.run(
+            _run(url, Outcome(servers, retained), subscriptions, pairs, seconds, seed, progress)
+        )
+
+
+async def _run(
+    url: str, outcome: Outcome, subscriptions: int, pairs: int, seconds: float, seed: int, progress: Progress
+) -> Outcome:
+    rng = np.random.default_rng(seed)
+    names = {f"a{number}": "number" for number in range(DIMENSIONS)}
+    kept = requests_of(rng, DIMENSIONS, BATCH)
+    live = [one.replace(f"/{KEPT}/".encode(), f"/{LIVE}/".encode(), 1) for one in kept]
+    async with Receiver() as receiver, AsyncClient(url) as client:
+        await client.create_topic(KEPT, names, availability="forever")
+        await client.create_topic(LIVE, names)
+        progress.say(f"publishing {outcome.retained:,} events that are kept")
+        count = outcome.retained // BATCH
+        await _publish(url, kept, count=count)
+        events = [msgspec.json.decode(one.partition(b"\r\n\r\n")[2]) for one in kept]
+        matching = [sum(event["a0"] < SMALL for event in batch) for batch in events]
+        outcome.matching = sum(matching[number % len(kept)] for number in range(count))
+        for number in range(subscriptions):
+            progress.say(f"subscription {number + 1} of {subscriptions}")
+            first, last = await _tell(client, receiver, f"warm-{number}", outcome.matching)
+            outcome.first.append(first)
+            outcome.all.append(last)
+        for number in range(pairs):
+            progress.say(f"live throughput, pair {number + 1} of {pairs}")
+            outcome.alone.append(await _publish(url, live, seconds=seconds))
+            ending = asyncio.Event()
+            telling = asyncio.create_task(
+                _keep_telling(client, receiver, f"live-{number}", outcome.matching, ending)
+            )
+            outcome.beside.append(await _publish(url, live, seconds=seconds))
+            ending.set()
+            await telling
+    return outcome
+
+
+async def _tell(client: AsyncClient, receiver: Receiver, name: str, count: int) -> tuple[float, float]:
+    """Subscribe; the seconds until the first and until the last notification of the past."""
+    path = f"/{name}".encode()
+    began = time.perf_counter()
+    await client.subscribe(KEPT, {"a0": {"lt": SMALL}}, url=f"{receiver.url}/{name}", id=name)
+    await receiver.until(path, 1)
+    first = time.perf_counter() - began
+    await receiver.until(path, count)
+    last = time.perf_counter() - began
+    await client.unsubscribe(name)
+    return first, last
+
+
+async def _keep_telling(
+    client: AsyncClient, receiver: Receiver, name: str, count: int, ending: asyncio.Event
+) -> None:
+    number = 0
+    while not ending.is_set():
+        number += 1
+        await _tell(client, receiver, f"{name}-{number}", count)
+
+
+async def _publish(
+    url: str, requests: list[bytes], *, seconds: float = math.inf, count: int | None = None
+) -> float:
+    """Events a second of a few publishers who wait for each answer, for a time or a number of requests."""
+    host, port = url.removeprefix("http://").split(":")
+    began = time.perf_counter()
+    numbers = iter(range(count) if count is not None else itertools.count())
+
+    async def one() -> int:
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 20)
+        sent = 0
+        for number in numbers:
+            if time.perf_counter() - began > seconds:
+                break
+            writer.write(requests[number % len(requests)])
+            head = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
+            if head.split(b" ", 2)[1] != b"202":
+                raise RuntimeError(f"not accepted: {head!r}")
+            sent += 1
+        writer.close()
+        return sent * BATCH
+
+    counts = await asyncio.gather(*(one() for _ in range(CONNECTIONS)))
+    return sum(counts) / (time.perf_counter() - began)
