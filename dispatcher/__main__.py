@@ -6,13 +6,14 @@ import argparse
 import os
 import sqlite3
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from dispatcher.app import create_app
 from dispatcher.settings import Settings
 from edn import defects, summary
 from edn.errors import EdnError
-from edn.process import bind, configure_logs, lock_folder, read_secret, serve, url_of
+from edn.process import CannotStart, bind, configure_logs, lock_folder, read_secret, serve, url_of
 from partitioning import online
 
 
@@ -28,6 +29,12 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         default=env("EDN_SECRET_FILE"),
         required="EDN_SECRET_FILE" not in os.environ,
         help="file with the secret that the network's processes share",
+    )
+    parser.add_argument(
+        "--peer",
+        action="append",
+        metavar="URL",
+        help="where another dispatcher of the network is; again for each (EDN_PEERS: with commas)",
     )
     parser.add_argument(
         "--allow-loopback-sinks",
@@ -104,6 +111,14 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+def _peers(given: list[str]) -> tuple[str, ...]:
+    urls = tuple(dict.fromkeys(url.strip().rstrip("/") for url in given if url.strip()))
+    for url in urls:
+        if not url.startswith(("http://", "https://")):
+            raise CannotStart(f'--peer "{url}": an address such as http://10.0.0.2:8080 is right')
+    return urls
+
+
 def _optional(number: str | None) -> float | None:
     return float(number) if number else None
 
@@ -156,8 +171,10 @@ def main(argv: list[str] | None = None) -> int:
             tuning_seconds=arguments.tuning_seconds,
             link_bytes=arguments.link_bytes,
             lag_limit=arguments.lag_limit,
+            peers=_peers(arguments.peer or os.environ.get("EDN_PEERS", "").split(",")),
         )
         listener = bind(settings.host, settings.port)
+        settings = replace(settings, url=url_of(listener))
         app = create_app(settings)
     except EdnError as error:
         print(f"dispatcher: {error.detail}", file=sys.stderr)  # noqa: T201  it never started

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import math
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
@@ -16,9 +17,12 @@ from starlette.responses import RedirectResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from dispatcher import bodies, directory, evidence, internal, keyrings, openapi
+from dispatcher import bodies, changes, directory, evidence, internal, keyrings, openapi
 from dispatcher.expiry import parse_expires, parse_since, rfc3339
+from dispatcher.leading import Leading
+from dispatcher.merging import Merger
 from dispatcher.network import Network
+from dispatcher.peers import Peers
 from dispatcher.publishing import PublishEndpoint
 from dispatcher.replaying import Replayer
 from dispatcher.settings import Settings
@@ -57,21 +61,32 @@ class Door:
         tuning = Tuning(**{"mode": settings.tuning, **stored})
         self.network.table.set_precision(tuning.precision)
         self.tuner = Tuner(self.network, tuning, interval=settings.tuning_seconds)
+        #: the other dispatchers, if there are any
+        self.peers: Peers | None = None
+        changes.prepare(self.network.log, shared=bool(settings.peers))
+        if settings.peers:
+            merger = Merger(self.network, self.topics, self.replayer.begin)
+            self.peers = Peers(self.network, merger)
 
     @contextlib.asynccontextmanager
     async def life(self, _: FastAPI) -> AsyncIterator[None]:
         await self.network.start()
         self.replayer.start()
         self.network.spawn(self._sweep(), "expiry")
+        if self.peers is not None:
+            self.peers.start()
         self.network.spawn(self.tuner.run(), "tuning")
         yield
         await self.network.stop()
+        if self.peers is not None:
+            await self.peers.stop()
         self.replayer.stop()
 
     async def _sweep(self) -> None:
         while True:
             try:
-                ended = await self.subscriptions.sweep()
+                mine = self.peers is None or self.peers.leads()
+                ended = await self.subscriptions.sweep() if mine else 0
             except Unavailable:
                 ended = 0
             if not ended:
@@ -214,17 +229,21 @@ class _App(FastAPI):
     """FastAPI, but the hot route is answered before any of its layers: they cost more than the route."""
 
     publish: PublishEndpoint
+    #: where there are several dispatchers
+    leading: Leading | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if PublishEndpoint.serves(scope):
             await self.publish(scope, receive, send)
+        elif self.leading is not None and Leading.concerns(scope):
+            await self.leading(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
 
 
 def create_app(settings: Settings) -> FastAPI:
     door = Door(settings)
-    publish = PublishEndpoint(door.network, door.topics)
+    publish = PublishEndpoint(door.network, door.topics, door.peers)
     app = _App(
         title="edn dispatcher",
         version="1",
@@ -232,6 +251,9 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=door.life,
     )
     app.publish = publish
+    if door.peers is not None:
+        carry_out = functools.partial(FastAPI.__call__, app)
+        app.leading = Leading(carry_out, door.peers, limit=settings.body_limit)
     app.router.route_class = StrictRoute
     install(app, union_tags=bodies.UNION_TAGS)
     app.router.routes.append(
@@ -396,6 +418,14 @@ def _operations(door: Door) -> APIRouter:
             "hit_ratio": forwarded / asked if asked else None,
         }
 
+    @router.get("/v1/dispatchers", response_model=bodies.DispatcherList)
+    async def list_dispatchers() -> Any:
+        """All dispatchers as this one sees them, itself first; alone, it is always ready."""
+        if door.peers is not None:
+            return {"dispatchers": door.peers.describe()}
+        own = {"log": door.network.log.id, "url": door.settings.url, "self": True, "reachable": True}
+        return {"dispatchers": [{**own, "ready": True, "level": True, "leader": True, "failure": None}]}
+
     @router.get("/v1/servers/{id}/summary", response_model=dict[str, Any])
     async def server_summary(id: str) -> Any:
         """What the dispatcher holds of a server: rectangles in use, precision, size."""
@@ -409,7 +439,9 @@ def _operations(door: Door) -> APIRouter:
 
     @router.get("/readyz", response_model=dict[str, Any])
     async def readyz() -> Any:
-        """Ready when at least one server can host subscriptions."""
+        """Ready when at least one server can host subscriptions, and this dispatcher may take events."""
+        if door.peers is not None and not door.peers.accepting():
+            raise Unavailable("not level with the other dispatchers", retry_after=1)
         ready = len(door.network.members.ready())
         if not ready:
             raise Unavailable("no server is ready", retry_after=math.ceil(door.settings.heartbeat_seconds))

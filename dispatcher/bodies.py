@@ -233,6 +233,27 @@ class Server(BaseModel):
     precision: float
 
 
+class Dispatcher(BaseModel):
+    #: of its log; unknown until it has answered
+    log: str | None
+    url: str | None
+    #: the one that was asked
+    self: bool
+    reachable: bool
+    #: it takes events
+    ready: bool
+    #: of others: it has all that has changed here
+    level: bool
+    #: it carries out changes of topics and subscriptions
+    leader: bool
+    #: why it was not reached
+    failure: str | None
+
+
+class DispatcherList(BaseModel):
+    dispatchers: list[Dispatcher]
+
+
 class ServerList(BaseModel):
     servers: list[Server]
     published: int

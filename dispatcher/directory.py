@@ -63,10 +63,16 @@ def find(connection: sqlite3.Connection, subscription: str) -> Subscription | No
 
 
 def insert(connection: sqlite3.Connection, new: Subscription, attributes: frozenset[str]) -> None:
+    """In its place in listings, if it has one and that is free; else at their end."""
+    serial = new.serial or None
+    if serial and connection.execute("SELECT 1 FROM subscriptions WHERE serial = ?", (serial,)).fetchone():
+        serial = None
     connection.execute(
-        "INSERT INTO subscriptions (id, version, owner, topic, filter, attributes, url, recipient, expires, "
-        "server, created, location, ring) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO subscriptions (serial, id, version, owner, topic, filter, attributes, url, recipient, "
+        "expires, server, created, location, ring, paused) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
+            serial,
             new.id,
             new.version,
             new.owner,
@@ -80,6 +86,7 @@ def insert(connection: sqlite3.Connection, new: Subscription, attributes: frozen
             new.created,
             _json(new.location),
             new.ring,
+            new.paused,
         ),
     )
 

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from dispatcher import bodies, openapi
 from edn import strictjson, wire
 from edn.asgi import check_bearer, invalid
-from edn.errors import CorruptMessage
+from edn.errors import Conflict, CorruptMessage
 
 if TYPE_CHECKING:
     from dispatcher.app import Door
@@ -23,6 +23,7 @@ def routes(door: Door) -> APIRouter:
     router = APIRouter(prefix="/internal", tags=["internal"])
     register_decoder = msgspec.msgpack.Decoder(wire.Register)
     heartbeat_decoder = msgspec.msgpack.Decoder(wire.Heartbeat)
+    poll_decoder = msgspec.msgpack.Decoder(wire.PeerPoll)
     subscribe_decoder = msgspec.msgpack.Decoder(wire.Subscribe)
     one_or_many: TypeAdapter[Any] = TypeAdapter(bodies.OneOrMany)
 
@@ -41,6 +42,14 @@ def routes(door: Door) -> APIRouter:
     @router.post("/servers/{id}/heartbeat", status_code=204, openapi_extra=openapi.MESSAGE)
     async def heartbeat(id: str, request: Request) -> None:
         door.network.heartbeat(id, await read(request, heartbeat_decoder))
+
+    @router.post("/changes", openapi_extra=openapi.MESSAGE)
+    async def changes(request: Request) -> Response:
+        """What has changed here, for another dispatcher: `edn.wire.PeerPoll` and `edn.wire.PeerPage`."""
+        poll: wire.PeerPoll = await read(request, poll_decoder)
+        if door.peers is None:
+            raise Conflict("this dispatcher was started without --peer: it is alone")
+        return Response(wire.encode(await door.peers.answer(poll)), media_type=wire.MSGPACK)
 
     @router.get(
         "/routing-summaries",

@@ -17,6 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from dispatcher import changes
+from dispatcher.changes import Kind
 from dispatcher.log import Log, Transaction
 from edn import webhooks
 from edn.errors import Conflict, NotFound
@@ -69,6 +71,7 @@ async def assign(log: Log, wanted: Sequence[Wanted]) -> tuple[list[Wanted], dict
                 transaction.connection.execute(
                     "INSERT INTO rings VALUES (?, ?, ?, ?, ?, NULL, 0, 1)", (id, *key, secret)
                 )
+                changes.note(transaction, Kind.RING, id)
                 known[key] = id
 
         await log.submit(make)
@@ -119,14 +122,20 @@ async def rotate(log: Log, subscription: str, secret: str | None, grace: int) ->
             "UPDATE rings SET current = ?, previous = ?, until = ?, version = ? WHERE id = ?",
             (ring.current, ring.previous, ring.until, ring.version, ring.id),
         )
-        hosts = connection.execute(
-            "SELECT DISTINCT server FROM subscriptions WHERE ring = ? AND ring != ''", (ring.id,)
-        ).fetchall()
-        for (server,) in hosts:
-            transaction.append_control(server, "rotate", rings=[ring])
+        announce(transaction, ring)
+        changes.note(transaction, Kind.RING, ring.id)
         return Rotated(ring, _count(connection, ring.id))
 
     return await log.submit(operation)
+
+
+def announce(transaction: Transaction, ring: KeyRing) -> None:
+    """Tell the servers that use a ring of its new secret."""
+    hosts = transaction.connection.execute(
+        "SELECT DISTINCT server FROM subscriptions WHERE ring = ? AND ring != ''", (ring.id,)
+    ).fetchall()
+    for (server,) in hosts:
+        transaction.append_control(server, "rotate", rings=[ring])
 
 
 def _count(connection: sqlite3.Connection, ring: str) -> int:

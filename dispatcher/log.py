@@ -93,6 +93,12 @@ CREATE TABLE IF NOT EXISTS rings (
     id TEXT PRIMARY KEY, owner TEXT NOT NULL, url TEXT NOT NULL, given TEXT NOT NULL,
     current TEXT NOT NULL, previous TEXT, until INTEGER NOT NULL, version INTEGER NOT NULL) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS rings_by_url ON rings (owner, url, given);
+-- what other dispatchers must learn of, in the order in which it changed (see `dispatcher.changes`)
+CREATE TABLE IF NOT EXISTS changes (
+    touched INTEGER PRIMARY KEY AUTOINCREMENT, kind INTEGER NOT NULL, name TEXT NOT NULL,
+    revision INTEGER NOT NULL, gone INTEGER, version INTEGER, server TEXT, epoch INTEGER, seq INTEGER,
+    since INTEGER, renewed INTEGER NOT NULL DEFAULT 0, UNIQUE (kind, name));
+CREATE INDEX IF NOT EXISTS changes_gone ON changes (gone) WHERE gone IS NOT NULL;
 CREATE TABLE IF NOT EXISTS servers (
     id TEXT PRIMARY KEY, url TEXT NOT NULL, key TEXT NOT NULL, epoch INTEGER NOT NULL,
     registered INTEGER NOT NULL) WITHOUT ROWID;
@@ -123,6 +129,9 @@ class Transaction:
     #: the log's time of this transaction, microseconds
     time: int
     records: list[Record] = field(default_factory=list)
+    #: whether changes are kept for other dispatchers, and whether there were any (see `changes`)
+    noting: bool = False
+    noted: bool = False
 
     def append_control(self, server: str, kind: wire.Kind, **fields: Any) -> int:
         """Append a change that concerns `server`; its offset."""
@@ -195,6 +204,11 @@ class Log:
         self._queue: queue.SimpleQueue[_Waiting[Any] | None] = queue.SimpleQueue()
         #: bytes submitted and not yet committed; what back-pressure looks at
         self.pending = 0
+        #: whether other dispatchers learn of changes; the last place among those that is taken, and who hears
+        #: of another one
+        self.noting = False
+        self.touched = 0
+        self.on_change: Callable[[], None] | None = None
         self._writer = self._connect()
         self._open()
         self.reader = self.connect_reader()
@@ -238,6 +252,20 @@ class Log:
         self.time: int = last[1] if last else 0
         #: everything after this offset is still here
         self.floor: int = meta.get("floor", 0)
+        self.touched = self._last_touched()
+
+    def _last_touched(self) -> int:
+        # Not the greatest that is there: what has ended is forgotten, and its place is never given again.
+        row = self._writer.execute("SELECT seq FROM sqlite_sequence WHERE name = 'changes'").fetchone()
+        return int(row[0]) if row else 0
+
+    def perform_at_start(self, operation: Callable[[Transaction], None]) -> None:
+        """Carry out an operation that appends nothing, before `start`."""
+        transaction = Transaction(self._writer, self.id, self.incarnation, self.head, self.now())
+        self._writer.execute("BEGIN IMMEDIATE")
+        operation(transaction)
+        self._writer.execute("COMMIT")
+        self.touched = self._last_touched()
 
     def connect_reader(self) -> sqlite3.Connection:
         """One more connection that reads what is committed; whoever asks for it closes it."""
@@ -352,7 +380,9 @@ class Log:
 
     def _commit(self, batch: list[_Waiting[Any]]) -> None:
         connection = self._writer
-        transaction = Transaction(connection, self.id, self.incarnation, self.head, self.now())
+        transaction = Transaction(
+            connection, self.id, self.incarnation, self.head, self.now(), noting=self.noting
+        )
         try:
             connection.execute("BEGIN IMMEDIATE")
             for waiting in batch:
@@ -374,8 +404,10 @@ class Log:
             transaction.records.clear()
         else:
             self.head, self.time = transaction.head, transaction.time
+            if transaction.noted:
+                self.touched = self._last_touched()
         assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._finish, batch, transaction.records)
+        self._loop.call_soon_threadsafe(self._finish, batch, transaction.records, transaction.noted)
 
     @staticmethod
     def _perform(transaction: Transaction, waiting: _Waiting[Any]) -> None:
@@ -392,7 +424,9 @@ class Log:
             del transaction.records[kept:]
         connection.execute("RELEASE operation")
 
-    def _finish(self, batch: list[_Waiting[Any]], records: list[Record]) -> None:
+    def _finish(self, batch: list[_Waiting[Any]], records: list[Record], changed: bool) -> None:
+        if changed and self.on_change is not None:
+            self.on_change()
         if records and not defects.planted("route-before-commit"):
             self._on_commit(records)
         for waiting in batch:

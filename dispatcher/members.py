@@ -66,6 +66,8 @@ class Member:
     #: (epoch, seq) of the summary in use, None while everything is routed to it
     summary: tuple[int, int] | None = None
     asking: bool = False
+    #: counts the times at which a summary that was asked for before ceased to be good enough
+    asked: int = 0
     #: rectangles that were added to the table since the last summary was asked for, and when the last was
     widened: int = 0
     widened_at: float = 0.0

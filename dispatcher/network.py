@@ -18,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
+from dispatcher import changes
+from dispatcher.changes import Kind
 from dispatcher.channel import Channel
 from dispatcher.forwarding import Forwarder
 from dispatcher.framing import stack
@@ -177,18 +179,26 @@ class Network:
         self.table.add(request.id)
         key = hashed(request.key)
 
-        def join(transaction: Transaction) -> tuple[int, int]:
+        def join(transaction: Transaction) -> tuple[int, int, int]:
+            first = None
+            if member is None:
+                changes.note(transaction, Kind.SERVER, request.id)
+            elif cursor is None:
+                # Another dispatcher may have told of it; from there on there are records for it.
+                (first,) = transaction.connection.execute(
+                    "SELECT min(last) FROM records WHERE server = ?", (request.id,)
+                ).fetchone()
             transaction.connection.execute(
                 "INSERT INTO servers VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
                 "url = excluded.url, epoch = excluded.epoch",
                 (request.id, request.url, key, request.epoch, transaction.time),
             )
             if defects.planted("forget-the-join") and cursor is not None:  # for tests only
-                return transaction.head + 1, transaction.time
+                return transaction.head + 1, transaction.time, transaction.head + 1
             offset = transaction.append_control(request.id, "join", incarnation=transaction.incarnation)
-            return offset, transaction.time
+            return offset, transaction.time, offset if first is None else first
 
-        joined, now = await self.log.submit(join)
+        joined, now, first = await self.log.submit(join)
         if member is None:
             member = Member(request.id, request.url, key, request.epoch, now)
             self.members.add(member)
@@ -199,7 +209,7 @@ class Network:
         self.members.touch(member)
         if defects.planted("forget-the-join"):  # for tests only
             cursor, member.joined = None, joined - 1
-        member.forwarder = self._forwarder(member, joined - 1 if cursor is None else cursor)
+        member.forwarder = self._forwarder(member, first - 1 if cursor is None else cursor)
         member.task = self.spawn(member.forwarder.run(), f"forward to {member.id}")
         self.ask_summary(member)
         logger.info("server registered", server=member.id, url=member.url, cursor=cursor, join=joined)
@@ -285,6 +295,36 @@ class Network:
             member.widened += len(lo)
             member.widened_at = time.monotonic()
 
+    def introduce(self, transaction: Transaction, state: wire.ServerState) -> bool:
+        """Another dispatcher knows a server: from here on there may be records for it. Whether it is new."""
+        known = transaction.connection.execute("SELECT 1 FROM servers WHERE id = ?", (state.id,)).fetchone()
+        if known is not None:
+            return False
+        transaction.connection.execute(
+            "INSERT INTO servers VALUES (?, ?, ?, ?, ?)",
+            (state.id, state.url, state.key, state.epoch, transaction.time),
+        )
+        transaction.append_control(state.id, "join", incarnation=transaction.incarnation)
+        changes.note(transaction, Kind.SERVER, state.id)
+        return True
+
+    def introduced(self, state: wire.ServerState, now: int) -> None:
+        """It is known; it gets everything from here on, once it registers."""
+        if self.members.get(state.id) is None:
+            self.members.add(Member(state.id, state.url, state.key, state.epoch, now))
+            self.table.add(state.id)
+
+    def doubt(self, server: str) -> None:
+        """Its summary may lack something that it hosts: route everything to it until a new one is there."""
+        member = self.members.get(server)
+        self.table.remove(server)
+        self.table.add(server)
+        if member is not None:
+            member.asked += 1
+            member.summary = None
+            if member.forwarder is not None:
+                self.ask_summary(member)
+
     def _settle(self) -> None:
         """Have summaries take the place of single rectangles, which no precision makes fewer.
 
@@ -311,6 +351,7 @@ class Network:
             for pause in (0.0, 0.2, 0.5, 1.0, 2.0, 5.0, 5.0, 5.0):
                 await asyncio.sleep(pause)
                 member.widened = 0  # what comes from here on may not be in it
+                asked = member.asked
                 try:
                     response = await self._client.get(f"{member.url}/internal/summary")
                     if response.status_code != 200:
@@ -324,6 +365,8 @@ class Network:
                     continue
                 if defects.planted("accept-an-old-snapshot"):  # for tests only
                     await asyncio.sleep(10 * defects.WINDOW)
+                if member.asked != asked:
+                    continue  # what it was asked for counts no more
                 if self.table.accept(member.id, snapshot.epoch, snapshot.seq, routed):
                     member.summary = (snapshot.epoch, snapshot.seq)
                     self.placing.summarised(member.id, summaries)

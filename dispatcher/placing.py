@@ -116,6 +116,12 @@ class Placing:
         """A subscription has got another filter, and stays where it is."""
         _tell(self._policy(candidate.topic), server, candidate)
 
+    def begun(self, server: str, count: int) -> None:
+        """Another dispatcher has placed subscriptions there; its next snapshot tells what they are like."""
+        member = self._members.get(server)
+        if member is not None:
+            member.subscriptions += count
+
     def ended(self, server: str, count: int = 1) -> None:
         """Subscriptions are no longer there, or never came to be."""
         member = self._members.get(server)

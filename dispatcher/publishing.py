@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from dispatcher.log import Transaction
 from dispatcher.network import Network
+from dispatcher.peers import Peers
 from dispatcher.topics import Topic, Topics
 from edn import defects
 from edn.asgi import bug_response, problem_response, read_body, too_large
@@ -51,9 +52,10 @@ class PublishEndpoint:
 
     PATH = "/v1/topics/{name}/events"
 
-    def __init__(self, network: Network, topics: Topics) -> None:
+    def __init__(self, network: Network, topics: Topics, peers: Peers | None = None) -> None:
         self._network = network
         self._topics = topics
+        self._peers = peers
 
     @staticmethod
     def serves(scope: Scope) -> bool:
@@ -92,6 +94,10 @@ class PublishEndpoint:
         """Accept one event or an array of them, all or nothing."""
         settings = self._network.settings
         log = self._network.log
+        if self._peers is not None and not self._peers.accepting():
+            raise Unavailable(
+                "this dispatcher is not level with the others yet: try again, or another one", retry_after=1
+            )
         if log.pending > settings.pending_bytes:
             raise Overloaded("more is waiting for the disk than the dispatcher holds", retry_after=1)
         if self._network.disk_full:

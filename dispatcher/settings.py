@@ -74,5 +74,11 @@ class Settings:
     tuning_seconds: float = 10.0
     #: bytes a second that may leave for all servers together; None for as many as the system sends
     link_bytes: float | None = None
+    #: where this dispatcher is reached, as far as it knows
+    url: str | None = None
+    #: where the other dispatchers are; each of them has a log of its own
+    peers: tuple[str, ...] = ()
+    #: seconds after which one that is silent is left out; it takes nothing any more a little earlier
+    lease_seconds: float = 6.0
     #: records that a server may be behind before publishers are held; None: the log grows instead
     lag_limit: int | None = None

@@ -16,13 +16,14 @@ import functools
 import json
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import structlog
 
-from dispatcher import directory, keyrings, replaying
+from dispatcher import changes, directory, keyrings, replaying
+from dispatcher.changes import Kind
 from dispatcher.directory import Subscription
 from dispatcher.exclusion import Exclusion
 from dispatcher.log import Transaction
@@ -64,7 +65,9 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Prepared:
+class Prepared:
+    """A subscription that is about to begin, or to change."""
+
     subscription: Subscription
     topic: Topic
     bound: BoundFilter
@@ -140,16 +143,16 @@ class Subscriptions:
             )
         return found
 
-    def _prepare(self, wanted: Sequence[Wanted]) -> list[_Prepared]:
+    def _prepare(self, wanted: Sequence[Wanted]) -> list[Prepared]:
         """Everything that is known before a server is asked; each has its server, and counts there."""
         candidates = [
             Candidate(want.topic.uid, want.bound.rects(), want.location, want.suggested) for want in wanted
         ]
         return [
-            _Prepared(
+            Prepared(
                 Subscription(
                     id=want.id or f"sub_{secrets.token_urlsafe(15)}",
-                    version=self._log.now(),
+                    version=self._first_version(want.id),
                     owner=want.owner,
                     topic=want.topic.uid,
                     filter=want.filter.to_json(),
@@ -168,24 +171,39 @@ class Subscriptions:
             for want, server in zip(wanted, self._placing.place(candidates), strict=True)
         ]
 
-    async def _store_and_activate(self, prepared: list[_Prepared]) -> None:
-        try:
-            await self._store(prepared)
+    def _first_version(self, id: str | None) -> int:
+        """Above all that the id ever had, though another dispatcher's clock may have been ahead."""
+        now = self._log.now()
+        if id is None or not self._log.noting:
+            return now
+        former = changes.find(self._log.reader, Kind.SUBSCRIPTION, id)
+        return now if former is None or former.version is None else max(now, former.version + 1)
 
-            def activate(transaction: Transaction) -> tuple[list[str], list[Replay]]:
-                by_server: dict[str, list[_Prepared]] = {}
+    async def _store_and_activate(self, prepared: list[Prepared]) -> None:
+        try:
+            stored = await self._store(prepared)
+
+            def append(transaction: Transaction) -> tuple[list[str], list[Replay]]:
+                by_server: dict[str, list[Prepared]] = {}
                 made_room: list[str] = []
                 for item in prepared:
                     _check_topic(transaction, item)
                     made_room += _end_expired(transaction, item.subscription.id)
                     directory.insert(transaction.connection, item.subscription, item.bound.attributes)
+                    changes.note(
+                        transaction,
+                        Kind.SUBSCRIPTION,
+                        item.subscription.id,
+                        stored=stored[item.subscription.server, item.topic.uid],
+                        since=item.since,
+                    )
                     by_server.setdefault(item.subscription.server, []).append(item)
                 replays: list[Replay] = []
                 for server, items in by_server.items():
-                    replays += _activate(transaction, server, items)
+                    replays += activate(transaction, server, items)
                 return made_room, replays
 
-            made_room, replays = await self._log.submit(activate)
+            made_room, replays = await self._log.submit(append)
             self._ended(Counter(made_room))
             for replay in replays:
                 self._on_replay(replay)
@@ -199,20 +217,26 @@ class Subscriptions:
         for server, count in by_server.items():
             self._placing.ended(server, count)
 
-    async def _store(self, prepared: list[_Prepared]) -> None:
-        """Every server stores its own, durably; then the routing table covers them all."""
-        groups: dict[tuple[str, int], list[_Prepared]] = {}
+    async def _store(self, prepared: list[Prepared]) -> dict[tuple[str, int], wire.Stored]:
+        """Every server stores its own, durably; then the routing table covers them all.
+
+        What each answered, by server and topic.
+        """
+        groups: dict[tuple[str, int], list[Prepared]] = {}
         for item in prepared:
             groups.setdefault((item.subscription.server, item.topic.uid), []).append(item)
         # All answers are awaited before the first failure is raised: what is discarded then was stored.
         outcomes = await asyncio.gather(
             *(self._store_on(server, items) for (server, _), items in groups.items()), return_exceptions=True
         )
-        for outcome in outcomes:
+        stored = {}
+        for place, outcome in zip(groups, outcomes, strict=True):
             if isinstance(outcome, BaseException):
                 raise outcome
+            stored[place] = outcome
+        return stored
 
-    async def _store_on(self, server: str, items: list[_Prepared]) -> None:
+    async def _store_on(self, server: str, items: list[Prepared]) -> wire.Stored:
         topic = max((item.topic for item in items), key=lambda topic: topic.revision)
         request = wire.Store(
             self._log.id,
@@ -222,20 +246,11 @@ class Subscriptions:
             keyrings.read(self._log.reader, {one.subscription.ring for one in items}),
         )
         stored = await self._network.store(server, request)
-        if defects.planted("skip-the-widening"):  # for tests only
-            return
-        by_width: dict[int, list[Rects]] = {}
-        for item in items:
-            rects = item.bound.rects()
-            by_width.setdefault(rects.lo.shape[1], []).append(rects)
-        for same in by_width.values():
-            lo, hi = (
-                np.concatenate([rects.lo for rects in same]),
-                np.concatenate([rects.hi for rects in same]),
-            )
-            self._network.widen(server, topic.uid, lo, hi, stored)
+        if not defects.planted("skip-the-widening"):  # for tests only
+            widen(self._network, server, topic.uid, [item.bound.rects() for item in items], stored)
+        return stored
 
-    async def _discard(self, prepared: list[_Prepared]) -> None:
+    async def _discard(self, prepared: list[Prepared]) -> None:
         """Tell the servers to forget what was stored for nothing; it costs only width until they do."""
 
         def forget(transaction: Transaction) -> None:
@@ -267,16 +282,24 @@ class Subscriptions:
                 expires=want.expires,
                 ring=want.ring,
             )
-            item = _Prepared(changed, want.topic, want.bound)
+            item = Prepared(changed, want.topic, want.bound)
 
             def switch(transaction: Transaction) -> None:
                 _live(transaction, subscription)
                 _check_topic(transaction, item)
                 directory.replace(transaction.connection, changed, item.bound.attributes)
                 transaction.append_control(changed.server, "change", versions=[(changed.id, changed.version)])
+                since = changes.find(transaction.connection, Kind.SUBSCRIPTION, subscription)
+                changes.note(
+                    transaction,
+                    Kind.SUBSCRIPTION,
+                    subscription,
+                    stored=stored[changed.server, want.topic.uid],
+                    since=since.since if since else None,
+                )
 
             try:
-                await self._store([item])
+                stored = await self._store([item])
                 await self._log.submit(switch)
             except EdnError:
                 await self._discard([item])
@@ -291,6 +314,7 @@ class Subscriptions:
             found = _live(transaction, subscription)
             directory.renew(transaction.connection, subscription, expires)
             transaction.append_control(found.server, "renew", expiries=[(subscription, expires)])
+            changes.note(transaction, Kind.SUBSCRIPTION, subscription, renewed=True)
             return replace(found, expires=expires)
 
         async with self._exclusion.hold([subscription]):
@@ -303,7 +327,9 @@ class Subscriptions:
             found = _live(transaction, subscription)
             if found.paused != paused:
                 directory.pause(transaction.connection, subscription, paused)
-                transaction.append_control(found.server, "pause" if paused else "resume", ids=[subscription])
+                revision = changes.note(transaction, Kind.SUBSCRIPTION, subscription)
+                kind: wire.Kind = "pause" if paused else "resume"
+                transaction.append_control(found.server, kind, ids=[subscription], revision=revision)
             return replace(found, paused=paused)
 
         async with self._exclusion.hold([subscription]):
@@ -314,6 +340,7 @@ class Subscriptions:
             found = _live(transaction, subscription)
             directory.delete(transaction.connection, subscription)
             transaction.append_control(found.server, "deactivate", ids=[subscription])
+            changes.note_end(transaction, found)
             return found.server
 
         async with self._exclusion.hold([subscription]):
@@ -356,6 +383,7 @@ class Subscriptions:
                 found = directory.find(transaction.connection, name)
                 assert found is not None
                 directory.delete(transaction.connection, name)
+                changes.note_end(transaction, found)
                 by_server.setdefault(found.server, []).append(name)
             for server, ended in by_server.items():
                 transaction.append_control(server, "deactivate", ids=ended)
@@ -368,7 +396,17 @@ class Subscriptions:
         return sum(counts.values())
 
 
-def _activate(transaction: Transaction, server: str, items: Sequence[_Prepared]) -> list[Replay]:
+def widen(network: Network, server: str, topic: int, rects: Iterable[Rects], stored: wire.Stored) -> None:
+    """Route to a server what it has stored."""
+    by_width: dict[int, list[Rects]] = {}
+    for each in rects:
+        by_width.setdefault(each.lo.shape[1], []).append(each)
+    for same in by_width.values():
+        lo, hi = np.concatenate([each.lo for each in same]), np.concatenate([each.hi for each in same])
+        network.widen(server, topic, lo, hi, stored)
+
+
+def activate(transaction: Transaction, server: str, items: Sequence[Prepared]) -> list[Replay]:
     """Append the record that activates them; the replays that it begins."""
     named = {item.subscription.id: (item.subscription.id, item.subscription.version) for item in items}
     behind = [
@@ -427,6 +465,7 @@ def _end_unchanged(transaction: Transaction, versions: list[tuple[str, int]]) ->
         found = directory.find(transaction.connection, name)
         if found is not None and found.version == version:
             directory.delete(transaction.connection, name)
+            changes.note_end(transaction, found)
             by_server.setdefault(found.server, []).append(name)
     for server, ids in by_server.items():
         transaction.append_control(server, "deactivate", ids=ids)
@@ -445,7 +484,7 @@ def _end_expired(transaction: Transaction, subscription: str) -> list[str]:
     return []
 
 
-def _check_topic(transaction: Transaction, item: _Prepared) -> None:
+def _check_topic(transaction: Transaction, item: Prepared) -> None:
     """The topic may have changed since the filter was bound; what the filter uses must still be there."""
     row = transaction.connection.execute(
         "SELECT revision, attributes FROM topics WHERE uid = ?", (item.topic.uid,)

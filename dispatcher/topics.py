@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
+from dispatcher import changes, directory
+from dispatcher.changes import Kind
 from dispatcher.log import Log, Transaction
 from edn import wire
 from edn.errors import Conflict, InvalidInput, InvalidSchema, NotFound
@@ -17,6 +20,8 @@ from edn.schema import Schema
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 MAX_NAME = 256
+#: a number that JSON readers keep
+UID_BITS = 53
 _FIELDS = "revision, columns, attributes, engine, created, availability"
 
 
@@ -47,7 +52,7 @@ def check_name(name: str) -> None:
         )
 
 
-def _stored_schema(columns: str, attributes: str) -> Schema:
+def stored_schema(columns: str, attributes: str) -> Schema:
     wanted = json.loads(attributes)
     schema = Schema.from_wire([(name, kind) for name, kind in json.loads(columns)])
     return schema if schema.attributes == wanted else schema.evolve(wanted)
@@ -63,10 +68,11 @@ class Topics:
         for uid, name, revision, columns, attributes, engine, created, availability in log.reader.execute(
             f"SELECT uid, name, {_FIELDS} FROM topics ORDER BY name"
         ):
-            schema = _stored_schema(columns, attributes)
-            self._remember(Topic(uid, name, revision, schema, engine, created, availability))
+            schema = stored_schema(columns, attributes)
+            self.remember(Topic(uid, name, revision, schema, engine, created, availability))
 
-    def _remember(self, topic: Topic) -> None:
+    def remember(self, topic: Topic) -> None:
+        """It is in the log's file."""
         self._by_name[topic.name] = topic
         self._by_uid[topic.uid] = topic
 
@@ -102,12 +108,12 @@ class Topics:
             if row is None:
                 return _create(transaction, name, wanted, engine or "bitmap", availability or 0.0), True
             uid, revision, columns, stored, before, created, kept = row
-            topic = Topic(uid, name, revision, _stored_schema(columns, stored), before, created, kept)
+            topic = Topic(uid, name, revision, stored_schema(columns, stored), before, created, kept)
             lasting = kept if availability is None else availability
             return _change(transaction, topic, wanted.attributes, engine or before, lasting), False
 
         topic, new = await self._log.submit(operation)
-        self._remember(topic)
+        self.remember(topic)
         return topic, new
 
     async def delete(self, name: str, *, cascade: bool) -> tuple[int, dict[str, int]]:
@@ -119,40 +125,67 @@ class Topics:
             if row is None:
                 raise NotFound(f'no topic "{name[:80]}"')
             (uid,) = row
-            by_server: dict[str, list[str]] = {}
-            for server, subscription in connection.execute(
-                "SELECT server, id FROM subscriptions WHERE topic = ? ORDER BY serial", (uid,)
-            ):
-                by_server.setdefault(server, []).append(subscription)
-            count = sum(map(len, by_server.values()))
+            (count,) = connection.execute(
+                "SELECT count(*) FROM subscriptions WHERE topic = ?", (uid,)
+            ).fetchone()
             if count and not cascade:
                 raise Conflict(
                     f'topic "{name}" has {count} subscriptions; ?cascade=true deletes them with it'
                 )
-            for server, ids in by_server.items():
-                transaction.append_control(server, "deactivate", ids=ids)
-            connection.execute("DELETE FROM subscriptions WHERE topic = ?", (uid,))
-            connection.execute("DELETE FROM event_ids WHERE topic = ?", (uid,))
-            # Nobody can subscribe to them any more; servers that lag may still need the records.
-            connection.execute("UPDATE records SET expires = NULL WHERE topic = ? AND expires > 0", (uid,))
-            connection.execute("DELETE FROM topics WHERE uid = ?", (uid,))
-            return uid, {server: len(ids) for server, ids in by_server.items()}
+            return uid, remove(transaction, uid)
 
         uid, ended = await self._log.submit(operation)
-        self._by_uid.pop(uid, None)
-        if self._by_name.get(name) is not None and self._by_name[name].uid == uid:
-            del self._by_name[name]
+        self.forget(uid)
         return uid, ended
+
+    def forget(self, uid: int) -> None:
+        """It is deleted in the log's file."""
+        topic = self._by_uid.pop(uid, None)
+        if topic is not None and self._by_name[topic.name].uid == uid:
+            del self._by_name[topic.name]
+
+
+def remove(transaction: Transaction, uid: int) -> dict[str, int]:
+    """Delete a topic and its subscriptions; how many ended on which server."""
+    connection = transaction.connection
+    by_server: dict[str, list[str]] = {}
+    for server, subscription in connection.execute(
+        "SELECT server, id FROM subscriptions WHERE topic = ? ORDER BY serial", (uid,)
+    ).fetchall():
+        by_server.setdefault(server, []).append(subscription)
+        if transaction.noting:
+            found = directory.find(connection, subscription)
+            assert found is not None
+            changes.note_end(transaction, found)
+    for server, ids in by_server.items():
+        transaction.append_control(server, "deactivate", ids=ids)
+    connection.execute("DELETE FROM subscriptions WHERE topic = ?", (uid,))
+    connection.execute("DELETE FROM event_ids WHERE topic = ?", (uid,))
+    # Nobody can subscribe to them any more; servers that lag may still need the records.
+    connection.execute("UPDATE records SET expires = NULL WHERE topic = ? AND expires > 0", (uid,))
+    connection.execute("DELETE FROM topics WHERE uid = ?", (uid,))
+    changes.note(transaction, Kind.TOPIC, str(uid), gone=transaction.time)
+    return {server: len(ids) for server, ids in by_server.items()}
 
 
 def _create(transaction: Transaction, name: str, schema: Schema, engine: str, availability: float) -> Topic:
-    cursor = transaction.connection.execute(
-        "INSERT INTO topics (name, revision, columns, attributes, engine, created, availability)"
-        " VALUES (?, 1, ?, ?, ?, ?, ?)",
-        (name, _json(schema.to_wire()), _json(schema.attributes), engine, transaction.time, availability),
+    # At random: the same everywhere, and no dispatcher gives one that another has given.
+    uid = secrets.randbits(UID_BITS)
+    transaction.connection.execute(
+        "INSERT INTO topics (uid, name, revision, columns, attributes, engine, created, availability)"
+        " VALUES (?, ?, 1, ?, ?, ?, ?, ?)",
+        (
+            uid,
+            name,
+            _json(schema.to_wire()),
+            _json(schema.attributes),
+            engine,
+            transaction.time,
+            availability,
+        ),
     )
-    assert cursor.lastrowid is not None
-    return Topic(cursor.lastrowid, name, 1, schema, engine, transaction.time, availability)
+    changes.note(transaction, Kind.TOPIC, str(uid))
+    return Topic(uid, name, 1, schema, engine, transaction.time, availability)
 
 
 def _change(
@@ -164,6 +197,7 @@ def _change(
             return topic
         # Not a change of the schema: what was bound to it stays bound.
         connection.execute("UPDATE topics SET availability = ? WHERE uid = ?", (availability, topic.uid))
+        changes.note(transaction, Kind.TOPIC, str(topic.uid))
         return replace(topic, availability=availability)
     removed = set(topic.schema.removed(attributes))
     used: dict[str, str] = {}
@@ -193,6 +227,7 @@ def _change(
         " WHERE uid = ?",
         (_json(schema.to_wire()), _json(schema.attributes), engine, availability, topic.uid),
     )
+    changes.note(transaction, Kind.TOPIC, str(topic.uid))
     return replace(
         topic, revision=topic.revision + 1, schema=schema, engine=engine, availability=availability
     )

@@ -25,6 +25,10 @@ rectangles each, and is answered `RoutingSummaries`: advisory, for choosing the 
 What a client posts to it goes on to `POST /internal/subscribe` on the dispatcher as `Subscribe`, with
 that choice; the answer is that of `POST /v1/subscriptions`, in JSON.
 
+*Other dispatchers.* A dispatcher asks each of the others, again and again, by `POST /internal/changes` with
+`PeerPoll`, what has changed there since the place that it has taken over, and is answered `PeerPage`; an
+answer waits a moment for something to change. Asking for what follows a place acknowledges what is up to it.
+
 All of these carry `Authorization: Bearer <network secret>`. Times are microseconds since 1970, UTC.
 Arrays travel as the little-endian bytes that they are in memory.
 """
@@ -101,9 +105,9 @@ class Control(msgspec.Struct, frozen=True):
     deactivate  `ids`: the active version ends here, or what is stored if none is active, so that a
                 subscription made anew under an id whose end is yet to be read is not lost; `versions`: just
                 these end
-    renew       `expiries`: new expiry of each id, None for never
-    join        everything hosted is active from here on if this log never activated it; what an earlier
-                incarnation stored and this log did not activate by now is dropped
+    renew       `expiries`: new expiry of each id in this log, None for never
+    join        what a log that was left had active is active from here on if this log never activated it;
+                what an earlier incarnation stored and no log has activated by now is dropped
     rotate      `rings`: the secrets that count from now on
     """
 
@@ -116,6 +120,8 @@ class Control(msgspec.Struct, frozen=True):
     incarnation: int = 0
     rings: list[KeyRing] = []
     replays: list[tuple[str, int]] = []
+    #: of pause and resume, where there are several dispatchers: which state of the subscription it is
+    revision: int = 0
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -265,6 +271,114 @@ class Subscribe(msgspec.Struct, frozen=True):
     body: bytes
     #: a host for each of them, in their order, or none; empty if there is nothing to say of any
     suggested: list[str | None]
+
+
+class PeerPoll(msgspec.Struct, frozen=True):
+    """A dispatcher asks another one what has changed."""
+
+    log: str
+    incarnation: int
+    #: everything up to this place of the other's changes is in this log
+    after: int
+    #: log of the dispatcher that it takes for the one that carries out changes; empty is none
+    sees: str
+
+
+class ServerState(msgspec.Struct, frozen=True, array_like=True):
+    id: str
+    url: str
+    #: hash of its key
+    key: str
+    epoch: int
+
+
+class TopicState(msgspec.Struct, frozen=True, array_like=True):
+    uid: int
+    name: str
+    #: of the schema
+    revision: int
+    #: both as JSON
+    columns: str
+    attributes: str
+    engine: str
+    created: int
+    availability: float
+    #: of the topic as a whole
+    changed: int
+
+
+class RingState(msgspec.Struct, frozen=True, array_like=True):
+    id: str
+    owner: str
+    url: str
+    #: fingerprint of a secret that the subscriber gave
+    given: str
+    current: str
+    previous: str | None
+    until: int
+    version: int
+
+    def __repr__(self) -> str:
+        return f"RingState({self.id!r}, …)"
+
+
+class SubscriptionState(msgspec.Struct, frozen=True, array_like=True):
+    """A row of the directory, and what its dispatcher knows of how it was stored."""
+
+    id: str
+    #: grows with every change of any field
+    revision: int
+    version: int
+    owner: str
+    topic: int
+    filter: Any
+    #: those that the filter names
+    attributes: list[str]
+    url: str
+    recipient: str | None
+    expires: int | None
+    server: str
+    created: int
+    serial: int
+    location: list[float] | None
+    ring: str
+    paused: bool
+    #: the server's answer to the store of this version, if it is known
+    epoch: int | None
+    seq: int | None
+    #: from when on it wants to hear what is available; None is from now
+    since: int | None
+    #: its expiry is another than that which the server was given with this version
+    renewed: bool
+
+
+class Gone(msgspec.Struct, frozen=True, array_like=True):
+    """Something has ended: a topic or a subscription (`dispatcher.changes.Kind`)."""
+
+    kind: int
+    name: str
+    revision: int
+    time: int
+    version: int | None
+    server: str | None
+
+
+class PeerPage(msgspec.Struct, frozen=True):
+    """What has changed in the places (after, upto], as it is now."""
+
+    log: str
+    incarnation: int
+    after: int
+    upto: int
+    #: no change is answered before the asking one has it, for some seconds from this answer on
+    granted: bool
+    ready: bool
+    sees: str
+    servers: list[ServerState] = []
+    topics: list[TopicState] = []
+    rings: list[RingState] = []
+    subscriptions: list[SubscriptionState] = []
+    gone: list[Gone] = []
 
 
 _encoder = msgspec.msgpack.Encoder()

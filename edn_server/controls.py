@@ -5,11 +5,12 @@
     deactivate   the versions that it names end; of a subscription that it names the active one ends, or,
                  when none is, those that were stored for nothing. So a subscription that is made anew under
                  the id of one whose end this server has yet to read loses nothing
-    renew        a new expiry for the version that is active there
+    renew        a new expiry, in this log, for the version that is active there
     pause        what matches after it is kept and not sent; resume lets it go (see `holds`)
     rotate       the secrets of an address change; no interval does
-    join         what another log has active begins here too. What no log activated is dropped if its
-                 dispatcher cannot mean it any more: an earlier incarnation stored it, or its log is retired
+    join         what a log that its dispatcher has left has active begins here too. What no log activated is
+                 dropped if its dispatcher cannot mean it any more: an earlier incarnation stored it, or its
+                 log is retired. Of several dispatchers each activates in its own log what it has learnt of
 
 A record changes the columns at once, because the events of the same frame are matched with them, and
 remembers what was there, so that a failed transaction can take it back. Inside a frame the order of controls
@@ -20,6 +21,7 @@ expiry that it replaces, so that the latest expiry holds for every event of the 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 
 import numpy as np
 import structlog
@@ -27,7 +29,7 @@ import structlog
 from edn import wire
 from edn.webhooks import KeyRing
 from edn_server import outbox
-from edn_server.holds import FrameHolds
+from edn_server.holds import FrameHolds, release
 from edn_server.hosting import NEVER, Hosting, LogState
 from edn_server.storing import keep_rings
 from edn_server.topic import Int64s
@@ -44,13 +46,12 @@ class Controls:
         self._log = log
         self._before: list[tuple[Int64s, Int64s, Int64s]] = []
         self._moved: set[int] = set()
-        self._renewed: set[int] = set()
         #: numbers that this frame ends in this log
         self.ended: set[int] = set()
         #: (number, offset) of what begins in it
         self.begun: list[tuple[int, int]] = []
         self.rings: list[KeyRing] = []
-        self.holds = FrameHolds(hosting)
+        self.holds = FrameHolds(hosting, log.name)
         self.joined = log.joined
 
     def apply(self, control: wire.Control) -> None:
@@ -65,7 +66,7 @@ class Controls:
                         self.holds.begin_replay(number)
             case "pause" | "resume":
                 for id in control.ids:
-                    self.holds.add(id, offset, control.kind)
+                    self.holds.add(id, offset, control.kind, control.revision)
             case "change":
                 for id, version in control.versions:
                     older = [n for n in self._numbers(id) if self._hosting.versions[n].version < version]
@@ -96,11 +97,10 @@ class Controls:
     def write(self, db: sqlite3.Connection) -> None:
         log = self._log
         rows = [
-            (n, log.name, _stored(int(log.since[n])), _stored(int(log.until[n]))) for n in sorted(self._moved)
+            (n, log.name, _stored(int(log.since[n])), _stored(int(log.until[n])), int(log.expires[n]))
+            for n in sorted(self._moved)
         ]
-        db.executemany("INSERT OR REPLACE INTO intervals VALUES (?, ?, ?, ?)", rows)
-        expiries = [(_stored(int(self._hosting.expires[n])), n) for n in sorted(self._renewed)]
-        db.executemany("UPDATE versions SET expires = ? WHERE number = ?", expiries)
+        db.executemany("INSERT OR REPLACE INTO intervals VALUES (?, ?, ?, ?, ?)", rows)
         keep_rings(db, self.rings)
 
     # -- one kind each ----------------------------------------------------------------------------------
@@ -126,8 +126,8 @@ class Controls:
 
     def _renew(self, id: str, expires: int) -> None:
         active = [n for n in self._numbers(id) if self._active(n)]
-        self._set(self._hosting.expires, active, expires)
-        self._renewed.update(active)
+        self._set(self._log.expires, active, expires)
+        self._moved.update(active)
 
     def _join(self, control: wire.Control) -> None:
         hosting, log = self._hosting, self._log
@@ -142,7 +142,12 @@ class Controls:
                 continue
             if other.retired:
                 drop |= hosting.stored_by[living] == hosting.log_number(other.name)
-            active |= (other.since[living] != NEVER) & (other.until[living] == NEVER)
+            begun = other.since[living] != NEVER
+            if hosting.several and not other.retired:
+                # Its dispatcher may be about to have it activated here, too, or ended.
+                drop &= ~begun
+                continue
+            active |= begun & (other.until[living] == NEVER)
             ended |= other.until[living] != NEVER
         begins = living[active & ~ended & ~own]
         self._set(log.since, begins.tolist(), control.offset)
@@ -174,36 +179,109 @@ def _stored(value: int) -> int | None:
 
 
 class Follow(Job[None]):
-    """The dispatcher named its log; any other log is one that it has left, and ends nothing any more."""
+    """A dispatcher named its log; one that it had before it has left, and that ends nothing any more."""
 
     fresh = True
 
-    def __init__(self, hosting: Hosting, log: str, incarnation: int) -> None:
+    def __init__(self, hosting: Hosting, url: str, log: str, incarnation: int) -> None:
         self._hosting = hosting
+        self._url = url
         self._name = log
         self._incarnation = incarnation
+        self._left: list[str] = []
         self._over: list[int] = []
 
     def work(self, db: sqlite3.Connection) -> None:
-        db.execute("UPDATE logs SET retired = log != ?", (self._name,))
+        # A log of which nobody knows whose it is: that of the one dispatcher, before addresses were noted.
+        nobody = "" if self._hosting.several else " OR TRUE"
+        left = db.execute(
+            f"SELECT log FROM logs WHERE log != ? AND NOT retired AND (url = ?{nobody})",
+            (self._name, self._url),
+        ).fetchall()
+        self._left = [name for (name,) in left]
+        _retire(db, self._hosting, self._left, self._name)
         db.execute(
-            "INSERT INTO logs (log, incarnation) VALUES (?1, ?2) ON CONFLICT (log)"
-            " DO UPDATE SET incarnation = max(incarnation, ?2)",
-            (self._name, self._incarnation),
+            "INSERT INTO logs (log, incarnation, url) VALUES (?1, ?2, ?3) ON CONFLICT (log)"
+            " DO UPDATE SET incarnation = max(incarnation, ?2), url = ?3, retired = 0",
+            (self._name, self._incarnation, self._url),
         )
         log = self._hosting.logs.get(self._name)
         if log is None or log.cursor is None:
             return
-        ended = log.until != NEVER
-        # One whose past is still coming ends with the last page of it.
-        ended[list(self._hosting.replaying)] = False
-        self._over = np.flatnonzero(ended & self._hosting.living).tolist()
-        mark = outbox.last_row(db)
-        db.executemany("UPDATE versions SET over = ? WHERE number = ?", [(mark, n) for n in self._over])
+        self._over = _over(db, self._hosting, [*self._left], log)
 
     def done(self, result: None) -> None:
         log = self._hosting.log(self._name)
         log.incarnation = max(log.incarnation, self._incarnation)
-        for other in self._hosting.logs.values():
-            other.retired = other is not log
+        log.retired = False
+        _leave(self._hosting, self._left, self._name)
         self._hosting.remove(self._over)
+
+
+class Leave(Job[None]):
+    """Logs of dispatchers that this server is no longer told to follow end nothing any more."""
+
+    fresh = True
+
+    def __init__(self, hosting: Hosting, urls: Sequence[str]) -> None:
+        """`urls`: those that it is told to."""
+        self._hosting = hosting
+        self._urls = urls
+        self._left: list[str] = []
+        self._over: list[int] = []
+
+    def work(self, db: sqlite3.Connection) -> None:
+        known = db.execute("SELECT log, url FROM logs WHERE NOT retired AND url IS NOT NULL").fetchall()
+        self._left = [log for log, url in known if url not in self._urls]
+        live = [log for log in self._hosting.logs.values() if log.live and log.name not in self._left]
+        if len(known) <= len(self._urls) or not live:
+            self._left = []  # none has gone; one that has another address now says so itself
+            return
+        _retire(db, self._hosting, self._left, live[0].name)
+        self._over = _over(db, self._hosting, self._left, live[0])
+
+    def done(self, result: None) -> None:
+        if self._left:
+            live = next(log for log in self._hosting.logs.values() if log.live and log.name not in self._left)
+            _leave(self._hosting, self._left, live.name)
+            self._hosting.remove(self._over)
+
+
+def _retire(db: sqlite3.Connection, hosting: Hosting, left: Sequence[str], heir: str) -> None:
+    for name in left:
+        db.execute("UPDATE logs SET retired = 1 WHERE log = ?", (name,))
+        db.execute("UPDATE OR REPLACE pauses SET log = ? WHERE log = ?", (heir, name))
+        db.execute("DELETE FROM replays WHERE log = ?", (name,))
+    # Nobody will tell the rest of that past: what waits behind it goes out.
+    for number, logs in hosting.replaying.items():
+        id = hosting.versions[number].id
+        if not logs.difference(left) and id not in hosting.paused:
+            release(db, hosting, id, finished=[number])
+
+
+def _over(db: sqlite3.Connection, hosting: Hosting, left: Sequence[str], heir: LogState) -> list[int]:
+    """Versions that no log matches any more, once those are left."""
+    ended = hosting.living & (heir.until != NEVER)
+    for log in hosting.logs.values():
+        if log.live and log.name not in left:
+            ended &= log.until != NEVER
+    # One whose past is still coming ends with the last page of it.
+    ended[[number for number, logs in hosting.replaying.items() if logs.difference(left)]] = False
+    over: list[int] = np.flatnonzero(ended).tolist()
+    mark = outbox.last_row(db)
+    db.executemany("UPDATE versions SET over = ? WHERE number = ?", [(mark, n) for n in over])
+    return over
+
+
+def _leave(hosting: Hosting, left: Sequence[str], heir: str) -> None:
+    for name in left:
+        if name in hosting.logs:
+            hosting.logs[name].retired = True
+        for logs in hosting.paused.values():
+            if name in logs:
+                logs[heir] = logs.pop(name)
+    for number in list(hosting.replaying):
+        hosting.replaying[number].difference_update(left)
+        if not hosting.replaying[number]:
+            del hosting.replaying[number]
+            hosting.mark_held([hosting.versions[number].id])

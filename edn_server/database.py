@@ -5,8 +5,11 @@ topics      what filters were bound with; columns are append-only
 versions    each version of each hosted subscription, with the rectangles that it was bound to. `over` is
             empty while any log may still match it; then it is the last outbox row that can name it, and
             the version goes when no row up to that one waits at its address (see `outbox.collect`)
-intervals   where each log activated and ended a version: it matches the offsets (since, until]
-logs        the cursor of each log, its newest incarnation, and where this server joined it
+intervals   where each log activated and ended a version: it matches the offsets (since, until], and until
+            when it lives there if that log has renewed it
+logs        the cursor of each log, its newest incarnation, where this server joined it, and whose it is
+pauses      what each log says is paused, and which revision of the subscription that was
+told        whom an event was told to whose id its publisher chose: another log may bring it once more
 events      the payload of each matched event, once; its key is batch × 2^24 + its place in the batch
 outbox      one row is one POST: its address, and a blob that says which events and versions it tells of, or,
             of batch 0, the body itself. Its id is never used twice, because the webhook-id is made of it
@@ -30,7 +33,7 @@ from pathlib import Path
 
 from edn.process import CannotStart, lock_folder
 
-FORMAT = 2
+FORMAT = 3
 #: events of one batch have keys batch << BATCH_BITS and up
 BATCH_BITS = 24
 
@@ -48,11 +51,12 @@ CREATE TABLE versions (
 CREATE UNIQUE INDEX versions_living ON versions (id, version) WHERE over IS NULL;
 CREATE INDEX versions_over ON versions (over) WHERE over IS NOT NULL;
 CREATE TABLE intervals (
-    number INTEGER NOT NULL, log TEXT NOT NULL, since INTEGER, until INTEGER, PRIMARY KEY (number, log)
+    number INTEGER NOT NULL, log TEXT NOT NULL, since INTEGER, until INTEGER, expires INTEGER,
+    PRIMARY KEY (number, log)
 ) WITHOUT ROWID;
 CREATE TABLE logs (
     log TEXT PRIMARY KEY, incarnation INTEGER NOT NULL, cursor INTEGER, joined INTEGER,
-    retired INTEGER NOT NULL DEFAULT 0
+    retired INTEGER NOT NULL DEFAULT 0, url TEXT
 ) WITHOUT ROWID;
 CREATE TABLE events (key INTEGER PRIMARY KEY, topic INTEGER NOT NULL, id TEXT NOT NULL,
     stamp INTEGER NOT NULL, body BLOB NOT NULL);
@@ -63,7 +67,6 @@ CREATE INDEX outbox_batch ON outbox (batch);
 """
 #: what format 2 added; bodies stand last, so that a list does not read them
 _DELIVERY_TABLES = """
-CREATE TABLE pauses (id TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE replays (
     number INTEGER NOT NULL, log TEXT NOT NULL, position INTEGER NOT NULL, PRIMARY KEY (number, log)
 ) WITHOUT ROWID;
@@ -85,11 +88,33 @@ CREATE TABLE dead_names (
     name INTEGER NOT NULL, died INTEGER NOT NULL, letter INTEGER NOT NULL, PRIMARY KEY (name, died, letter)
 ) WITHOUT ROWID;
 """
+#: what format 3 added, for several dispatchers
+_SEVERAL_TABLES = """
+CREATE TABLE pauses (
+    id TEXT NOT NULL, log TEXT NOT NULL, revision INTEGER NOT NULL, PRIMARY KEY (id, log)
+) WITHOUT ROWID;
+CREATE TABLE told (
+    topic INTEGER NOT NULL, id TEXT NOT NULL, time INTEGER NOT NULL, subscriptions BLOB NOT NULL,
+    PRIMARY KEY (topic, id)
+) WITHOUT ROWID;
+CREATE INDEX told_time ON told (time);
+"""
+_FROM_FORMAT_2 = """
+ALTER TABLE pauses RENAME TO paused;
+ALTER TABLE intervals ADD COLUMN expires INTEGER;
+ALTER TABLE logs ADD COLUMN url TEXT;
+"""
+#: before there were several, a subscription was paused in the one log that was followed
+_PAUSES_OF_FORMAT_2 = """
+INSERT INTO pauses SELECT id, log, 0 FROM paused, logs WHERE NOT retired;
+DROP TABLE paused;
+UPDATE meta SET value = 3 WHERE name = 'format';
+"""
 _FROM_FORMAT_1 = """
 ALTER TABLE versions ADD COLUMN ring TEXT NOT NULL DEFAULT '';
 ALTER TABLE outbox ADD COLUMN created INTEGER NOT NULL DEFAULT 0;
 UPDATE outbox SET created = unixepoch() * 1000000;
-UPDATE meta SET value = 2 WHERE name = 'format';
+CREATE TABLE pauses (id TEXT PRIMARY KEY) WITHOUT ROWID;
 """
 
 
@@ -134,13 +159,17 @@ class Folder:
         with contextlib.closing(self.connect()) as db:
             db.execute("BEGIN IMMEDIATE")
             if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone():
-                for statement in (_TABLES + _DELIVERY_TABLES).split(";"):
+                for statement in (_TABLES + _DELIVERY_TABLES + _SEVERAL_TABLES).split(";"):
                     db.execute(statement)
                 values = [("format", FORMAT), ("key", secrets.token_hex(16)), ("epoch", 0), ("seq", 0)]
                 db.executemany("INSERT INTO meta VALUES (?, ?)", values)
             meta = dict(db.execute("SELECT name, value FROM meta").fetchall())
             if meta["format"] == 1:
                 for statement in (_FROM_FORMAT_1 + _DELIVERY_TABLES).split(";"):
+                    db.execute(statement)
+                meta["format"] = 2
+            if meta["format"] == 2:
+                for statement in (_FROM_FORMAT_2 + _SEVERAL_TABLES + _PAUSES_OF_FORMAT_2).split(";"):
                     db.execute(statement)
                 meta["format"] = FORMAT
             if meta["format"] != FORMAT:

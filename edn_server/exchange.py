@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
 import msgspec
 import structlog
 
@@ -25,6 +24,7 @@ from edn.errors import EdnError
 from edn.filter import Filter
 from edn.rect import Rects
 from edn.schema import Schema
+from edn_server.dispatchers import Dispatchers
 from partitioning.online import Limits, Placement, Settings, new_placement
 
 logger = structlog.get_logger()
@@ -45,10 +45,11 @@ class Candidate:
 class Exchange:
     """`run` for as long as the server lives; `suggest` whenever a client comes."""
 
-    def __init__(self, client: httpx.AsyncClient, seconds: float) -> None:
-        """`client` knows the dispatcher's address and the secret."""
-        self._client = client
+    def __init__(self, dispatchers: Dispatchers, seconds: float) -> None:
+        self._dispatchers = dispatchers
         self._seconds = seconds
+        #: whose word it is: what one dispatcher has counted means nothing to another
+        self._told_by = ""
         self._known: wire.RoutingSummaries | None = None
         self._topics: dict[str, tuple[int, Schema]] = {}
         self._policies: dict[int, Placement] = {}
@@ -72,10 +73,15 @@ class Exchange:
             await asyncio.sleep(self._seconds)
 
     async def refresh(self) -> None:
+        if self._told_by != self._dispatchers.current:
+            self._known = None
         known = self._known
         asked = {"incarnation": known.incarnation, "since": known.version} if known else {}
-        answer = await self._client.get("/internal/routing-summaries", params=asked)
+        answer = await self._dispatchers.request("GET", "/internal/routing-summaries", params=asked)
         answer.raise_for_status()
+        if known is not None and self._told_by != self._dispatchers.current:
+            return  # another one answered, and not all of what it knows: it is asked again
+        self._told_by = self._dispatchers.current
         self.learn(_decoder.decode(answer.content))
 
     def learn(self, told: wire.RoutingSummaries) -> None:

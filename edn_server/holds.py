@@ -10,6 +10,9 @@ has by then. They were never tried, so no receiver knows their ids.
     end        of a paused subscription: what is held goes, and so does the rest of its past
     replay     from the activation on what matches is held, until the last page is there
 
+Each log has pauses of its own: an event is held if it lies behind one in its own log. A resumption lets
+everything go, whatever log it was found in, unless another log tells of a newer pause: then it was read late.
+
 Nothing here changes what is hosted before the transaction is through: a frame collects what its records do
 (`FrameHolds`), decides by it where each match goes, and `settle` makes it the new state.
 """
@@ -39,10 +42,13 @@ def past(subscription: str) -> str:
 class FrameHolds:
     """The pauses, resumptions, ends and replays that one frame brings."""
 
-    def __init__(self, hosting: Hosting) -> None:
+    def __init__(self, hosting: Hosting, log: str) -> None:
         self._hosting = hosting
+        self._log = log
         #: what happens to each subscription, in order
         self._steps: dict[str, list[tuple[int, Step]]] = {}
+        #: the newest revision that the steps name, by subscription
+        self._revisions: dict[str, int] = {}
         #: numbers whose past will come
         self.begun: list[int] = []
         #: numbers whose past is no longer wanted
@@ -51,8 +57,13 @@ class FrameHolds:
         self.released: list[str] = []
         self.purged = 0
 
-    def add(self, subscription: str, offset: int, step: Step) -> None:
+    def add(self, subscription: str, offset: int, step: Step, revision: int = 0) -> None:
         self._steps.setdefault(subscription, []).append((offset, step))
+        self._revisions[subscription] = max(revision, self._revisions.get(subscription, 0))
+
+    def _paused(self, subscription: str) -> bool:
+        """Before this frame, as its log has it."""
+        return self._log in self._hosting.paused.get(subscription, ())
 
     def begin_replay(self, number: int) -> None:
         self.begun.append(number)
@@ -91,7 +102,7 @@ class FrameHolds:
         steps = self._steps.get(subscription, [])
         at = bisect_right([where for where, _ in steps], offset - 1)
         before = steps[at - 1][1] if at else None
-        paused = subscription in self._hosting.paused if before is None else before == "pause"
+        paused = self._paused(subscription) if before is None else before == "pause"
         if paused:
             for _, step in steps[at:]:
                 if step == "end":
@@ -107,18 +118,23 @@ class FrameHolds:
 
     # -- in the transaction -----------------------------------------------------------------------------
 
-    def write(self, db: sqlite3.Connection, log: str) -> None:
+    def write(self, db: sqlite3.Connection) -> None:
         """Before the frame's own rows: let go, or drop, what was held; note the new state."""
+        log = self._log
         db.executemany(
             "INSERT OR IGNORE INTO replays VALUES (?, ?, 0)", [(number, log) for number in self.begun]
         )
         for subscription, steps in self._steps.items():
-            paused = subscription in self._hosting.paused
+            paused, revision = self._paused(subscription), self._revisions[subscription]
+            elsewhere = self._hosting.paused.get(subscription, {})
+            late = any(other != log and newer > revision for other, newer in elsewhere.items())
             for _, step in steps:
                 if step == "pause":
                     paused = True
                 elif step == "resume":
                     paused = False
+                    if late:
+                        continue
                     address = release(db, self._hosting, subscription, begun=self.begun)
                     if address is not None:
                         self.released.append(address)
@@ -127,9 +143,9 @@ class FrameHolds:
                     self.purged += purge(db, subscription)
                     self._cancel(db, subscription)
             if paused:
-                db.execute("INSERT OR IGNORE INTO pauses VALUES (?)", (subscription,))
+                db.execute("INSERT OR REPLACE INTO pauses VALUES (?, ?, ?)", (subscription, log, revision))
             else:
-                db.execute("DELETE FROM pauses WHERE id = ?", (subscription,))
+                db.execute("DELETE FROM pauses WHERE id = ? AND log = ?", (subscription, log))
 
     def _cancel(self, db: sqlite3.Connection, subscription: str) -> None:
         numbers = [n for n in self._numbers(subscription) if n in self._hosting.replaying or n in self.begun]
@@ -138,9 +154,9 @@ class FrameHolds:
 
     # -- after the commit -------------------------------------------------------------------------------
 
-    def settle(self, log: str) -> None:
+    def settle(self) -> None:
         """Make it the state that is hosted."""
-        hosting = self._hosting
+        hosting, log = self._hosting, self._log
         for number in self.begun:
             hosting.replaying.setdefault(number, set()).add(log)
         for number in self.cancelled:
@@ -148,9 +164,11 @@ class FrameHolds:
         for subscription, steps in self._steps.items():
             final = next((step for _, step in reversed(steps)), None)
             if final == "pause":
-                hosting.paused.add(subscription)
-            else:
-                hosting.paused.discard(subscription)
+                hosting.paused.setdefault(subscription, {})[log] = self._revisions[subscription]
+            elif subscription in hosting.paused:
+                hosting.paused[subscription].pop(log, None)
+                if not hosting.paused[subscription]:
+                    del hosting.paused[subscription]
         hosting.mark_held(self._steps)
         hosting.mark_held(
             {hosting.versions[number].id for number in self.begun if number in hosting.versions}

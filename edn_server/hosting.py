@@ -2,7 +2,9 @@
 
 A version of a subscription has a small **number**; numbers are used again once nothing names the version.
 What the hot path needs of a version lies in numpy columns under its number: where each log activated and
-ended it (`LogState.since`, `.until`; NEVER is "not yet"), until when it lives, which address hears of it.
+ended it (`LogState.since`, `.until`; NEVER is "not yet"), until when it lives there; which address hears of
+it. Each log has its own of these, because logs are read independently: what one says of a subscription must
+not change what is found in another that is read later.
 
 A version has one **entry** in its topic's matcher for each of its rectangles; entries map to numbers.
 
@@ -60,7 +62,9 @@ class NewVersion:
 class LogState:
     """One log as this server has read it."""
 
-    def __init__(self, name: str, incarnation: int, capacity: int) -> None:
+    def __init__(self, name: str, incarnation: int, expires: Int64s) -> None:
+        """`expires`: as the versions were stored; this log's renewals change its copy."""
+        capacity = len(expires)
         self.name = name
         self.incarnation = incarnation
         #: None until its stream begins
@@ -71,6 +75,7 @@ class LogState:
         self.retired = False
         self.since: Int64s = np.full(capacity, NEVER, dtype=np.int64)
         self.until: Int64s = np.full(capacity, NEVER, dtype=np.int64)
+        self.expires: Int64s = expires.copy()
 
     @property
     def live(self) -> bool:
@@ -94,6 +99,8 @@ class Hosting:
     def __init__(self) -> None:
         self.topics: dict[int, Topic] = {}
         self.logs: dict[str, LogState] = {}
+        #: whether there is more than one dispatcher, each with a log of its own
+        self.several = False
         #: store requests committed
         self.seq = 0
         #: living versions by number, and their numbers by subscription
@@ -110,13 +117,15 @@ class Hosting:
         self._top = 0
         capacity = 1024
         self.address: Int32s = np.zeros(capacity, dtype=np.int32)
+        #: as stored; `LogState.expires` is what counts
         self.expires: Int64s = np.full(capacity, NEVER, dtype=np.int64)
         self.incarnation: Int64s = np.zeros(capacity, dtype=np.int64)
         self.living: Flags = np.zeros(capacity, dtype=np.bool_)
         #: what is found for it is kept and not sent
         self.held: Flags = np.zeros(capacity, dtype=np.bool_)
-        #: subscriptions that are paused, and numbers whose past is still coming, with its logs
-        self.paused: set[str] = set()
+        #: subscriptions that are paused, with the logs that say so and the revision of that; numbers whose
+        #: past is still coming, with its logs
+        self.paused: dict[str, dict[str, int]] = {}
         self.replaying: dict[int, set[str]] = {}
         #: index into `log_names`: whose dispatcher stored it
         self.stored_by: Int32s = np.zeros(capacity, dtype=np.int32)
@@ -152,7 +161,7 @@ class Hosting:
 
     def log(self, name: str, incarnation: int = 0) -> LogState:
         if name not in self.logs:
-            self.logs[name] = LogState(name, incarnation, len(self.address))
+            self.logs[name] = LogState(name, incarnation, self.expires)
         return self.logs[name]
 
     def log_number(self, name: str) -> int:
@@ -186,6 +195,7 @@ class Hosting:
             self.held[number] = False
             for log in self.logs.values():
                 log.since[number] = log.until[number] = NEVER
+                log.expires[number] = version.expires
             self.numbers.setdefault(version.id, []).append(number)
             if self.paused or self.replaying:
                 self.mark_held([version.id])
@@ -295,3 +305,4 @@ class Hosting:
         for log in self.logs.values():
             log.since = np.concatenate([log.since, np.full(more, NEVER, dtype=np.int64)])
             log.until = np.concatenate([log.until, np.full(more, NEVER, dtype=np.int64)])
+            log.expires = np.concatenate([log.expires, np.full(more, NEVER, dtype=np.int64)])

@@ -18,7 +18,9 @@ def load(db: sqlite3.Connection) -> Hosting:
     for uid, name, columns, engine in db.execute("SELECT uid, name, columns, engine FROM topics"):
         pairs = msgspec.json.decode(columns, type=list[tuple[str, str]])
         hosting.topics[uid] = Topic(uid, name, pairs, engine)
-    for name, incarnation, cursor, joined, retired in db.execute("SELECT * FROM logs"):
+    for name, incarnation, cursor, joined, retired in db.execute(
+        "SELECT log, incarnation, cursor, joined, retired FROM logs"
+    ):
         log = hosting.log(name, incarnation)
         log.cursor, log.joined, log.retired = cursor, joined, bool(retired)
     hosting.reserve({number for (number,) in db.execute("SELECT number FROM versions")})
@@ -32,16 +34,21 @@ def load(db: sqlite3.Connection) -> Hosting:
     for values in db.execute("SELECT id, current, previous, until, version FROM rings"):
         hosting.rings[values[0]] = KeyRing(*values)
     hosting.tally.load(db)
-    hosting.paused = {id for (id,) in db.execute("SELECT id FROM pauses")}
+    for id, name, revision in db.execute("SELECT id, log, revision FROM pauses"):
+        hosting.paused.setdefault(id, {})[name] = revision
     for number, name in db.execute("SELECT number, log FROM replays"):
         hosting.replaying.setdefault(number, set()).add(name)
     coming = [hosting.versions[number].id for number in hosting.replaying if number in hosting.versions]
     hosting.mark_held([*hosting.paused, *coming])
-    for number, name, since, until in db.execute("SELECT * FROM intervals"):
+    for number, name, since, until, expires in db.execute(
+        "SELECT number, log, since, until, expires FROM intervals"
+    ):
         if hosting.living.size > number and hosting.living[number]:
             log = hosting.logs[name]
             log.since[number] = NEVER if since is None else since
             log.until[number] = NEVER if until is None else until
+            if expires is not None:
+                log.expires[number] = expires
     return hosting
 
 

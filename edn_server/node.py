@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import sqlite3
 from typing import Any
 
-import httpx
 import structlog
 
 from edn import clock, wire
 from edn.errors import Unavailable
 from edn.summary import Summary
-from edn_server import attempts, deadletters, outbox, tally
-from edn_server.controls import Follow
+from edn_server import attempts, deadletters, outbox, repeats, tally
+from edn_server.controls import Follow, Leave
 from edn_server.database import BATCH_BITS, Folder
 from edn_server.delivery import HttpSink
+from edn_server.dispatchers import Dispatchers
 from edn_server.evidence import Evidence
 from edn_server.exchange import Exchange
 from edn_server.loading import load
@@ -57,6 +58,7 @@ class Node:
         self.key, self.epoch = self._folder.identity.key, self._folder.identity.epoch
         db = self._folder.connect()
         self.hosting = load(db)
+        self.hosting.several = bool(settings.further_dispatchers)
         (newest,) = db.execute("SELECT coalesce(max(key), 0) FROM events").fetchone()
         self._batch = (newest >> BATCH_BITS) + 1
         self._trimmed = self._batch - 1
@@ -65,12 +67,13 @@ class Node:
         self._writer = Writer(db, self._on_fatal)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self.registration: Registration | None = None
+        #: one for each dispatcher
+        self.registrations: list[Registration] = []
         self.notifier: Notifier | None = None
         self._receiving: Receiving | None = None
         self.evidence: Evidence | None = None
         self._sinks: Sinks | None = None
-        self._client: httpx.AsyncClient | None = None
+        self._dispatchers: Dispatchers | None = None
         logger.info("opened", subscriptions=len(self.hosting.numbers), epoch=self.epoch, backlog=backlog)
 
     # -- life -------------------------------------------------------------------------------------------
@@ -96,24 +99,24 @@ class Node:
             reader=self._folder.connect(read_only=True),
             settings=settings,
         )
+        addresses = dict.fromkeys([settings.dispatcher, *settings.further_dispatchers])
+        await self._submit(Leave(self.hosting, list(addresses)))
         await self.notifier.start(again=self.epoch > 1)
-        self._client = httpx.AsyncClient(
-            base_url=settings.dispatcher,
-            headers={"authorization": f"Bearer {settings.secret}"},
-            timeout=10.0,
-            trust_env=False,
-        )
-        self.registration = Registration(
-            client=self._client,
-            id=settings.id,
-            describe=lambda: self._describe(url),
-            backlog=lambda: self.backlog,
-            on_registered=self._follow,
-        )
-        exchange = Exchange(self._client, settings.exchange_seconds)
-        self._receiving = Receiving(self._client, exchange)
+        self._dispatchers = Dispatchers(list(addresses), settings.secret)
+        self.registrations = [
+            Registration(
+                client=client,
+                id=settings.id,
+                describe=lambda: self._describe(url),
+                backlog=lambda: self.backlog,
+                on_registered=functools.partial(self._follow, address),
+            )
+            for address, client in self._dispatchers.clients.items()
+        ]
+        exchange = Exchange(self._dispatchers, settings.exchange_seconds)
+        self._receiving = Receiving(self._dispatchers, exchange)
         self._tasks = [
-            asyncio.create_task(self._register(self.registration), name="registration"),
+            *(asyncio.create_task(self._register(each), name="registration") for each in self.registrations),
             asyncio.create_task(exchange.run(), name="exchange"),
             asyncio.create_task(self._collect(), name="collection"),
         ]
@@ -130,8 +133,8 @@ class Node:
             self.evidence.close()
             with contextlib.suppress(Exception):
                 await self._write_evidence()
-        if self._client is not None:
-            await self._client.aclose()
+        if self._dispatchers is not None:
+            await self._dispatchers.close()
         await asyncio.to_thread(self.close)
 
     def close(self) -> None:
@@ -214,7 +217,7 @@ class Node:
 
     def not_ready(self) -> str | None:
         """Why this server is not ready, or None: it is registered and has passed every log's join."""
-        if self.registration is None or not self.registration.registered:
+        if not any(registration.registered for registration in self.registrations):
             return "not registered with the dispatcher"
         waiting = [
             log.name for log in list(self.hosting.logs.values()) if log.joined is None and not log.retired
@@ -243,8 +246,8 @@ class Node:
         logs = list(self.hosting.logs.values())
         return {log.name: log.cursor for log in logs if log.cursor is not None}
 
-    async def _follow(self, answer: wire.Registered) -> None:
-        await self._submit(Follow(self.hosting, answer.log, answer.incarnation))
+    async def _follow(self, url: str, answer: wire.Registered) -> None:
+        await self._submit(Follow(self.hosting, url, answer.log, answer.incarnation))
 
     async def _register(self, registration: Registration) -> None:
         try:
@@ -271,6 +274,9 @@ class Node:
                             purged = loop.time()
                             break
                 while await self._submit(outbox.Collect(self.hosting)) == outbox.Collect.LIMIT:
+                    pass
+                oldest = int(clock.now() * 1e6) - repeats.KEPT
+                while self.hosting.several and await self._submit(repeats.Forget(oldest)) == repeats.STEP:
                     pass
                 while self._trimmed < self._batch - OLD_BATCHES:
                     self._trimmed += 1

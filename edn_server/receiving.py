@@ -20,6 +20,7 @@ from fastapi import APIRouter, Request, Response
 from edn import wire
 from edn.asgi import PROBLEM
 from edn.errors import NotFound, Unavailable
+from edn_server.dispatchers import Dispatchers
 from edn_server.exchange import Exchange
 
 logger = structlog.get_logger()
@@ -61,9 +62,8 @@ _REFUSALS = {
 class Receiving:
     """Passes calls on to the dispatcher."""
 
-    def __init__(self, client: httpx.AsyncClient, exchange: Exchange) -> None:
-        """`client` knows the dispatcher's address and the secret."""
-        self._client = client
+    def __init__(self, dispatchers: Dispatchers, exchange: Exchange) -> None:
+        self._dispatchers = dispatchers
         self._exchange = exchange
 
     async def subscribe(self, body: bytes) -> Response:
@@ -90,10 +90,10 @@ class Receiving:
 
     async def _pass_on(self, method: str, path: str, *, content: bytes, headers: dict[str, str]) -> Response:
         try:
-            answer = await self._client.request(
+            answer = await self._dispatchers.request(
                 method, path, content=content, headers=headers, timeout=TIMEOUT
             )
-        except httpx.ConnectError as error:
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise Unavailable(
                 "the dispatcher cannot be reached, and nothing was stored: try again", retry_after=2
             ) from error

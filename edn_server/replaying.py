@@ -15,7 +15,7 @@ import numpy as np
 from edn import wire
 from edn.errors import CorruptMessage
 from edn.lines import cut, ends_of
-from edn_server import holds, outbox
+from edn_server import holds, outbox, repeats
 from edn_server.hosting import Hosting, LogState
 from edn_server.outbox import Event
 from edn_server.stream import Applied
@@ -103,10 +103,10 @@ class ApplyReplay(Job[wire.ReplayAck]):
         hosting, segment = self._hosting, self._page.segment
         if segment is None:
             return
-        places, sizes = self._match(segment, number)
+        places, sizes = self._match(db, segment, number)
         subscription = hosting.versions[number].id
         speaker = holds.speaker(hosting, subscription)
-        if subscription in hosting.paused:
+        if self._page.log in hosting.paused.get(subscription, ()):
             address = holds.past(subscription)
         else:
             address = hosting.addresses[hosting.address[speaker]]
@@ -116,32 +116,39 @@ class ApplyReplay(Job[wire.ReplayAck]):
         outbox.write(db, self._batch, list(self._events.items()), [(address, row) for row in rows])
         self._entries += sum(row.events for row in rows)
 
-    def _match(self, segment: wire.Segment, number: int) -> tuple[Int64s, Int64s]:
+    def _match(self, db: sqlite3.Connection, segment: wire.Segment, number: int) -> tuple[Int64s, Int64s]:
         """Places of the events that the subscription matches exactly, and the sizes of all."""
         version, topic = self._hosting.versions[number], self._hosting.topics[segment.topic]
         ends, stamps = ends_of(segment.lines), wire.int64_array(segment.stamps)
         offsets = wire.int64_array(segment.offsets)
-        if not len(ends) == len(stamps) == len(offsets) or len(segment.ids) not in (0, len(ends)):
+        same = len(ends) == len(stamps) == len(offsets) == len(segment.times) // 8
+        if not same or len(segment.ids) not in (0, len(ends)):
             raise CorruptMessage("the columns of a page differ in length")
         schema, bound = topic.schema(version.width), self._hosting.bound(number)
-        sizes = np.diff(ends, prepend=0)
-        matched = []
+        sizes, times = np.diff(ends, prepend=0), wire.int64_array(segment.times)
+        matched, chosen = [], {}
         for place in range(len(ends)):
             body = cut(segment.lines, ends, place)
             if bound.matches(schema.values(body)):
-                name = (
-                    segment.ids[place] if segment.ids else wire.made_id(self._page.log, int(offsets[place]))
-                )
+                made = wire.made_id(self._page.log, int(offsets[place]))
+                name = segment.ids[place] if segment.ids else made
                 self._events[place] = Event(segment.topic, name, int(stamps[place]), body)
                 matched.append(place)
-        return np.array(matched, dtype=np.int64), sizes
+                if self._hosting.several and name != made:
+                    chosen[place] = int(times[place])
+        places = np.array(matched, dtype=np.int64)
+        if chosen:
+            numbers = np.full(len(places), number, dtype=np.int32)
+            places = places[repeats.fresh(db, self._hosting, self._events, chosen, places, numbers)]
+            self._events = {place: self._events[place] for place in places.tolist()}
+        return places, sizes
 
     def _finish(self, db: sqlite3.Connection, number: int, log: LogState) -> None:
         """The past is told: the live ones may follow, and a version that ended meanwhile is over."""
         hosting = self._hosting
         subscription = hosting.versions[number].id
         others = hosting.replaying.get(number, set()) - {self._page.log}
-        if not others and subscription not in hosting.paused:
+        if not others and self._page.log not in hosting.paused.get(subscription, ()):
             address = holds.release(db, hosting, subscription, finished=[number])
             if address is not None:
                 self._addresses.append(address)

@@ -27,10 +27,12 @@ class Settings:
     id: str
     #: folder of the database; made when missing
     data: Path
-    #: where the dispatcher is
+    #: where the dispatcher is, or the first of several
     dispatcher: str
     #: shared by the network's processes; every internal call carries it
     secret: str
+    #: where the others are
+    further_dispatchers: tuple[str, ...] = ()
     host: str = "127.0.0.1"
     #: 0 takes a free one
     port: int = 0
@@ -88,7 +90,12 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     add = parser.add_argument
     add("--id", default=given("id"), help="this server's name in the network")
     add("--data", default=given("data"), metavar="DIR", help="its data folder")
-    add("--dispatcher", default=given("dispatcher"), metavar="URL", help="where the dispatcher is")
+    add(
+        "--dispatcher",
+        action="append",
+        metavar="URL",
+        help="where the dispatcher is; again for each of several (in the environment: with commas)",
+    )
     add("--host", default=given("host", "127.0.0.1"), help="address to listen at (%(default)s)")
     add("--port", default=given("port", "0"), help="port to listen at; 0 takes a free one (%(default)s)")
     add("--advertise", default=given("advertise"), metavar="URL", help="what the dispatcher should call")
@@ -117,6 +124,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     )
     _add_delivery(add, given)
     values = parser.parse_args(arguments)
+    values.dispatcher = values.dispatcher or [u for u in (given("dispatcher") or "").split(",") if u]
     for name in ("id", "data", "dispatcher", "secret_file"):
         if not getattr(values, name):
             flag = "--" + name.replace("_", "-")
@@ -126,7 +134,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     return Settings(
         id=values.id,
         data=Path(values.data),
-        dispatcher=_url("--dispatcher", values.dispatcher),
+        dispatcher=_url("--dispatcher", values.dispatcher[0]),
+        further_dispatchers=tuple(_url("--dispatcher", url) for url in values.dispatcher[1:]),
         secret=read_secret(Path(values.secret_file)),
         host=values.host,
         port=_port(values.port),

@@ -114,6 +114,8 @@ class StoreVersions(Job[wire.Stored]):
             hosting.incarnation[number] = request.incarnation
             hosting.stored_by[number] = hosting.log_number(request.log)
             hosting.expires[number] = expires
+            for each in hosting.logs.values():
+                each.expires[number] = expires
         hosting.insert(self._new)
 
     def undo(self) -> None:

@@ -27,7 +27,7 @@ from edn.errors import CorruptMessage
 from edn.lines import cut, ends_of
 from edn.webhooks import newest
 from edn.wire import made_id
-from edn_server import outbox
+from edn_server import outbox, repeats
 from edn_server.controls import Controls
 from edn_server.hosting import Hosting, LogState
 from edn_server.outbox import Event
@@ -79,13 +79,15 @@ class ApplyFrame(Job[Applied]):
         self._written = False
         self._over: list[int] = []
         self._events: dict[int, Event] = {}
+        #: log time of those whose id another log may bring, too
+        self._chosen: dict[int, int] = {}
         #: offsets of the events that came, by topic, and the version of each match
         self._came: dict[int, list[Int64s]] = {}
         self._numbers: Int32s = np.empty(0, dtype=np.int32)
 
     def work(self, db: sqlite3.Connection) -> Applied:
         frame, hosting = self._frame, self._hosting
-        self._log = hosting.logs.get(frame.log) or LogState(frame.log, 0, len(hosting.address))
+        self._log = hosting.logs.get(frame.log) or LogState(frame.log, 0, hosting.expires)
         self._controls = Controls(hosting, self._log)
         if not 0 <= frame.after <= frame.upto:
             raise CorruptMessage(f"a frame of the offsets ({frame.after}, {frame.upto}]")
@@ -110,6 +112,8 @@ class ApplyFrame(Job[Applied]):
         self._numbers = numbers
         holds = self._controls.holds
         addresses, wanted, held = holds.sort(numbers, offsets[places])
+        if self._chosen:
+            wanted &= repeats.fresh(db, hosting, self._events, self._chosen, places, numbers)
         matched = len(numbers)
         if not wanted.all():
             places, numbers, addresses = places[wanted], numbers[wanted], addresses[wanted]
@@ -118,7 +122,7 @@ class ApplyFrame(Job[Applied]):
         rows = list(outbox.group(places, numbers, addresses, sizes))
         names = hosting.addresses + held if held else hosting.addresses
         named = [(names[row.address], row) for row in rows]
-        holds.write(db, frame.log)
+        holds.write(db)
         outbox.write(db, self._batch, list(self._events.items()), named)
         self._controls.write(db)
         self._advance(db)
@@ -140,7 +144,7 @@ class ApplyFrame(Job[Applied]):
         log.incarnation = max(log.incarnation, self._frame.incarnation)
         hosting.logs[log.name] = log
         newest(hosting.rings, self._controls.rings)
-        self._controls.holds.settle(log.name)
+        self._controls.holds.settle()
         self._count()
         hosting.remove(self._over)
         self._on_applied(result, self._events)
@@ -203,7 +207,7 @@ class ApplyFrame(Job[Applied]):
 
     def _match(self, cursor: int) -> tuple[Int64s, Int32s, Int64s, Int64s]:
         """(place, number) of every match in the order of places; sizes of bodies and offsets by place."""
-        frame = self._frame
+        frame, hosting = self._frame, self._hosting
         segments = [(segment, self._columns(segment, cursor)) for segment in frame.segments]
         offsets = np.concatenate([np.empty(0, dtype=np.int64), *(columns.offsets for _, columns in segments)])
         # Segments are in the order of offsets each; an address hears of all topics in that order together.
@@ -217,7 +221,7 @@ class ApplyFrame(Job[Applied]):
         for segment, columns in segments:
             own = rank[at : at + len(columns.offsets)]
             at += len(own)
-            topic = self._hosting.topics.get(segment.topic)
+            topic = hosting.topics.get(segment.topic)
             if topic is None or not len(own):
                 continue
             self._came.setdefault(segment.topic, []).append(columns.offsets)
@@ -229,6 +233,8 @@ class ApplyFrame(Job[Applied]):
                 name = segment.ids[index] if segment.ids else made_id(frame.log, int(columns.offsets[row]))
                 self._events[place] = Event(segment.topic, name, int(stamps[index]), body)
                 sizes[place] = len(body)
+                if hosting.several and name != made_id(frame.log, int(columns.offsets[row])):
+                    self._chosen[place] = int(columns.times[row])
             all_places.append(own[events])
             all_numbers.append(numbers)
         places, numbers = np.concatenate(all_places), np.concatenate(all_numbers)
@@ -260,7 +266,7 @@ class ApplyFrame(Job[Applied]):
         numbers = topic.number[entries]
         offsets = columns.offsets[events]
         kept = (self._log.since[numbers] < offsets) & (offsets <= self._log.until[numbers])
-        kept &= columns.times[events] < self._hosting.expires[numbers]
+        kept &= columns.times[events] < self._log.expires[numbers]
         covers = np.flatnonzero(kept & ~topic.exact[entries])
         if len(covers):
             self._decide(topic, segment, columns, events, numbers, covers, kept)

@@ -19,8 +19,9 @@ def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
 
 @pytest.fixture(scope="module")
 def network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
-    """As many servers as the module's `SERVERS` says; starting one costs seconds."""
-    running = Network(tmp_path_factory.mktemp("network"), request.module.SERVERS)
+    """As many servers as the module's `SERVERS` says, and `DISPATCHERS`; starting one costs seconds."""
+    several = getattr(request.module, "DISPATCHERS", 1)
+    running = Network(tmp_path_factory.mktemp("network"), request.module.SERVERS, dispatchers=several)
     try:
         running.start()
         yield running

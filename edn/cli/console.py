@@ -19,7 +19,10 @@ USAGE = 2
 UNREACHABLE = 3
 
 UrlOption = Annotated[
-    str, typer.Option("--url", envvar="EDN_URL", help="Address of the network.", show_default=True)
+    str,
+    typer.Option(
+        "--url", envvar="EDN_URL", help="Address of the network; several with commas.", show_default=True
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 

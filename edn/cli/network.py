@@ -38,6 +38,8 @@ class Settings:
     json_ready: bool
     #: stop when standard input ends
     with_stdin: bool
+    #: None: as many as the folder holds
+    dispatchers: int | None = None
 
 
 class StartError(Exception):
@@ -54,8 +56,8 @@ class Folder:
     lock: int
     secret: Path
     servers: tuple[str, ...]
-    #: of the dispatcher; chosen here when any would do, so that the servers can start beside it
-    port: int
+    #: of each dispatcher; chosen here when any would do, so that the servers can start beside it
+    ports: dict[str, int]
 
 
 @contextmanager
@@ -76,8 +78,13 @@ def prepare(settings: Settings) -> Iterator[Folder]:
         secret = path / "secret"
         if not secret.exists():
             write_secret(secret, secrets.token_urlsafe(32))
-        port = _usable_port(settings.host, settings.port)
-        yield Folder(path=path, lock=lock, secret=secret, servers=_server_names(settings), port=port)
+        ports: dict[str, int] = {}
+        for number, name in enumerate(_dispatcher_names(settings)):
+            port = _usable_port(settings.host, settings.port and settings.port + number)
+            while port in ports.values():  # a free one may be offered twice
+                port = _usable_port(settings.host, 0)
+            ports[name] = port
+        yield Folder(path=path, lock=lock, secret=secret, servers=_server_names(settings), ports=ports)
     finally:
         os.close(lock)
 
@@ -139,6 +146,17 @@ def _usable_port(host: str, port: int) -> int:
         ) from error
 
 
+def _dispatcher_names(settings: Settings) -> list[str]:
+    """dispatcher, dispatcher2, …: never fewer than the folder holds: each has a log of its own."""
+    held = 1
+    while (settings.data / f"dispatcher{held + 1}").is_dir():
+        held += 1
+    wanted = settings.dispatchers or held
+    if wanted < held:
+        say(f"the folder holds the logs of {held} dispatchers: starting all of them")
+    return ["dispatcher", *(f"dispatcher{number}" for number in range(2, max(wanted, held) + 1))]
+
+
 def _server_names(settings: Settings) -> tuple[str, ...]:
     """s1, s2, …: as many as asked for, but never fewer than the folder holds: subscriptions live there."""
     held = {entry.name for entry in (settings.data / "servers").iterdir() if entry.is_dir()}
@@ -163,7 +181,9 @@ class Network:
         self._children: list[Child] = []
         # An address to listen on everywhere is none to be reached at.
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
-        self._url = f"http://[{host}]:{folder.port}" if ":" in host else f"http://{host}:{folder.port}"
+        shown = f"[{host}]" if ":" in host else host
+        self._urls = {name: f"http://{shown}:{port}" for name, port in folder.ports.items()}
+        self._url = ",".join(self._urls.values())
         self._stop_asked = 0
 
     async def run(self) -> None:
@@ -185,9 +205,9 @@ class Network:
             if self._stop_asked:
                 self._say("stopping …")
             # Publishers first: the dispatcher takes nothing new while the servers finish what they hold.
-            for child in self._children[:1]:
-                await child.stop()
-            await asyncio.gather(*(child.stop() for child in self._children[1:]))
+            front = len(self._urls)
+            await asyncio.gather(*(child.stop() for child in self._children[:front]))
+            await asyncio.gather(*(child.stop() for child in self._children[front:]))
         if not life.cancelled() and (error := life.result()) is not None:
             raise error
 
@@ -226,14 +246,21 @@ class Network:
         shared = ["--secret-file", str(folder.secret)]
         if settings.allow_loopback_sinks:
             shared.append("--allow-loopback-sinks")
-        front = ["dispatcher", "--data", str(folder.path / "dispatcher"), "--host", settings.host]
-        self._spawn(group, "dispatcher", [*front, "--port", str(folder.port), *shared])
+        for name, port in folder.ports.items():
+            front = ["dispatcher", "--data", str(folder.path / name), "--host", settings.host]
+            for other, url in self._urls.items():
+                front += ["--peer", url] if other != name else []
+            self._spawn(group, name, [*front, "--port", str(port), *shared])
         for name in folder.servers:
             data = folder.path / "servers" / name
-            command = ["edn_server", "--id", name, "--data", str(data), "--dispatcher", self._url]
+            command = ["edn_server", "--id", name, "--data", str(data)]
+            for url in self._urls.values():
+                command += ["--dispatcher", url]
             command += ["--host", "127.0.0.1", "--port", "0", *shared]
             self._spawn(group, name, command)
-        self._say(f"starting the dispatcher and {len(folder.servers)} servers …")
+        several = len(folder.ports)
+        fronts = "the dispatcher" if several == 1 else f"{several} dispatchers"
+        self._say(f"starting {fronts} and {len(folder.servers)} servers …")
         await asyncio.gather(*(child.first_ready() for child in self._children))
 
     def _spawn(self, group: asyncio.TaskGroup, name: str, command: list[str]) -> Child:
@@ -245,21 +272,27 @@ class Network:
         return child
 
     async def _joined(self) -> list[Server]:
-        """The servers, once the dispatcher counts all of them as ready."""
+        """The servers, once every dispatcher counts all of them as ready."""
         deadline = time.monotonic() + JOIN_SECONDS
+        servers: list[Server] = []
+        for url in self._urls.values():
+            async with AsyncClient(url, retries=Retries(count=0)) as client:
+                servers = await self._joined_at(client, deadline)
+        return servers
+
+    async def _joined_at(self, client: AsyncClient, deadline: float) -> list[Server]:
         said: Any = "nothing yet"
-        async with AsyncClient(self._url, retries=Retries(count=0)) as client:
-            while time.monotonic() < deadline:
-                try:
-                    health = await client.health()
-                    servers = sorted(await client.servers(), key=lambda server: server.id)
-                    ready = {server.id for server in servers if server.state == "ready"}
-                    if health.ready and ready >= set(self._folder.servers):
-                        return servers
-                    said = health.detail
-                except ClientError as error:
-                    said = error
-                await asyncio.sleep(0.05)
+        while time.monotonic() < deadline:
+            try:
+                health = await client.health()
+                servers = sorted(await client.servers(), key=lambda server: server.id)
+                ready = {server.id for server in servers if server.state == "ready"}
+                if health.ready and ready >= set(self._folder.servers):
+                    return servers
+                said = health.detail
+            except ClientError as error:
+                said = error
+            await asyncio.sleep(0.05)
         raise ChildFailedError(
             f"the servers did not join within {JOIN_SECONDS:g} s; the dispatcher says: {said}"
         )
@@ -273,9 +306,10 @@ class Network:
         if self._settings.json_ready:
             show_json({"ready": True, "url": self._url, "servers": servers})
             return
+        docs = next(iter(self._urls.values())) + "/docs"
         option = "" if self._url == "http://127.0.0.1:8080" else f"export EDN_URL={self._url}\n  "
         say(
-            f"The network is up: {self._url} (interface described at {self._url}/docs), "
+            f"The network is up: {self._url} (interface described at {docs}), "
             f"{len(servers)} servers, data in {self._folder.path}\n"
             "Try, in another terminal:\n"
             f"  {option}edn topic create trades symbol:string price:number\n"

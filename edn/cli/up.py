@@ -2,7 +2,7 @@
 
 DATA/lock              held by the supervisor and all its children for as long as any of them lives
 DATA/secret            shared by the network's processes, readable by its owner only
-DATA/dispatcher/       the log and the directory
+DATA/dispatcher/       the log and the directory; of further dispatchers dispatcher2/ …
 DATA/servers/s1/ …     one folder a server
 DATA/logs/             what the processes say
 """
@@ -22,8 +22,17 @@ def up(
         int | None,
         typer.Option(min=1, max=64, help="How many servers; 3 in a new folder, else as many as it holds."),
     ] = None,
+    dispatchers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=16, help="How many dispatchers; 1 in a new folder, else as many as it holds."
+        ),
+    ] = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the dispatcher; 0 is a free one.")
+        int,
+        typer.Option(
+            min=0, max=65535, help="Port of the dispatcher, of further ones those after it; 0 is a free one."
+        ),
     ] = 8080,
     host: Annotated[str, typer.Option(help="Address of the dispatcher.")] = "127.0.0.1",
     data: Annotated[Path, typer.Option(help="Folder that holds everything; made when missing.")] = Path(
@@ -54,6 +63,7 @@ def up(
         host=host,
         port=port,
         servers=servers,
+        dispatchers=dispatchers,
         demo=demo,
         allow_loopback_sinks=allow_loopback_sinks,
         json_ready=json_ready,

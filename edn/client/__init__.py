@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
@@ -126,11 +126,32 @@ class _Calls:
     tune = _Method(calls.tune)
     health = _Method(calls.health)
 
-    def __init__(self, url: str, retries: Retries | None) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise ValueError(f"{url!r} is no address of a network: it begins with http:// or https://")
-        self.url = url.rstrip("/")
+    def __init__(self, url: str | Sequence[str], retries: Retries | None) -> None:
+        given = url.split(",") if isinstance(url, str) else url
+        self.urls = tuple(dict.fromkeys(one.strip().rstrip("/") for one in given))
+        for one in self.urls or ("",):
+            if not one.startswith(("http://", "https://")):
+                raise ValueError(f"{one!r} is no address of a network: it begins with http:// or https://")
+        #: the first of them
+        self.url = self.urls[0]
         self.retries = retries or Retries()
+        self._asked = 0
+
+    def _steps(self, work: Call[T] | Plan[T]) -> Generator[Step, Outcome, T]:
+        return converse(work, self.retries, ", ".join(self.urls), len(self.urls))
+
+    def _address(self) -> str:
+        """The one that is asked: it stays the same until it fails."""
+        return self.urls[self._asked % len(self.urls)]
+
+    def _heard(self, address: str, outcome: Outcome) -> Outcome:
+        """Go on to the next address after a failure, if no other thread has done so."""
+        failed = isinstance(outcome, httpx.TransportError) or (
+            isinstance(outcome, httpx.Response) and outcome.status_code == 503
+        )
+        if failed and address == self._address():
+            self._asked += 1
+        return outcome
 
 
 def _settings(url: str, timeout: float) -> dict[str, Any]:
@@ -143,13 +164,13 @@ def _settings(url: str, timeout: float) -> dict[str, Any]:
     }
 
 
-def _request(call: Call[Any]) -> dict[str, Any]:
+def _request(call: Call[Any], address: str) -> dict[str, Any]:
     headers = dict(call.headers)
     if call.body is not None:
         headers["Content-Type"] = "application/json"
     return {
         "method": call.method,
-        "url": call.path,
+        "url": address + call.path,
         "params": dict(call.query) or None,
         "content": call.body,
         "headers": headers,
@@ -157,11 +178,15 @@ def _request(call: Call[Any]) -> dict[str, Any]:
 
 
 class Client(_Calls):
-    """A network as seen from an ordinary program. Threads may share one; close it or use it with `with`."""
+    """A network as seen from an ordinary program. Threads may share one; close it or use it with `with`.
+
+    Of a network with several dispatchers, give all addresses, as a list or with commas: when one does not
+    answer, the next is asked.
+    """
 
     def __init__(
         self,
-        url: str = DEFAULT_URL,
+        url: str | Sequence[str] = DEFAULT_URL,
         *,
         timeout: float = 10.0,
         retries: Retries | None = None,
@@ -198,7 +223,7 @@ class Client(_Calls):
 
     def run(self, work: Call[T] | Plan[T]) -> T:
         """Perform a described call; the methods are this on `edn.client.calls`."""
-        conversation = converse(work, self.retries, self.url)
+        conversation = self._steps(work)
         outcome: Outcome = None
         while True:
             try:
@@ -214,10 +239,11 @@ class Client(_Calls):
                 self._sleep(seconds)
                 return None
             case Send(call):
+                address = self._address()
                 try:
-                    return self._http.request(**_request(call))
+                    return self._heard(address, self._http.request(**_request(call, address)))
                 except httpx.TransportError as error:
-                    return error
+                    return self._heard(address, error)
 
     def close(self) -> None:
         self._http.close()
@@ -236,7 +262,7 @@ class AsyncClient(_Calls):
 
     def __init__(
         self,
-        url: str = DEFAULT_URL,
+        url: str | Sequence[str] = DEFAULT_URL,
         *,
         timeout: float = 10.0,
         retries: Retries | None = None,
@@ -275,7 +301,7 @@ class AsyncClient(_Calls):
 
     async def run(self, work: Call[T] | Plan[T]) -> T:
         """Perform a described call; the methods are this on `edn.client.calls`."""
-        conversation = converse(work, self.retries, self.url)
+        conversation = self._steps(work)
         outcome: Outcome = None
         while True:
             try:
@@ -291,10 +317,11 @@ class AsyncClient(_Calls):
                 await self._sleep(seconds)
                 return None
             case Send(call):
+                address = self._address()
                 try:
-                    return await self._http.request(**_request(call))
+                    return self._heard(address, await self._http.request(**_request(call, address)))
                 except httpx.TransportError as error:
-                    return error
+                    return self._heard(address, error)
 
     async def aclose(self) -> None:
         await self._http.aclose()

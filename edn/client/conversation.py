@@ -15,6 +15,9 @@ response, or with the exception that came instead) and `Wait`. A client performs
 | anything else, or the retries are used up   | the error                                                 |
 
 A `DELETE` whose first try broke and whose second one finds nothing has done its work.
+
+Where a network has several addresses, a client goes on to the next one after each failure, and the others are
+tried at once, before the first pause.
 """
 
 from __future__ import annotations
@@ -39,6 +42,8 @@ T = TypeVar("T")
 
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _TRY_AGAIN = (429, 503)
+#: this one cannot; another address may
+_ELSEWHERE = 503
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,15 +113,17 @@ def reading(kind: type[T]) -> Callable[[httpx.Response], T]:
     return read
 
 
-def converse(work: Call[T] | Plan[T], retries: Retries, base_url: str) -> Generator[Step, Outcome, T]:
+def converse(
+    work: Call[T] | Plan[T], retries: Retries, base_url: str, addresses: int = 1
+) -> Generator[Step, Outcome, T]:
     """The steps of a call or plan; the generator returns the result or raises a `ClientError`."""
     if isinstance(work, Call):
-        return (yield from _exchange(work, retries, base_url))
+        return (yield from _exchange(work, retries, base_url, addresses))
     try:
         call = next(work)
         while True:
             try:
-                result = yield from _exchange(call, retries, base_url)
+                result = yield from _exchange(call, retries, base_url, addresses)
             except ClientError as error:
                 call = work.throw(error)
             else:
@@ -126,8 +133,10 @@ def converse(work: Call[T] | Plan[T], retries: Retries, base_url: str) -> Genera
         return final
 
 
-def _exchange(call: Call[T], retries: Retries, base_url: str) -> Generator[Step, Outcome, T]:
+def _exchange(call: Call[T], retries: Retries, base_url: str, addresses: int) -> Generator[Step, Outcome, T]:
     tried = 0
+    #: addresses that were not asked yet
+    others = addresses - 1
     broke = False
     while True:
         outcome = yield Send(call)
@@ -140,6 +149,9 @@ def _exchange(call: Call[T], retries: Retries, base_url: str) -> Generator[Step,
             problem = _problem(outcome)
             pause = problem.retry_after if problem.retry_after is not None else retries.seconds(tried)
             again = problem.status in _TRY_AGAIN and pause <= retries.longest_seconds
+            if again and problem.status == _ELSEWHERE and others:
+                others, tried = others - 1, tried - 1
+                continue
             if not again or tried > retries.count:
                 raise problem
         else:
@@ -148,6 +160,9 @@ def _exchange(call: Call[T], retries: Retries, base_url: str) -> Generator[Step,
             broke = broke or received
             again = call.repeatable or not received
             pause = retries.seconds(tried)
+            if again and others:
+                others, tried = others - 1, tried - 1
+                continue
             if not again or tried > retries.count:
                 raise UnreachableError(base_url, _reason(outcome)) from outcome
         yield Wait(pause)

@@ -103,7 +103,13 @@ def settle(network: Network, *, seconds: float = 120.0) -> None:
     secret = {"authorization": f"Bearer {network.secret}"}
 
     def unread() -> dict[str, Any]:
-        listed = network.http.get("/v1/servers").json()["servers"]
+        there = zip(network.urls, network.dispatchers, strict=True)
+        listed = [
+            one
+            for url, dispatcher in there
+            if dispatcher.alive()
+            for one in network.http.get(f"{url}/v1/servers").json()["servers"]
+        ]
         return {one["id"]: one["lag"] for one in listed if one["lag"] != 0}
 
     def undelivered(servers: Iterable[str]) -> dict[str, int]:

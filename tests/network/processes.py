@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -39,6 +40,15 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def free_ports(count: int) -> list[int]:
+    """Different ones."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
 
 
 def _die_with_parent() -> None:
@@ -158,60 +168,73 @@ class Process:
 
 
 class Network:
-    """A dispatcher and its servers, all on 127.0.0.1, in one data folder."""
+    """A dispatcher, or several, and the servers, all on 127.0.0.1, in one data folder."""
 
     def __init__(
         self,
         folder: Path,
         servers: int,
         *,
+        dispatchers: int = 1,
         dispatcher_options: Sequence[str] = (),
         server_options: Sequence[str] = (),
     ) -> None:
         self.folder = folder
+        self._dispatcher_options = list(dispatcher_options)
         self._server_options = list(server_options)
         secret = folder / "secret"
         secret.write_text("a secret of the tests, long enough\n")
         secret.chmod(0o600)
         self._options = ["--host", "127.0.0.1", "--secret-file", str(secret), "--allow-loopback-sinks"]
         self.secret = secret.read_text().strip()
-        # A fixed port: the servers find a restarted dispatcher again where it was.
-        self.url = f"http://127.0.0.1:{free_port()}"
-        port = self.url.rpartition(":")[2]
-        data = str(folder / "dispatcher")
-        self.dispatcher = Process(
-            "dispatcher",
-            ["dispatcher", "--data", data, "--port", port, *self._options, *dispatcher_options],
-            folder,
-        )
+        # Fixed ports: the servers find a restarted dispatcher again where it was.
+        self.urls = [f"http://127.0.0.1:{port}" for port in free_ports(dispatchers)]
+        self.url = self.urls[0]
+        #: all of them, in the order of `urls`
+        self.dispatchers = [
+            self._new_dispatcher("dispatcher" if not number else f"dispatcher{number + 1}", url)
+            for number, url in enumerate(self.urls)
+        ]
+        self.dispatcher = self.dispatchers[0]
         self.servers = {f"s{number}": self.new_server(f"s{number}") for number in range(1, servers + 1)}
         self.http = httpx.Client(base_url=self.url, timeout=30)
 
+    def _new_dispatcher(self, name: str, url: str) -> Process:
+        where = ["--data", str(self.folder / name), "--port", url.rpartition(":")[2]]
+        peers = [part for other in self.urls if other != url for part in ("--peer", other)]
+        options = [*self._options, *self._dispatcher_options]
+        return Process(name, ["dispatcher", *where, *peers, *options], self.folder)
+
     def new_server(self, name: str, *, data: Path | None = None) -> Process:
         """A server of this network, not started and not among `servers`."""
-        where = ["--data", str(data or self.folder / name), "--dispatcher", self.url, "--port", "0"]
+        where = ["--data", str(data or self.folder / name), "--port", "0"]
+        where += [part for url in self.urls for part in ("--dispatcher", url)]
         options = [*self._options, *self._server_options]
         return Process(name, ["edn_server", "--id", name, *where, *options], self.folder)
 
     def start(self) -> None:
-        self.dispatcher.start()
+        for dispatcher in self.dispatchers:
+            dispatcher.start()
         for server in self.servers.values():  # side by side: each imports and compiles for seconds
             server.start()
-        self.dispatcher.await_ready()
+        for dispatcher in self.dispatchers:
+            dispatcher.await_ready()
         for server in self.servers.values():
             server.await_ready()
         self.await_servers("ready", *self.servers)
 
-    def states(self) -> dict[str, str]:
+    def states(self, url: str | None = None) -> dict[str, str]:
         """What the dispatcher says of each server."""
-        answer = self.http.get("/v1/servers")
+        answer = self.http.get(f"{url or self.url}/v1/servers")
         answer.raise_for_status()
         return {server["id"]: server["state"] for server in answer.json()["servers"]}
 
     def await_servers(self, state: str, *names: str, seconds: float = 30.0) -> None:
         def all_there() -> bool:
-            states = self.states()
-            return all(states.get(name) == state for name in names)
+            there = zip(self.urls, self.dispatchers, strict=True)
+            seen = [self.states(url) for url, dispatcher in there if dispatcher.alive()]
+            assert seen, "no dispatcher runs"
+            return all(states.get(name) == state for states in seen for name in names)
 
         until(f"{', '.join(names)} to be {state}", all_there, seconds=seconds)
 
@@ -222,11 +245,11 @@ class Network:
         self.http = httpx.Client(base_url=self.url, timeout=30)
 
     def processes(self) -> list[Process]:
-        return [self.dispatcher, *self.servers.values()]
+        return [*self.dispatchers, *self.servers.values()]
 
     def close(self) -> None:
         self.http.close()
-        for process in [*self.servers.values(), self.dispatcher]:
+        for process in [*self.servers.values(), *self.dispatchers]:
             process.stop()
 
     def report(self) -> str:

@@ -250,7 +250,7 @@ def test_a_log_that_the_dispatcher_has_left_keeps_nothing_alive(tmp_path: Path) 
     async def scenario(_: httpx.AsyncClient, node: Node) -> None:
         await node.store(wire.Store(LOG, 1, topic(), [item("s"), item("never")]))
         await node.apply(wire.Frame(LOG, 1, 0, 1, [activate(1, ("s", 1))], []))
-        await node._follow(wire.Registered("log-b", 1, 1.0))
+        await node._follow("http://127.0.0.1:1", wire.Registered("log-b", 1, 1.0))
         await node.apply(wire.Frame("log-b", 1, 4, 5, [control(5, "join", incarnation=1)], []))
         assert sorted(node.hosting.numbers) == ["s"]
         applied = await node.apply(wire.Frame("log-b", 1, 5, 6, [], [segment([(6, EVENT)])]))
@@ -367,13 +367,15 @@ def test_a_folder_of_the_first_format_is_upgraded_with_what_waits_in_it(tmp_path
         db.execute(f"DROP TABLE {table}")
     db.execute("ALTER TABLE versions DROP COLUMN ring")
     db.execute("ALTER TABLE outbox DROP COLUMN created")
+    db.execute("ALTER TABLE intervals DROP COLUMN expires")
+    db.execute("ALTER TABLE logs DROP COLUMN url")
     db.execute("INSERT INTO outbox (address, batch, events, composition) VALUES ('http://h/', 1, 1, x'00')")
     db.execute("UPDATE meta SET value = 1 WHERE name = 'format'")
     db.close()
     folder.close()
     upgraded = Folder(tmp_path)
     db = upgraded.connect()
-    assert db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone() == (2,)
+    assert db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone() == (3,)
     # As old as the upgrade: nothing is given up for having waited before.
     ((created,),) = db.execute("SELECT created FROM outbox").fetchall()
     assert created > 1_700_000_000_000_000

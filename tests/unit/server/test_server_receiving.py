@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import httpx
@@ -15,6 +15,7 @@ from fastapi import FastAPI
 
 from edn import wire
 from edn.asgi import install
+from edn_server.dispatchers import Dispatchers
 from edn_server.exchange import Exchange
 from edn_server.receiving import Receiving, routes
 
@@ -62,24 +63,29 @@ class Dispatcher:
 
 
 def call(
-    dispatcher: Handler, method: str, path: str, *, learn: bool = True, content: bytes = b"", **more: Any
+    dispatcher: Handler,
+    method: str,
+    path: str,
+    *,
+    learn: bool = True,
+    content: bytes = b"",
+    urls: Sequence[str] = ("http://dispatcher",),
+    **more: Any,
 ) -> httpx.Response:
     """One request to the door of a server that has, or has not, heard of the others."""
 
     async def run() -> httpx.Response:
-        async with httpx.AsyncClient(
-            transport=httpx.MockTransport(dispatcher), base_url="http://dispatcher"
-        ) as client:
-            exchange = Exchange(client, 5.0)
-            if learn:
-                await exchange.refresh()
-            app = FastAPI()
-            install(app)
-            app.include_router(routes(lambda: Receiving(client, exchange)))
-            async with httpx.AsyncClient(
-                transport=httpx.ASGITransport(app), base_url="http://server"
-            ) as door:
-                return await door.request(method, path, content=content, **more)
+        dispatchers = Dispatchers(urls, "secret", transport=httpx.MockTransport(dispatcher))
+        exchange = Exchange(dispatchers, 5.0)
+        if learn:
+            await exchange.refresh()
+        app = FastAPI()
+        install(app)
+        app.include_router(routes(lambda: Receiving(dispatchers, exchange)))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://server") as door:
+            answer = await door.request(method, path, content=content, **more)
+        await dispatchers.close()
+        return answer
 
     return asyncio.run(run())
 
@@ -181,7 +187,7 @@ def test_a_dispatcher_that_does_not_answer_is_unavailable(failure: Exception, sa
 
 
 def test_what_is_learnt_replaces_what_was_known() -> None:
-    exchange = Exchange(httpx.AsyncClient(), 5.0)
+    exchange = Exchange(Dispatchers(["http://dispatcher"], "secret"), 5.0)
 
     def host(price: float) -> str | None:
         [chosen] = exchange.suggest(exchange.candidates(json.dumps(wanted({"price": price})).encode()))
@@ -202,7 +208,7 @@ def test_what_is_learnt_replaces_what_was_known() -> None:
 
 
 def test_location_and_limits_count_as_on_the_dispatcher() -> None:
-    exchange = Exchange(httpx.AsyncClient(), 5.0)
+    exchange = Exchange(Dispatchers(["http://dispatcher"], "secret"), 5.0)
     peers = [wire.Peer("east", 4, [100.0], 1.0), wire.Peer("west", 4, [0.0], 1.0)]
     rule = wire.PlacementRule("rtree", 6, None, 64, 0)
     exchange.learn(summaries(peers=peers, rule=rule))

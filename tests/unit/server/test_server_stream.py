@@ -315,7 +315,7 @@ def test_a_transaction_that_fails_changes_nothing_in_memory(kit: Kit) -> None:
     state = {
         name: (log.since[numbers].tolist(), log.until[numbers].tolist()) for name, numbers in _by_name(kit)
     }
-    expires = {name: kit.hosting.expires[numbers].tolist() for name, numbers in _by_name(kit)}
+    expires = {name: log.expires[numbers].tolist() for name, numbers in _by_name(kit)}
     never = np.iinfo(np.int64).max
     assert state == {"s": ([1], [never]), "t": ([never], [never])}
     assert expires == {"s": [50], "t": [never]}

@@ -1,0 +1,261 @@
+"""What has changed of topics, key rings, subscriptions and servers, in the order in which others learn of it.
+
+Every change takes the next place in this order, and the thing that it concerns leaves its former one: so the
+table holds each thing once, and "all that has changed since a place" is one range. Things travel as what they
+are now, not as what happened to them (`edn.wire.PeerPage`). A thing's **revision** grows with each change,
+wherever it was made, and tells which of two states is the newer. What has ended stays as a tombstone, so that
+an older state cannot bring it back.
+
+Without other dispatchers nothing of this is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from dispatcher import directory
+from dispatcher.log import Log, Transaction
+from edn import wire
+
+#: seconds for which it is remembered that something has ended
+TOMBSTONE_SECONDS = 7 * 86_400.0
+#: things in one page
+PAGE = 200
+
+
+class Kind(IntEnum):
+    SERVER = 0
+    TOPIC = 1
+    RING = 2
+    SUBSCRIPTION = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    touched: int
+    kind: Kind
+    name: str
+    revision: int
+    #: microseconds, when it has ended
+    gone: int | None = None
+    #: of a subscription that has ended: what was its last version, and where
+    version: int | None = None
+    server: str | None = None
+    #: of a subscription: what its server answered when it stored the present version
+    epoch: int | None = None
+    seq: int | None = None
+    #: of a subscription: from when on it wants to hear what is available; None is from now
+    since: int | None = None
+    #: of a subscription: whether its expiry is another than that which was stored
+    renewed: bool = False
+
+
+_FIELDS = "touched, kind, name, revision, gone, version, server, epoch, seq, since, renewed"
+
+
+def _load(row: tuple[Any, ...]) -> Change:
+    values = list(row)
+    values[1], values[-1] = Kind(row[1]), bool(row[-1])
+    return Change(*values)
+
+
+def find(connection: sqlite3.Connection, kind: Kind, name: str) -> Change | None:
+    row = connection.execute(
+        f"SELECT {_FIELDS} FROM changes WHERE kind = ? AND name = ?", (kind, name)
+    ).fetchone()
+    return None if row is None else _load(row)
+
+
+def note(
+    transaction: Transaction,
+    kind: Kind,
+    name: str,
+    *,
+    revision: int | None = None,
+    gone: int | None = None,
+    version: int | None = None,
+    server: str | None = None,
+    stored: wire.Stored | None = None,
+    since: int | None = None,
+    renewed: bool = False,
+    whole: bool = False,
+) -> int:
+    """Something changes in this transaction; its revision, 0 where there are no other dispatchers.
+
+    `revision` is given where another dispatcher has made the change. `stored` goes with a new version of a
+    subscription; without it what is known of the present one stays, unless this is the `whole` of it.
+    """
+    if not transaction.noting:
+        return 0
+    transaction.noted = True
+    connection = transaction.connection
+    former = find(connection, kind, name)
+    if revision is None:
+        revision = max(transaction.time, former.revision + 1 if former else 0)
+    epoch, seq = (stored.epoch, stored.seq) if stored else (None, None)
+    if former is not None:
+        connection.execute("DELETE FROM changes WHERE touched = ?", (former.touched,))
+        if stored is None and gone is None and former.gone is None and not whole:
+            epoch, seq, since = former.epoch, former.seq, former.since
+            renewed = renewed or former.renewed
+    connection.execute(
+        f"INSERT INTO changes ({_FIELDS[len('touched, ') :]}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (kind, name, revision, gone, version, server, epoch, seq, since, renewed),
+    )
+    return revision
+
+
+def note_end(transaction: Transaction, ended: directory.Subscription) -> int:
+    """A subscription ends in this transaction."""
+    return note(
+        transaction,
+        Kind.SUBSCRIPTION,
+        ended.id,
+        gone=transaction.time,
+        version=ended.version,
+        server=ended.server,
+    )
+
+
+def prepare(log: Log, *, shared: bool) -> None:
+    """Before the log starts: whether there are other dispatchers, who must learn what is here already."""
+    log.noting = shared
+
+    def operation(transaction: Transaction) -> None:
+        connection = transaction.connection
+        if not shared:
+            connection.execute("DELETE FROM changes")
+            return
+        for kind, query in (
+            (Kind.SERVER, "SELECT id FROM servers"),
+            (Kind.TOPIC, "SELECT CAST(uid AS TEXT) FROM topics"),
+            (Kind.RING, "SELECT id FROM rings"),
+            (Kind.SUBSCRIPTION, "SELECT id FROM subscriptions ORDER BY serial"),
+        ):
+            # A program without peers kept no changes: what it left is newer than what others may remember.
+            connection.execute(
+                "INSERT OR IGNORE INTO changes (kind, name, revision)"
+                f" SELECT ?, here.*, ? FROM ({query}) AS here",
+                (kind, transaction.time),
+            )
+
+    log.perform_at_start(operation)
+
+
+def forget(transaction: Transaction) -> None:
+    """Take off tombstones that are older than anybody should be away."""
+    before = transaction.time - int(TOMBSTONE_SECONDS * 1e6)
+    (newest,) = transaction.connection.execute(
+        "SELECT max(touched) FROM changes WHERE gone < ?", (before,)
+    ).fetchone()
+    if newest is not None:
+        transaction.connection.execute("DELETE FROM changes WHERE gone < ?", (before,))
+        transaction.connection.execute(
+            "INSERT INTO meta VALUES ('forgotten', ?1) ON CONFLICT (key)"
+            " DO UPDATE SET value = max(value, ?1)",
+            (newest,),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What has changed in the places (after, upto]; things that others need to understand come along."""
+
+    upto: int
+    servers: list[wire.ServerState]
+    topics: list[wire.TopicState]
+    rings: list[wire.RingState]
+    subscriptions: list[wire.SubscriptionState]
+    gone: list[wire.Gone]
+
+
+def read(connection: sqlite3.Connection, after: int) -> Page:
+    """The next page after a place."""
+    connection.execute("BEGIN")
+    try:
+        rows = connection.execute(
+            f"SELECT {_FIELDS} FROM changes WHERE touched > ? ORDER BY touched LIMIT ?", (after, PAGE)
+        ).fetchall()
+        found = [_load(row) for row in rows]
+        states = [
+            state
+            for change in found
+            if change.kind is Kind.SUBSCRIPTION and change.gone is None
+            if (state := _subscription(connection, change)) is not None
+        ]
+        gone = [change for change in found if change.gone is not None]
+        servers = {state.server for state in states} | {end.server for end in gone if end.server}
+        topics, rings = {str(state.topic) for state in states}, {state.ring for state in states} - {""}
+        living = [change for change in found if change.gone is None]
+        servers |= {change.name for change in living if change.kind is Kind.SERVER}
+        topics |= {change.name for change in living if change.kind is Kind.TOPIC}
+        rings |= {change.name for change in living if change.kind is Kind.RING}
+        return Page(
+            upto=found[-1].touched if found else after,
+            servers=[one for name in sorted(servers) if (one := _server(connection, name))],
+            topics=[two for name in sorted(topics) if (two := _topic(connection, name))],
+            rings=[three for name in sorted(rings) if (three := _ring(connection, name))],
+            subscriptions=states,
+            gone=[
+                wire.Gone(int(end.kind), end.name, end.revision, end.gone or 0, end.version, end.server)
+                for end in gone
+            ],
+        )
+    finally:
+        connection.execute("COMMIT")
+
+
+def _server(connection: sqlite3.Connection, name: str) -> wire.ServerState | None:
+    row = connection.execute("SELECT id, url, key, epoch FROM servers WHERE id = ?", (name,)).fetchone()
+    return None if row is None else wire.ServerState(*row)
+
+
+def _topic(connection: sqlite3.Connection, uid: str) -> wire.TopicState | None:
+    row = connection.execute(
+        "SELECT uid, t.name, t.revision, columns, attributes, engine, created, availability, c.revision"
+        " FROM topics t JOIN changes c ON c.kind = ? AND c.name = ? WHERE uid = ?",
+        (Kind.TOPIC, uid, int(uid)),
+    ).fetchone()
+    return None if row is None else wire.TopicState(*row)
+
+
+def _ring(connection: sqlite3.Connection, id: str) -> wire.RingState | None:
+    row = connection.execute(
+        "SELECT id, owner, url, given, current, previous, until, version FROM rings WHERE id = ?", (id,)
+    ).fetchone()
+    return None if row is None else wire.RingState(*row)
+
+
+def _subscription(connection: sqlite3.Connection, change: Change) -> wire.SubscriptionState | None:
+    found = directory.find(connection, change.name)
+    if found is None:
+        return None  # it has ended meanwhile, which is a later change
+    (attributes,) = connection.execute(
+        "SELECT attributes FROM subscriptions WHERE id = ?", (change.name,)
+    ).fetchone()
+    return wire.SubscriptionState(
+        id=found.id,
+        revision=change.revision,
+        version=found.version,
+        owner=found.owner,
+        topic=found.topic,
+        filter=found.filter,
+        attributes=json.loads(attributes),
+        url=found.url,
+        recipient=found.recipient,
+        expires=found.expires,
+        server=found.server,
+        created=found.created,
+        serial=found.serial,
+        location=None if found.location is None else list(found.location),
+        ring=found.ring,
+        paused=found.paused,
+        epoch=change.epoch,
+        seq=change.seq,
+        since=change.since,
+        renewed=change.renewed,
+    )

@@ -1,0 +1,332 @@
+"""What another dispatcher has changed becomes part of this one's log, topics and directory.
+
+A page tells what things are now (`edn.wire.PeerPage`). Of each that is newer than what is here, by its
+revision, the difference is appended to this log as the records that the servers would have got if the change
+had been made here: *activate*, *change*, *deactivate*, *renew*, *pause*, *resume*, *rotate*, *join*. So the
+log stays the one way in which servers learn of anything, and it does not matter whether a page brings what
+was changed a moment ago or while this dispatcher was away.
+
+The routing table is widened before anything is appended: by what the server answered when it stored the
+filter, or, where that is not known, to everything until a new summary is there.
+
+Of two topics of one name, made on two sides that did not see each other, the one that was changed last stays;
+the other ends with its subscriptions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from dispatcher import changes, directory, keyrings, subscriptions, topics
+from dispatcher.changes import Kind
+from dispatcher.directory import Subscription
+from dispatcher.log import Transaction
+from dispatcher.network import Network
+from dispatcher.replaying import Replay
+from dispatcher.subscriptions import Prepared
+from dispatcher.topics import Topic, Topics
+from edn import wire
+from edn.errors import EdnError
+from edn.filter import BoundFilter, Filter
+from edn.webhooks import KeyRing
+
+logger = structlog.get_logger()
+
+#: a page of so many filters is understood on the event loop; more are by a thread
+FEW = 4
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What memory must learn after the commit."""
+
+    servers: list[wire.ServerState] = field(default_factory=list)
+    topics: list[Topic] = field(default_factory=list)
+    topics_gone: list[int] = field(default_factory=list)
+    begun: Counter[str] = field(default_factory=Counter)
+    ended: Counter[str] = field(default_factory=Counter)
+    replays: list[Replay] = field(default_factory=list)
+
+
+class Merger:
+    """One page after the other; event loop only."""
+
+    def __init__(self, network: Network, topics: Topics, on_replay: Callable[[Replay], None]) -> None:
+        self._network = network
+        self._topics = topics
+        self._on_replay = on_replay
+
+    def cursor(self, log: str) -> int:
+        """Up to which place another dispatcher's changes are in this log."""
+        row = self._network.log.reader.execute(
+            "SELECT value FROM meta WHERE key = ?", (f"peer:{log}",)
+        ).fetchone()
+        return int(row[0]) if row else 0
+
+    async def merge(self, page: wire.PeerPage) -> None:
+        """Durably; raises `Unavailable` when the log cannot be written."""
+        network = self._network
+        for server in page.servers:
+            network.table.add(server.id)
+        schemas = {state.uid: _topic(state) for state in page.topics}
+        fresh = [state for state in page.subscriptions if self._is_news(state)]
+        if len(fresh) > FEW:
+            bound = await asyncio.to_thread(_bind, fresh, schemas)
+        else:
+            bound = _bind(fresh, schemas)
+        self._widen(fresh, bound)
+
+        def operation(transaction: Transaction) -> _Outcome:
+            outcome = _apply(network, transaction, page, schemas, bound)
+            transaction.connection.execute(
+                "INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2",
+                (f"peer:{page.log}", page.upto),
+            )
+            return outcome
+
+        outcome = await network.log.submit(operation)
+        for server in outcome.servers:
+            network.introduced(server, network.log.now())
+        for topic in outcome.topics:
+            self._topics.remember(topic)
+        for uid in outcome.topics_gone:
+            self._topics.forget(uid)
+            network.placing.forget_topic(uid)
+        for name, count in outcome.begun.items():
+            network.placing.begun(name, count)
+        for name, count in outcome.ended.items():
+            network.placing.ended(name, count)
+        for replay in outcome.replays:
+            self._on_replay(replay)
+
+    def _is_news(self, state: wire.SubscriptionState) -> bool:
+        """Whether its filter must be understood: it is not here, or is here with another one."""
+        found = directory.find(self._network.log.reader, state.id)
+        return found is None or found.version != state.version
+
+    def _widen(self, fresh: list[wire.SubscriptionState], bound: dict[str, BoundFilter]) -> None:
+        doubted = set()
+        for state in fresh:
+            if state.id not in bound:
+                continue
+            if state.epoch is None or state.seq is None:
+                doubted.add(state.server)
+            else:
+                stored = wire.Stored(state.epoch, state.seq)
+                subscriptions.widen(
+                    self._network, state.server, state.topic, [bound[state.id].rects()], stored
+                )
+        for server in doubted:
+            self._network.doubt(server)
+
+
+def _topic(state: wire.TopicState) -> Topic:
+    schema = topics.stored_schema(state.columns, state.attributes)
+    return Topic(
+        state.uid, state.name, state.revision, schema, state.engine, state.created, state.availability
+    )
+
+
+def _bind(fresh: list[wire.SubscriptionState], schemas: dict[int, Topic]) -> dict[str, BoundFilter]:
+    bound = {}
+    for state in fresh:
+        try:
+            bound[state.id] = Filter.parse(state.filter).bind(schemas[state.topic].schema)
+        except (EdnError, KeyError) as error:
+            # Its topic is gone meanwhile, or has lost what it names: a later page tells of its end.
+            logger.warning("a subscription is left out", subscription=state.id, reason=str(error))
+    return bound
+
+
+def _apply(
+    network: Network,
+    transaction: Transaction,
+    page: wire.PeerPage,
+    schemas: dict[int, Topic],
+    bound: dict[str, BoundFilter],
+) -> _Outcome:
+    outcome = _Outcome()
+    outcome.servers = [state for state in page.servers if network.introduce(transaction, state)]
+    for end in page.gone:
+        if end.kind == Kind.SUBSCRIPTION:
+            _end_subscription(transaction, end, outcome)
+        elif end.kind == Kind.TOPIC:
+            _end_topic(transaction, end, outcome)
+    for topic in page.topics:
+        _take_topic(transaction, topic, schemas[topic.uid], outcome)
+    for ring in page.rings:
+        _take_ring(transaction, ring)
+    for state in page.subscriptions:
+        if _newer(transaction, Kind.SUBSCRIPTION, state.id, state.revision):
+            _take_subscription(transaction, state, schemas, bound, outcome)
+    return outcome
+
+
+def _newer(transaction: Transaction, kind: Kind, name: str, revision: int) -> bool:
+    known = changes.find(transaction.connection, kind, name)
+    return known is None or known.revision < revision
+
+
+# -- one kind each ------------------------------------------------------------------------------------------
+
+
+def _end_subscription(transaction: Transaction, end: wire.Gone, outcome: _Outcome) -> None:
+    if not _newer(transaction, Kind.SUBSCRIPTION, end.name, end.revision):
+        return
+    found = directory.find(transaction.connection, end.name)
+    server = end.server if found is None else found.server
+    if found is not None:
+        directory.delete(transaction.connection, end.name)
+        outcome.ended[found.server] += 1
+    if server is not None:
+        # One that came and went while this dispatcher was away has an end in this log, too: only what every
+        # log has ended is forgotten by its server.
+        transaction.append_control(server, "deactivate", ids=[end.name])
+    changes.note(
+        transaction,
+        Kind.SUBSCRIPTION,
+        end.name,
+        revision=end.revision,
+        gone=end.time,
+        version=end.version,
+        server=end.server,
+    )
+
+
+def _end_topic(transaction: Transaction, end: wire.Gone, outcome: _Outcome) -> None:
+    if not _newer(transaction, Kind.TOPIC, end.name, end.revision):
+        return
+    outcome.ended.update(topics.remove(transaction, int(end.name)))
+    outcome.topics_gone.append(int(end.name))
+    changes.note(transaction, Kind.TOPIC, end.name, revision=end.revision, gone=end.time)
+
+
+def _take_topic(transaction: Transaction, state: wire.TopicState, topic: Topic, outcome: _Outcome) -> None:
+    connection, name = transaction.connection, str(state.uid)
+    if not _newer(transaction, Kind.TOPIC, name, state.changed):
+        return
+    rival = connection.execute(
+        "SELECT uid FROM topics WHERE name = ? AND uid != ?", (state.name, state.uid)
+    ).fetchone()
+    if rival is not None:
+        if not _newer(transaction, Kind.TOPIC, str(rival[0]), state.changed):
+            return
+        outcome.ended.update(topics.remove(transaction, rival[0]))
+        outcome.topics_gone.append(rival[0])
+    connection.execute(
+        "INSERT OR REPLACE INTO topics (uid, name, revision, columns, attributes, engine, created,"
+        " availability) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            state.uid,
+            state.name,
+            state.revision,
+            state.columns,
+            state.attributes,
+            state.engine,
+            state.created,
+            state.availability,
+        ),
+    )
+    changes.note(transaction, Kind.TOPIC, name, revision=state.changed)
+    outcome.topics.append(topic)
+
+
+def _take_ring(transaction: Transaction, state: wire.RingState) -> None:
+    connection = transaction.connection
+    row = connection.execute("SELECT version FROM rings WHERE id = ?", (state.id,)).fetchone()
+    if row is not None and row[0] >= state.version:
+        return
+    connection.execute(
+        "INSERT OR REPLACE INTO rings VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            state.id,
+            state.owner,
+            state.url,
+            state.given,
+            state.current,
+            state.previous,
+            state.until,
+            state.version,
+        ),
+    )
+    changes.note(transaction, Kind.RING, state.id)
+    if row is not None:
+        ring = KeyRing(state.id, state.current, state.previous, state.until, state.version)
+        keyrings.announce(transaction, ring)
+
+
+def _take_subscription(
+    transaction: Transaction,
+    state: wire.SubscriptionState,
+    schemas: dict[int, Topic],
+    bound: dict[str, BoundFilter],
+    outcome: _Outcome,
+) -> None:
+    connection = transaction.connection
+    found = directory.find(connection, state.id)
+    here = connection.execute("SELECT 1 FROM topics WHERE uid = ?", (state.topic,)).fetchone()
+    if here is None or (state.id not in bound and (found is None or found.version != state.version)):
+        return
+    taken = _row(state)
+    attributes = frozenset(state.attributes)
+    again = found is not None and (found.created, found.server) != (taken.created, taken.server)
+    if found is not None and again:
+        directory.delete(connection, found.id)
+        transaction.append_control(found.server, "deactivate", ids=[found.id])
+        outcome.ended[found.server] += 1
+    if found is None or again:
+        directory.insert(connection, taken, attributes)
+        item = Prepared(taken, schemas[state.topic], bound[state.id], state.since)
+        outcome.replays += subscriptions.activate(transaction, taken.server, [item])
+        outcome.begun[taken.server] += 1
+        renewed, paused = state.renewed, False
+    else:
+        if found.version != taken.version:
+            directory.replace(connection, taken, attributes)
+            transaction.append_control(taken.server, "change", versions=[(taken.id, taken.version)])
+            renewed = state.renewed
+        else:
+            renewed = found.expires != taken.expires
+        paused = found.paused
+    if renewed:
+        directory.renew(connection, taken.id, taken.expires)
+        transaction.append_control(taken.server, "renew", expiries=[(taken.id, taken.expires)])
+    if paused != taken.paused:
+        directory.pause(connection, taken.id, taken.paused)
+        kind: wire.Kind = "pause" if taken.paused else "resume"
+        transaction.append_control(taken.server, kind, ids=[taken.id], revision=state.revision)
+    known = state.epoch is not None and state.seq is not None
+    changes.note(
+        transaction,
+        Kind.SUBSCRIPTION,
+        state.id,
+        revision=state.revision,
+        stored=wire.Stored(state.epoch or 0, state.seq or 0) if known else None,
+        since=state.since,
+        renewed=state.renewed,
+        whole=True,
+    )
+
+
+def _row(state: wire.SubscriptionState) -> Subscription:
+    return Subscription(
+        id=state.id,
+        version=state.version,
+        owner=state.owner,
+        topic=state.topic,
+        filter=state.filter,
+        url=state.url,
+        recipient=state.recipient,
+        expires=state.expires,
+        server=state.server,
+        created=state.created,
+        serial=state.serial,
+        location=None if state.location is None else tuple(state.location),
+        ring=state.ring,
+        paused=state.paused,
+    )
