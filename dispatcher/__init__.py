@@ -12,4 +12,7 @@ Data flows forward through the modules:
     log                    append, commit; nothing leaves before this
     routing                which servers need which committed events
     forwarding             one ordered stream a server
+
+Beside it, where there are several dispatchers: `changes` (what others must learn of), `merging` (what they
+have changed), `peers` (who is there, who may take events, who leads), `leading` (calls go to the leader).
 """

@@ -7,7 +7,7 @@
     hosting        what is hosted, in memory: topics, versions, intervals; `loading` rebuilds it
     storing        a store request becomes durable, inactive versions of subscriptions
     controls       what a control record does to the intervals
-    stream         a frame becomes notifications, in one transaction
+    stream         a frame becomes notifications, in one transaction; `repeats`: what another log told
     outbox         the notifications that wait: how they are grouped, kept, composed and collected
     parcels        which of them go out together; `recent` keeps what was just written
     retry          when an attempt is made again (pure)
@@ -19,6 +19,7 @@
     attempts       the last attempts of each address; `tally` counts
     evidence       what can be asked about all of that; `evidence_door` are its routes
     registration   how the dispatcher learns of this server, and that it lives
+    dispatchers    where they are; for calls, any that answers
     exchange       what the other servers host, and which of them should host a subscription
     receiving      the door for subscribers: what they ask goes on to the dispatcher
     node           all of these together

@@ -254,9 +254,9 @@ def _retire(db: sqlite3.Connection, hosting: Hosting, left: Sequence[str], heir:
         db.execute("DELETE FROM replays WHERE log = ?", (name,))
     # Nobody will tell the rest of that past: what waits behind it goes out.
     for number, logs in hosting.replaying.items():
-        id = hosting.versions[number].id
-        if not logs.difference(left) and id not in hosting.paused:
-            release(db, hosting, id, finished=[number])
+        found = hosting.versions.get(number)
+        if found is not None and not logs.difference(left) and found.id not in hosting.paused:
+            release(db, hosting, found.id, finished=[number])
 
 
 def _over(db: sqlite3.Connection, hosting: Hosting, left: Sequence[str], heir: LogState) -> list[int]:
@@ -284,4 +284,5 @@ def _leave(hosting: Hosting, left: Sequence[str], heir: str) -> None:
         hosting.replaying[number].difference_update(left)
         if not hosting.replaying[number]:
             del hosting.replaying[number]
-            hosting.mark_held([hosting.versions[number].id])
+            found = hosting.versions.get(number)
+            hosting.mark_held([] if found is None else [found.id])
