@@ -6,6 +6,7 @@ what is tested here is the supervisor. The real services run under it in the REA
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from edn.cli.supervisor import BoundedLog, pause_after
@@ -153,6 +155,24 @@ def test_it_says_when_it_is_ready_and_stops_everything_on_sigterm(start: Start, 
     assert stops[0] == "dispatcher"
     assert sorted(stops[1:]) == ["s1", "s2"]
     assert "hello from s2" in (tmp_path / "data/logs/s2.log").read_text()
+
+
+def test_several_dispatchers_know_one_another_and_the_servers_know_all(start: Start, tmp_path: Path) -> None:
+    network = start("--servers", "1", "--dispatchers", "2")
+    ready = network.ready()
+    urls = ready["url"].split(",")
+    given = {name: psutil.Process(pid).cmdline() for name, pid in network.starts() if name != "dispatcher"}
+    fronts = [psutil.Process(pid).cmdline() for name, pid in network.starts() if name == "dispatcher"]
+    assert len(urls) == len(set(urls)) == len(fronts) == 2
+    assert {_values(front, "--peer") for front in fronts} == {(url,) for url in urls}
+    assert _values(given["s1"], "--dispatcher") == tuple(urls)
+    assert network.stop() == 0
+    # As many again as the folder holds.
+    assert len(start("--servers", "1").ready()["url"].split(",")) == 2
+
+
+def _values(command: list[str], flag: str) -> tuple[str, ...]:
+    return tuple(value for name, value in itertools.pairwise(command) if name == flag)
 
 
 def test_it_stops_when_the_program_that_holds_its_standard_input_is_gone(start: Start) -> None:
