@@ -52,7 +52,9 @@ class FrameBuilder:
         if not count:
             return
         places += record.first
-        rows = self._topics.setdefault(record.topic, _Rows())
+        rows = self._topics.get(record.topic)
+        if rows is None:
+            rows = self._topics[record.topic] = _Rows()
         rows.offsets.append(places)
         rows.times.append((record.time, count))
         rows.stamps.append(stamps)

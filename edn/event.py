@@ -128,11 +128,13 @@ class EventDecoder:
             )
             for name, (place, type_) in attributes.items()
         ]
-        # All of an event's values at once, where all of them are numbers and none lies inside an object.
+        # All of an event's values at once, in the order of the columns, where all of them are numbers.
         flat = [f"f{number}" for number in range(len(tree))]
-        plain = len(flat) > 1 and all(type_ in ("number", "integer") for type_ in tree.values())
-        self._numbers: Callable[[Any], tuple[float, ...]] | None = attrgetter(*flat) if plain else None
-        self._places = [attributes[name][0] for name in tree] if plain else []
+        numbers = all(type_ in ("number", "integer") for type_ in tree.values())
+        ordered = [attributes[name][0] for name in tree if name in attributes] == list(range(width))
+        self._numbers: Callable[[Any], tuple[float, ...]] | None = (
+            attrgetter(*flat) if numbers and ordered and width > 1 else None
+        )
 
     def decode(self, body: bytes) -> EventBatch:
         """Every event of the body; raises `InvalidEvent`, `MalformedJson` or `TooLarge`."""
@@ -171,19 +173,18 @@ class EventDecoder:
         return EventBatch(ids, stamps, availabilities, lines, self._points(events))
 
     def _points(self, events: Sequence[Any]) -> npt.NDArray[np.float64]:
-        points = np.full((len(events), self._width), MISSING)
-        if not events:
-            return points
-        if self._numbers is not None:
+        if self._numbers is not None and events:
             try:
                 values = chain.from_iterable(map(self._numbers, events))
-                dense = np.fromiter(values, np.float64, len(events) * len(self._fields))
+                dense = np.fromiter(values, np.float64, len(events) * self._width)
             except TypeError:
                 pass  # one is absent or null: column by column, then
             else:
                 dense += 0.0  # makes -0.0 the one zero
-                points[:, self._places] = dense.reshape(len(events), -1)
-                return points
+                return dense.reshape(len(events), self._width)
+        points = np.full((len(events), self._width), MISSING)
+        if not events:
+            return points
         for field in self._fields:
             given = list(map(field.get, events))
             if field.coordinates is not None:

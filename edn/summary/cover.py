@@ -34,6 +34,7 @@ _FIRST = 8
 #: bounds that are looked at to choose edges
 _LOOK = 16_384
 _NO_TABLE: Words = np.empty((0, 0, 0), dtype=np.uint64)
+_NO_TALLIES: Ints = np.empty((0, 0), dtype=np.int64)
 _NO_BITS: Words = np.empty((0, 0), dtype=np.uint64)
 
 
@@ -69,6 +70,8 @@ class BitmapCover:
     first: int
     edges: Floats
     table: Words
+    #: how many rectangles each bitset of the table has
+    tallies: Ints
     #: values that a rectangle admits in a dimension, one bit each; empty where it admits all inside
     masks: Words
 
@@ -78,30 +81,34 @@ class BitmapCover:
 
     @property
     def nbytes(self) -> int:
-        return self.lo.nbytes + self.hi.nbytes + self.edges.nbytes + self.table.nbytes + self.masks.nbytes
+        arrays = (self.lo, self.hi, self.edges, self.table, self.tallies, self.masks)
+        return sum(array.nbytes for array in arrays)
 
 
 class BitmapBundle:
     """The arrays of all covers laid end to end, so that one kernel call sees them all."""
 
-    __slots__ = ("_edges", "_hi", "_lo", "_masks", "_shape", "_table", "_width")
+    __slots__ = ("_edges", "_hi", "_lo", "_masks", "_shape", "_table", "_tallies", "_width")
 
     def __init__(self, covers: Sequence[tuple[int, BitmapCover]]) -> None:
         rows = []
-        edges_at = table_at = rects_at = masks_at = 0
+        edges_at = table_at = tallies_at = rects_at = masks_at = 0
         for column, cover in covers:
             n, d = cover.lo.shape
             words = cover.table.shape[2]
             first_mask = masks_at if cover.masks.size else -1
-            rows.append((column, d, n, cover.first, words, edges_at, table_at, rects_at, first_mask))
+            begins = (edges_at, table_at, tallies_at, rects_at, first_mask)
+            rows.append((column, d, n, cover.first, words, *begins))
+            tallies_at += cover.tallies.size
             edges_at += cover.edges.size
             table_at += cover.table.size
             rects_at += cover.lo.size
             masks_at += cover.masks.size
-        self._shape: Ints = np.array(rows, dtype=np.int64).reshape(len(rows), 9)
+        self._shape: Ints = np.array(rows, dtype=np.int64).reshape(len(rows), 10)
         self._width = max((cover.lo.shape[1] for _, cover in covers), default=0)
         self._edges: Floats = _joined([cover.edges for _, cover in covers], np.float64)
         self._table: Words = _joined([cover.table for _, cover in covers], np.uint64)
+        self._tallies: Ints = _joined([cover.tallies for _, cover in covers], np.int64)
         self._lo: Floats = _joined([cover.lo for _, cover in covers], np.float64)
         self._hi: Floats = _joined([cover.hi for _, cover in covers], np.float64)
         self._masks: Words = _joined([cover.masks for _, cover in covers], np.uint64)
@@ -111,7 +118,16 @@ class BitmapBundle:
             fitted = widened(points, self._width)
             bits = marking.as_bits(fitted) if self._masks.size else _NO_BITS
             marking.mark(
-                fitted, bits, self._shape, self._edges, self._table, self._lo, self._hi, self._masks, out
+                fitted,
+                bits,
+                self._shape,
+                self._edges,
+                self._table,
+                self._tallies,
+                self._lo,
+                self._hi,
+                self._masks,
+                out,
             )
 
 
@@ -123,18 +139,19 @@ class BitmapRouter:
         lo, hi = np.ascontiguousarray(lo[order]), np.ascontiguousarray(hi[order])
         ordered = _NO_BITS if masks is None else np.ascontiguousarray(masks[order])
         if n <= _FIRST:
-            return BitmapCover(lo, hi, n, np.empty((d, 0)), _NO_TABLE, ordered)
+            return BitmapCover(lo, hi, n, np.empty((d, 0)), _NO_TABLE, _NO_TALLIES, ordered)
         edges = np.empty((d, marking.BINS - 1))
         step = -(-2 * n // _LOOK)
         for j in range(d):
             edges[j] = quantile_edges(np.concatenate([lo[::step, j], hi[::step, j]]), marking.BINS)
         table = np.zeros((d, marking.BINS, words_for(n)), dtype=np.uint64)
         marking.fill(lo, hi, edges, table)
-        return BitmapCover(lo, hi, _FIRST, edges, table, ordered)
+        tallies = np.bitwise_count(table).sum(axis=2, dtype=np.int64)
+        return BitmapCover(lo, hi, _FIRST, edges, table, tallies, ordered)
 
     def tail(self, lo: Floats, hi: Floats) -> BitmapCover:
         low, high = np.ascontiguousarray(lo), np.ascontiguousarray(hi)
-        return BitmapCover(low, high, len(lo), np.empty((lo.shape[1], 0)), _NO_TABLE, _NO_BITS)
+        return BitmapCover(low, high, len(lo), np.empty((lo.shape[1], 0)), _NO_TABLE, _NO_TALLIES, _NO_BITS)
 
     def bundle(self, covers: Sequence[tuple[int, Cover]]) -> BitmapBundle:
         return BitmapBundle([(column, cover) for column, cover in covers if isinstance(cover, BitmapCover)])
