@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, PlainValidator, Tag, WithJsonSchema
 
 from edn.evidence import Delivery
 
@@ -34,8 +34,30 @@ Expires = Annotated[
 ]
 
 
-#: a hundred years is as good as for ever, and no number of microseconds overflows
-Availability = Annotated[float, Field(ge=0, le=3_200_000_000, strict=False)] | Literal["forever"]
+#: seconds; a hundred years is as good as for ever, and no number of microseconds overflows
+LONGEST = 3_200_000_000
+
+
+def _availability(value: Any) -> float | str:
+    if value == "forever":
+        return "forever"
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LONGEST:
+        return value
+    raise ValueError(f'0, a number of seconds up to {LONGEST}, or "forever"')
+
+
+Availability = Annotated[
+    Any,
+    PlainValidator(_availability),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "minimum": 0, "maximum": LONGEST},
+                {"type": "string", "const": "forever"},
+            ]
+        }
+    ),
+]
 
 
 class Body(BaseModel):

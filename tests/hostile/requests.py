@@ -118,11 +118,18 @@ TOPICS = [
         "unknown key", 422, "atributes", "/atributes", body={"attributes": {"a": "string"}, "atributes": 1}
     ),
     topic(
-        "availability that is not offered",
+        "availability that is no time",
         422,
         "availability",
         "/availability",
-        body={"attributes": {"a": "string"}, "availability": "forever"},
+        body={"attributes": {"a": "string"}, "availability": "for ever"},
+    ),
+    topic(
+        "negative availability",
+        422,
+        "availability",
+        "/availability",
+        body={"attributes": {"a": "string"}, "availability": -1},
     ),
     topic("a repeated key", 400, "price", raw=b'{"attributes": {"price": "number", "price": "string"}}'),
     topic(
@@ -216,7 +223,7 @@ EVENTS = [
     event("an id of 300 characters", 422, "$id", "/0/$id", body=[{"$id": "x" * 300}]),
     event("bad $time", 422, "$time", "/$time", body={"$time": "yesterday"}),
     event("negative $availability", 422, "$availability", "/$availability", body={"$availability": -1}),
-    event("$availability that is not offered", 422, "$availability", body={"$availability": "forever"}),
+    event("$availability that is no time", 422, "$availability", body={"$availability": "for ever"}),
     event("unknown $ key", 422, "$ttl", "/$ttl", body={"$ttl": 1}),
     event("the id of another event", 409, "taken", body={"$id": "taken", "price": 99}),
     event(
@@ -272,6 +279,10 @@ SUBSCRIPTIONS = [
     subscription("expires after nothing", 422, "expires", "/expires", given={"expires": "PT"}),
     subscription("expires in zero seconds", 422, "future", "/expires", given={"expires": "PT0S"}),
     subscription("expires beyond all years", 422, "9999", "/expires", given={"expires": "P999999999W"}),
+    subscription("from that is nothing", 422, "PT1H", "/from", given={"from": "soon"}),
+    subscription("from the future", 422, "future", "/from", given={"from": "2999-01-01T00:00:00Z"}),
+    subscription("from before what is kept", 422, "kept since", "/from", given={"from": "P1D"}),
+    subscription("from as a number", 422, "from", "/from", given={"from": 60}),
     subscription("sink that is a string", 422, "sink", "/sink", given={"sink": "http://127.0.0.1/"}),
     subscription("sink without url", 422, "url", "/sink/url", given={"sink": {}}),
     subscription("sink with an unknown key", 422, "uri", "/sink/uri", given={"sink": {**SINK, "uri": "x"}}),
