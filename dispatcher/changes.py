@@ -24,7 +24,7 @@ from edn import wire
 #: seconds for which it is remembered that something has ended
 TOMBSTONE_SECONDS = 7 * 86_400.0
 #: things in one page
-PAGE = 200
+PAGE = 500
 
 
 class Kind(IntEnum):

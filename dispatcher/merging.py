@@ -33,6 +33,7 @@ from dispatcher.topics import Topic, Topics
 from edn import wire
 from edn.errors import EdnError
 from edn.filter import BoundFilter, Filter
+from edn.rect import Rects
 from edn.webhooks import KeyRing
 
 logger = structlog.get_logger()
@@ -111,16 +112,17 @@ class Merger:
 
     def _widen(self, fresh: list[wire.SubscriptionState], bound: dict[str, BoundFilter]) -> None:
         doubted = set()
+        together: dict[tuple[str, int, int, int], list[Rects]] = {}
         for state in fresh:
             if state.id not in bound:
                 continue
             if state.epoch is None or state.seq is None:
                 doubted.add(state.server)
             else:
-                stored = wire.Stored(state.epoch, state.seq)
-                subscriptions.widen(
-                    self._network, state.server, state.topic, [bound[state.id].rects()], stored
-                )
+                place = (state.server, state.topic, state.epoch, state.seq)
+                together.setdefault(place, []).append(bound[state.id].rects())
+        for (server, topic, epoch, seq), rects in together.items():
+            subscriptions.widen(self._network, server, topic, rects, wire.Stored(epoch, seq))
         for server in doubted:
             self._network.doubt(server)
 
@@ -161,9 +163,18 @@ def _apply(
         _take_topic(transaction, topic, schemas[topic.uid], outcome)
     for ring in page.rings:
         _take_ring(transaction, ring)
+    begun: list[tuple[Prepared, wire.SubscriptionState]] = []
     for state in page.subscriptions:
         if _newer(transaction, Kind.SUBSCRIPTION, state.id, state.revision):
-            _take_subscription(transaction, state, schemas, bound, outcome)
+            new = _take_subscription(transaction, state, schemas, bound, outcome)
+            if new is not None:
+                begun.append((new, state))
+    for server in dict.fromkeys(new.subscription.server for new, _ in begun):
+        items = [new for new, _ in begun if new.subscription.server == server]
+        outcome.replays += subscriptions.activate(transaction, server, items)
+        outcome.begun[server] += len(items)
+    for new, state in begun:
+        _bring_up(transaction, new.subscription, state, renewed=state.renewed, paused=False)
     return outcome
 
 
@@ -266,40 +277,15 @@ def _take_subscription(
     schemas: dict[int, Topic],
     bound: dict[str, BoundFilter],
     outcome: _Outcome,
-) -> None:
+) -> Prepared | None:
+    """Write it to the directory and append what that means, but for one that begins: that is given back."""
     connection = transaction.connection
     found = directory.find(connection, state.id)
     here = connection.execute("SELECT 1 FROM topics WHERE uid = ?", (state.topic,)).fetchone()
     if here is None or (state.id not in bound and (found is None or found.version != state.version)):
-        return
+        return None
     taken = _row(state)
     attributes = frozenset(state.attributes)
-    again = found is not None and (found.created, found.server) != (taken.created, taken.server)
-    if found is not None and again:
-        directory.delete(connection, found.id)
-        transaction.append_control(found.server, "deactivate", ids=[found.id])
-        outcome.ended[found.server] += 1
-    if found is None or again:
-        directory.insert(connection, taken, attributes)
-        item = Prepared(taken, schemas[state.topic], bound[state.id], state.since)
-        outcome.replays += subscriptions.activate(transaction, taken.server, [item])
-        outcome.begun[taken.server] += 1
-        renewed, paused = state.renewed, False
-    else:
-        if found.version != taken.version:
-            directory.replace(connection, taken, attributes)
-            transaction.append_control(taken.server, "change", versions=[(taken.id, taken.version)])
-            renewed = state.renewed
-        else:
-            renewed = found.expires != taken.expires
-        paused = found.paused
-    if renewed:
-        directory.renew(connection, taken.id, taken.expires)
-        transaction.append_control(taken.server, "renew", expiries=[(taken.id, taken.expires)])
-    if paused != taken.paused:
-        directory.pause(connection, taken.id, taken.paused)
-        kind: wire.Kind = "pause" if taken.paused else "resume"
-        transaction.append_control(taken.server, kind, ids=[taken.id], revision=state.revision)
     known = state.epoch is not None and state.seq is not None
     changes.note(
         transaction,
@@ -311,6 +297,39 @@ def _take_subscription(
         renewed=state.renewed,
         whole=True,
     )
+    if found is not None and (found.created, found.server) != (taken.created, taken.server):
+        directory.delete(connection, found.id)
+        transaction.append_control(found.server, "deactivate", ids=[found.id])
+        outcome.ended[found.server] += 1
+        found = None
+    if found is None:
+        directory.insert(connection, taken, attributes)
+        return Prepared(taken, schemas[state.topic], bound[state.id], state.since)
+    renewed = found.expires != taken.expires
+    if found.version != taken.version:
+        directory.replace(connection, taken, attributes)
+        transaction.append_control(taken.server, "change", versions=[(taken.id, taken.version)])
+        renewed = state.renewed
+    _bring_up(transaction, taken, state, renewed=renewed, paused=found.paused)
+    return None
+
+
+def _bring_up(
+    transaction: Transaction,
+    taken: Subscription,
+    state: wire.SubscriptionState,
+    *,
+    renewed: bool,
+    paused: bool,
+) -> None:
+    """Expiry and pause of a version that is active; `paused`: what it was before."""
+    if renewed:
+        directory.renew(transaction.connection, taken.id, taken.expires)
+        transaction.append_control(taken.server, "renew", expiries=[(taken.id, taken.expires)])
+    if paused != taken.paused:
+        directory.pause(transaction.connection, taken.id, taken.paused)
+        kind: wire.Kind = "pause" if taken.paused else "resume"
+        transaction.append_control(taken.server, kind, ids=[taken.id], revision=state.revision)
 
 
 def _row(state: wire.SubscriptionState) -> Subscription:

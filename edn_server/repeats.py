@@ -31,9 +31,8 @@ STEP = 5000
 
 @functools.lru_cache(maxsize=1 << 17)
 def _label(subscription: str) -> int:
-    """What is noted of a subscription."""
-    digest = hashlib.blake2b(subscription.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little", signed=True)
+    """What is noted of a subscription: short, because it is kept for every match of a day."""
+    return int.from_bytes(hashlib.blake2b(subscription.encode(), digest_size=4).digest(), "little")
 
 
 def fresh(
@@ -46,18 +45,19 @@ def fresh(
 ) -> Flags:
     """Which of the matches (place, number) were not told before; they are noted as told.
 
-    `times`: the log's time of each event, by place, whose id was chosen; others pass.
+    The matches are in the order of places. `times`: the log's time of each event, by place, whose id was
+    chosen; others pass.
     """
     wanted = np.ones(len(places), dtype=np.bool_)
     for place, time in times.items():
         event = events[place]
-        rows = np.flatnonzero(places == place)
-        labels = np.array([_label(hosting.versions[n].id) for n in numbers[rows].tolist()], dtype="<i8")
+        rows = slice(*np.searchsorted(places, [place, place + 1]).tolist())
+        labels = np.array([_label(hosting.versions[n].id) for n in numbers[rows].tolist()], dtype="<u4")
         found = db.execute(
             "SELECT time, subscriptions FROM told WHERE topic = ? AND id = ?", (event.topic, event.id)
         ).fetchone()
         if found is not None and abs(found[0] - time) < KEPT:
-            known = np.frombuffer(found[1], dtype="<i8")
+            known = np.frombuffer(found[1], dtype="<u4")
             wanted[rows] = ~np.isin(labels, known)
             labels, time = np.union1d(known, labels), found[0]
         db.execute(
