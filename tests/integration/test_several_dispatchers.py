@@ -31,8 +31,10 @@ class Door:
 
         return until(f"{method} {self.url}{path}", answer, seconds=seconds, every=0.1)
 
-    def subscribe(self, receiver: Receiver, name: str, filter: Any = None, **more: Any) -> dict[str, Any]:
-        body = {"id": name, "topic": TOPIC, "sink": {"url": receiver.address(name)}, **more}
+    def subscribe(
+        self, receiver: Receiver, name: str, filter: Any = None, topic: str = TOPIC
+    ) -> dict[str, Any]:
+        body = {"id": name, "topic": topic, "sink": {"url": receiver.address(name)}}
         if filter is not None:
             body["filter"] = filter
         answer = self.call("POST", "/v1/subscriptions", json=body)
@@ -40,8 +42,8 @@ class Door:
         made: dict[str, Any] = answer.json()
         return made
 
-    def publish(self, *events: dict[str, Any]) -> list[str]:
-        answer = self.call("POST", f"/v1/topics/{TOPIC}/events", json=list(events))
+    def publish(self, *events: dict[str, Any], topic: str = TOPIC) -> list[str]:
+        answer = self.call("POST", f"/v1/topics/{topic}/events", json=list(events))
         assert answer.status_code == 202, answer.text
         ids: list[str] = answer.json()["ids"]
         return ids
@@ -128,6 +130,26 @@ def test_a_pause_at_one_holds_what_both_bring_until_the_other_resumes(
     after = [*first.publish({"n": 4}), *second.publish({"n": 5})]
     settle(network)
     assert_exactly(arrived(receiver, "paused"), {("paused", id) for id in [*before, *during, *after]})
+
+
+def test_the_past_is_told_from_both_logs_and_then_what_is_new(
+    network: Network, receiver: Receiver, doors: list[Door]
+) -> None:
+    first, second = doors
+    schema = {"attributes": {"n": "integer"}, "availability": "forever"}
+    assert first.call("PUT", "/v1/topics/kept", json=schema).status_code == 201
+    before = [
+        *first.publish(*({"n": n} for n in range(5)), topic="kept"),
+        *second.publish(*({"n": n} for n in range(5)), topic="kept"),
+        *first.publish({"$id": "kept by both", "n": 1}, topic="kept"),
+    ]
+    second.publish({"$id": "kept by both", "n": 1}, topic="kept")
+    second.subscribe(receiver, "curious", "n > 0", topic="kept")
+    after = [*first.publish({"n": 6}, topic="kept"), *second.publish({"n": 7}, topic="kept")]
+    wanted = {("curious", id) for id in [*before[1:5], *before[6:], *after]}
+    until("the past and the present", lambda: len(arrived(receiver, "curious")) >= len(wanted))
+    settle(network)
+    assert_exactly(arrived(receiver, "curious"), wanted)
 
 
 def _read(network: Network, doors: list[Door]) -> bool:
