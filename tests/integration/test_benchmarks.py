@@ -43,6 +43,7 @@ def test_dead_letters_are_asked_for_in_every_way() -> None:
     assert all(0 < one["median"] <= one["slowest"] for one in times)
 
 
+@pytest.mark.slow
 def test_the_past_is_told_while_others_publish() -> None:
     outcome = bench("replay")
     assert len(outcome["first"]) == len(outcome["all"]) == 2
@@ -50,6 +51,7 @@ def test_the_past_is_told_while_others_publish() -> None:
     assert outcome["throughput_ratio"] > 0
 
 
+@pytest.mark.slow
 def test_delivery_is_measured_beside_bad_addresses() -> None:
     outcome = bench("isolation")
     assert len(outcome["without"]) == len(outcome["beside"]) == 1
@@ -70,6 +72,7 @@ def test_a_server_is_measured_by_itself() -> None:
         assert hosted[name] > 0
 
 
+@pytest.mark.slow
 def test_placement_through_a_network_is_that_of_the_policy_in_memory() -> None:
     [outcome] = bench("placement")
     assert (outcome["policy"], outcome["subscriptions"], outcome["same_server"]) == ("rtree", 400, 1.0)
@@ -78,6 +81,7 @@ def test_placement_through_a_network_is_that_of_the_policy_in_memory() -> None:
     assert outcome["doors"] == outcome["doors_right"] == 4
 
 
+@pytest.mark.slow
 def test_capacity_is_measured_beside_the_model() -> None:
     told = bench("capacity")
     assert [row["precision"] for row in told["rows"]] == [step / 10 for step in range(11)]
