@@ -24,8 +24,6 @@ from tests.workload import quotes
 TOPICS: dict[str, float] = {"stocks.quotes": 0, "stocks.late": 0, "stocks.kept": 8}
 #: how often each is chosen
 _WEIGHTS = (7, 2, 1)
-#: the dispatcher's name in the recording: all of its lives have one log
-VIA = "dispatcher"
 #: longer than a request takes, shorter than some stops last, so that answers get lost
 _TIMEOUT = httpx.Timeout(4.0, connect=2.0)
 _LONGEST_PAUSE = 1.0
@@ -59,6 +57,8 @@ class Client:
     figures: Figures
     #: set when clients shall come to an end
     ending: asyncio.Event
+    #: the dispatcher's name in the recording: all of its lives have one log
+    via: str
 
     def http(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(base_url=self.url, timeout=_TIMEOUT, trust_env=False)
@@ -159,7 +159,7 @@ class Publisher(Client):
         pause, left = 0.05, _LAST_ATTEMPTS
         while True:
             operation = self.recorder.operation(
-                "publish", topic=topic, events=events, key=key, via=VIA, publisher=self.name
+                "publish", topic=topic, events=events, key=key, via=self.via, publisher=self.name
             )
             body: Any = events[0] if size == 1 else events
             answer = await self.ask(

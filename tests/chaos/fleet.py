@@ -22,7 +22,7 @@ import httpx
 import psutil
 
 from tests.chaos.proxy import Proxy
-from tests.chaos.schedule import DISPATCHER
+from tests.chaos.schedule import DISPATCHER, SECOND
 from tests.chaos.spawning import Spawner
 from tests.network.processes import free_port
 
@@ -85,7 +85,9 @@ class Service:
 class Fleet:
     """All services; `running` keeps them alive until it is left."""
 
-    def __init__(self, spawner: Spawner, folder: Path, full: Path | None, servers: int, seed: int) -> None:
+    def __init__(
+        self, spawner: Spawner, folder: Path, full: Path | None, servers: int, dispatchers: int, seed: int
+    ) -> None:
         """`full`: a folder on a small disk of its own, for the dispatcher and the first server."""
         self._spawner = spawner
         self._stopping = asyncio.Event()
@@ -93,7 +95,6 @@ class Fleet:
         secret.write_text(_SECRET)
         secret.chmod(0o600)
         shared = ["--host", "127.0.0.1", "--secret-file", str(secret), "--allow-loopback-sinks"]
-        self.to_dispatcher = Proxy()
 
         def service(name: str, module: str, proxy: Proxy, flags: list[str]) -> Service:
             data = (full if full is not None and name in (DISPATCHER, "s1") else folder) / name
@@ -109,17 +110,24 @@ class Fleet:
                 port_varies=module != DISPATCHER,
             )
 
-        self.dispatcher = service(DISPATCHER, DISPATCHER, self.to_dispatcher, [])
+        self.dispatchers = {
+            name: service(name, DISPATCHER, Proxy(), []) for name in (DISPATCHER, SECOND)[:dispatchers]
+        }
+        self.dispatcher = self.dispatchers[DISPATCHER]
         self.servers = {
             name: service(name, "edn_server", Proxy(), ["--id", name])
             for name in (f"s{number}" for number in range(1, servers + 1))
         }
-        self.services = {DISPATCHER: self.dispatcher, **self.servers}
+        self.services = {**self.dispatchers, **self.servers}
+
+    @property
+    def urls(self) -> dict[str, str]:
+        """Where clients find the dispatchers: each at its own port, in all its lives."""
+        return {name: f"http://127.0.0.1:{one.port}" for name, one in self.dispatchers.items()}
 
     @property
     def url(self) -> str:
-        """Where clients find the dispatcher: at its own port, in all its lives."""
-        return f"http://127.0.0.1:{self.dispatcher.port}"
+        return self.urls[DISPATCHER]
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -129,7 +137,13 @@ class Fleet:
                 service.port = free_port()
                 service.proxy.upstream = service.port
             for server in self.servers.values():
-                server.flags += ["--dispatcher", self.to_dispatcher.url, "--advertise", server.proxy.url]
+                for dispatcher in self.dispatchers.values():
+                    server.flags += ["--dispatcher", dispatcher.proxy.url]
+                server.flags += ["--advertise", server.proxy.url]
+            for name, dispatcher in self.dispatchers.items():
+                dispatcher.flags += [
+                    part for other, url in self.urls.items() if other != name for part in ("--peer", url)
+                ]
             keepers = [asyncio.create_task(self._keep(service)) for service in self.services.values()]
             watcher = asyncio.create_task(self._measure())
             try:
@@ -191,9 +205,16 @@ class Fleet:
         return True
 
     async def at_rest(self, client: httpx.AsyncClient) -> str | None:
-        """None when every server has read the log and delivered everything; else what is still under way."""
+        """None when every server has read all logs and delivered everything; else what is still under way."""
+        for url in self.urls.values():
+            still = await self._at_rest(client, url)
+            if still is not None:
+                return still
+        return None
+
+    async def _at_rest(self, client: httpx.AsyncClient, url: str) -> str | None:
         try:
-            answer = await client.get("/v1/servers")
+            answer = await client.get(f"{url}/v1/servers")
             listed: list[dict[str, Any]] = answer.raise_for_status().json()["servers"]
         except (httpx.HTTPError, ValueError, KeyError) as error:
             return f"the dispatcher does not answer: {type(error).__name__}"

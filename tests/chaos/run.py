@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import httpx
 
@@ -23,6 +24,8 @@ from tests.chaos.sinks import Sink, open_sinks
 from tests.chaos.spawning import Spawner
 from tests.chaos.tally import FULL, FULL_MINUTES, QUICK, Requirements, Tally
 from tests.workload import quotes
+
+T = TypeVar("T", bound=clients.Client)
 
 #: an operation whose answer got lost has no effect later than this: more than all timeouts and stops
 _SETTLES_AFTER = 45.0
@@ -43,6 +46,7 @@ class Plan:
     seed: int
     minutes: float
     servers: int
+    dispatchers: int = 1
     defect: str | None
     quick: bool
     results: Path
@@ -51,7 +55,12 @@ class Plan:
         servers = [f"s{number}" for number in range(1, self.servers + 1)]
         every = 2.0 if self.quick else 2.8
         return schedule.draw(
-            self.seed, seconds=self.minutes * 60, every=every, servers=servers, insistent=self.quick
+            self.seed,
+            seconds=self.minutes * 60,
+            every=every,
+            servers=servers,
+            dispatchers=(schedule.DISPATCHER, schedule.SECOND)[: self.dispatchers],
+            insistent=self.quick,
         )
 
     @property
@@ -59,6 +68,7 @@ class Plan:
         parts = [
             f"python -m tests.chaos --seed {self.seed} --minutes {self.minutes:g} --servers {self.servers}"
         ]
+        parts += [f"--dispatchers {self.dispatchers}"] if self.dispatchers > 1 else []
         parts += [f"--defect {self.defect}"] if self.defect else []
         parts += ["--quick"] if self.quick else []
         return " ".join(parts)
@@ -124,7 +134,7 @@ async def _drive(
     environment = {clock.VARIABLE: str(clock_file), defects.VARIABLE: plan.defect or ""}
     async with contextlib.AsyncExitStack() as stack:
         spawner = await stack.enter_async_context(Spawner(environment, folder / "zygote.log"))
-        fleet = Fleet(spawner, folder, disk, plan.servers, plan.seed)
+        fleet = Fleet(spawner, folder, disk, plan.servers, plan.dispatchers, plan.seed)
         await stack.enter_async_context(fleet.running())
         sinks = await open_sinks(recorder, plan.seed)
         http = await stack.enter_async_context(
@@ -176,14 +186,15 @@ async def _under_load(
     def chance(name: str) -> random.Random:
         return random.Random(f"{name} of {plan.seed}")
 
-    publishers = [
-        clients.Publisher(f"p{n}", fleet.url, recorder, chance(f"publisher {n}"), tally.clients, ending)
-        for n in range(1, 6)
-    ]
-    subscribers = [
-        clients.Subscriber(f"w{n}", fleet.url, recorder, chance(f"subscriber {n}"), tally.clients, ending)
-        for n in range(1, 7)
-    ]
+    doors = list(fleet.urls.items())
+
+    def client(kind: type[T], letter: str, number: int) -> T:
+        via, url = doors[number % len(doors)]
+        name = f"{kind.__name__.lower()} {number}"
+        return kind(f"{letter}{number}", url, recorder, chance(name), tally.clients, ending, via)
+
+    publishers = [client(clients.Publisher, "p", number) for number in range(1, 6)]
+    subscribers = [client(clients.Subscriber, "w", number) for number in range(1, 7)]
     async with asyncio.TaskGroup() as group:
         for publisher in publishers:
             group.create_task(publisher.run(rate=60.0))

@@ -24,8 +24,9 @@ Kind = Literal[
     "fill disk",
 ]
 
-#: the name of the dispatcher as a target; servers are s1, s2, …
+#: the name of the dispatcher as a target, and of the second where there are two; servers are s1, s2, …
 DISPATCHER = "dispatcher"
+SECOND = "dispatcher2"
 
 #: how often each fault is drawn, relative to the others
 _WEIGHTS: dict[Kind, float] = {
@@ -76,7 +77,13 @@ class Fault:
 
 
 def draw(
-    seed: int, *, seconds: float, every: float, servers: Sequence[str], insistent: bool = False
+    seed: int,
+    *,
+    seconds: float,
+    every: float,
+    servers: Sequence[str],
+    dispatchers: Sequence[str] = (DISPATCHER,),
+    insistent: bool = False,
 ) -> list[Fault]:
     """Faults in the order of their times, about one `every` so many seconds.
 
@@ -88,20 +95,21 @@ def draw(
     faults: list[Fault] = []
     at = every
     while at < seconds:
-        fault = _fault(chance, at, chance.choices(kinds, weights)[0], servers)
+        dispatcher = dispatchers[0] if len(dispatchers) == 1 else chance.choice(dispatchers)
+        fault = _fault(chance, at, chance.choices(kinds, weights)[0], servers, dispatcher)
         if insistent and len(faults) % 2 == 0:
-            victim = chance.choice(servers) if len(faults) % 4 else DISPATCHER
+            victim = chance.choice(servers) if len(faults) % 4 else dispatcher
             fault = Fault(at, "kill", victim)
         faults.append(fault)
         at += chance.uniform(0.3, 1.7) * every
     return faults
 
 
-def _fault(chance: random.Random, at: float, kind: Kind, servers: Sequence[str]) -> Fault:
+def _fault(chance: random.Random, at: float, kind: Kind, servers: Sequence[str], dispatcher: str) -> Fault:
     server = chance.choice(servers)
     lasting = round(chance.uniform(*_LASTING[kind]), 2) if kind in _LASTING else 0.0
     # The dispatcher is one, the servers are several: each of them shall die often.
-    anyone = DISPATCHER if chance.random() < 0.4 else server
+    anyone = dispatcher if chance.random() < 0.4 else server
     match kind:
         case "kill" | "stop":
             return Fault(at, kind, anyone, lasting)
