@@ -204,6 +204,15 @@ class Fleet:
             return False
         return True
 
+    async def level(self, name: str) -> None:
+        """Until a dispatcher says that it is ready."""
+        async with httpx.AsyncClient(base_url=self.urls[name], timeout=2.0, trust_env=False) as client:
+            while True:
+                with contextlib.suppress(httpx.HTTPError):
+                    if (await client.get("/readyz")).status_code == 200:
+                        return
+                await asyncio.sleep(0.05)
+
     async def at_rest(self, client: httpx.AsyncClient) -> str | None:
         """None when every server has read all logs and delivered everything; else what is still under way."""
         for url in self.urls.values():
