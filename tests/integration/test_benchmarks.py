@@ -30,6 +30,7 @@ def test_the_cost_of_publishing_is_measured_beside_a_bare_app() -> None:
         assert cost[name] > 0
 
 
+@pytest.mark.slow
 def test_overload_loses_nothing_and_answers_by_the_book() -> None:
     outcome = bench("overload")
     assert outcome["accepted"] > 0
@@ -37,6 +38,7 @@ def test_overload_loses_nothing_and_answers_by_the_book() -> None:
     assert set(outcome["answers"]) <= {"202", "429", "503"}
 
 
+@pytest.mark.slow
 def test_dead_letters_are_asked_for_in_every_way() -> None:
     times = bench("deadletters")
     assert len(times) == 5
@@ -64,6 +66,7 @@ def test_a_million_dead_letters_are_listed_looked_at_and_resent_within_a_tenth_o
     assert max(one["median"] for one in bench("deadletters", "--letters", "1000000", quick=False)) < 100
 
 
+@pytest.mark.slow
 def test_a_server_is_measured_by_itself() -> None:
     hosted = bench("hosting")
     assert hosted["subscriptions"] == 2000

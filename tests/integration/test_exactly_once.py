@@ -65,6 +65,7 @@ def test_a_killed_server_misses_nothing(market: Market) -> None:
     market.check([*before, *amid, *during, *after])
 
 
+@pytest.mark.slow
 def test_a_server_killed_again_and_again_delivers_each_pair_once(market: Market) -> None:
     victim = market.network.servers["s7"]
     everything: list[dict[str, Any]] = []

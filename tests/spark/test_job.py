@@ -66,7 +66,14 @@ def counting_rows_to_the_driver() -> Iterator[list[int]]:
         yield brought
 
 
-@pytest.mark.parametrize("method", ["rtree", "traffic", "kmeans", "random", "mincut"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "rtree",
+        "kmeans",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("traffic", "random", "mincut")),
+    ],
+)
 def test_every_method_plans_each_subscription_once_within_the_capacity(
     spark: SparkSession, tmp_path: Path, method: str
 ) -> None:
