@@ -226,15 +226,18 @@ class Door:
 
 
 class _App(FastAPI):
-    """FastAPI, but the hot route is answered before any of its layers: they cost more than the route."""
+    """FastAPI, but hot routes are answered before any of its layers: they cost more than the routes."""
 
     publish: PublishEndpoint
+    heartbeat: internal.HeartbeatEndpoint
     #: where there are several dispatchers
     leading: Leading | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if PublishEndpoint.serves(scope):
             await self.publish(scope, receive, send)
+        elif internal.HeartbeatEndpoint.serves(scope):
+            await self.heartbeat(scope, receive, send)
         elif self.leading is not None and Leading.concerns(scope):
             await self.leading(scope, receive, send)
         else:
@@ -251,6 +254,7 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=door.life,
     )
     app.publish = publish
+    app.heartbeat = internal.HeartbeatEndpoint(door.network)
     if door.peers is not None:
         carry_out = functools.partial(FastAPI.__call__, app)
         app.leading = Leading(carry_out, door.peers, limit=settings.body_limit)

@@ -158,7 +158,7 @@ class Transaction:
         `availability`: for how many seconds each stays available to later subscribers; None is 0 for all.
         """
         first, count = self.head + 1, len(ids)
-        made = [wire.made_id(self.log, offset) for offset in range(first, first + count)]
+        made = wire.made_ids(self.log, first, count)
         chosen = ids.count(None) < count
         named = [own or name for own, name in zip(ids, made, strict=True)] if chosen else made
         stamped = np.full(count, self.time, dtype=np.int64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import json
 import logging
 import os
@@ -94,6 +95,9 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            # What is here by now stays: the collector need not look at it again and again.
+            gc.collect()
+            gc.freeze()
             print(json.dumps({"ready": True, **self.ready}), flush=True)  # noqa: T201  programs read it
 
 

@@ -396,9 +396,15 @@ def decode(data: bytes, kind: type[Message]) -> Message:
     return msgspec.msgpack.decode(data, type=kind)
 
 
-def made_id(log: str, offset: int) -> str:
+def made_id(log: str, offset: int | str) -> str:
     """The id of an event whose publisher chose none."""
     return f"{log[:8]}-{offset}"
+
+
+def made_ids(log: str, first: int, count: int) -> list[str]:
+    """Those of events side by side."""
+    prefix = made_id(log, "")
+    return [f"{prefix}{offset}" for offset in range(first, first + count)]
 
 
 def int64_bytes(values: npt.ArrayLike) -> bytes:
