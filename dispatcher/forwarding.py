@@ -182,10 +182,15 @@ class Forwarder:
             # everything that this server has not yet been told the end of.
             record.routed = self._table.route(record.topic, record.points)
             record.servers = self._table.servers
-            if self.server not in record.servers:
-                builder.add_events(record, np.ones(record.count, dtype=np.bool_))
-                return
-        builder.add_events(record, record.routed[:, record.servers.index(self.server)])
+        if self.server in record.servers:
+            chosen = record.routed[:, record.servers.index(self.server)]
+        else:
+            chosen = np.ones(record.count, dtype=np.bool_)
+        if record.first <= self._scanned:
+            # It came from disk up to here, request by request; in memory it lies in one with others.
+            chosen = chosen.copy()
+            chosen[: self._scanned - record.first + 1] = False
+        builder.add_events(record, chosen)
 
     async def _send(self, frame: wire.Frame, body: bytes, events: int) -> None:
         await self._link.take(len(body))
