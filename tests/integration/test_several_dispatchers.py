@@ -190,7 +190,7 @@ class Publisher(threading.Thread):
         return self.accepted
 
 
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_one_is_killed_under_load_and_comes_back(
     victim: int, network: Network, receiver: Receiver, doors: list[Door]
 ) -> None:

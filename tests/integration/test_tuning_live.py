@@ -8,6 +8,8 @@ import pytest
 from tests.network import Network, until
 
 SERVERS = 2
+#: a network of its own, and intervals to wait for
+pytestmark = pytest.mark.slow
 TOPIC = "tuned"
 
 

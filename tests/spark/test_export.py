@@ -54,6 +54,7 @@ def export(network: Network, *arguments: str) -> Result:
     return CliRunner().invoke(app, ["export", *arguments, "--url", network.url])
 
 
+@pytest.mark.slow
 def test_an_export_of_the_running_network_is_what_a_plan_is_made_from(
     network: Network, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -70,8 +70,7 @@ def counting_rows_to_the_driver() -> Iterator[list[int]]:
     "method",
     [
         "rtree",
-        "kmeans",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("traffic", "random", "mincut")),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("kmeans", "traffic", "random", "mincut")),
     ],
 )
 def test_every_method_plans_each_subscription_once_within_the_capacity(
