@@ -6,6 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
+# Tests wait more than they compute, so one more at once than there are cores.
+JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 .PHONY: help setup java run test test-all lint format typecheck bench chaos load lock clean
 
@@ -28,10 +31,10 @@ run: setup ## start a network with sample traffic and print where it is (Ctrl-C 
 	$(BIN)/edn up --demo $(ARGS)
 
 test: setup java lint typecheck ## lint, types and the tests of the everyday (under 12 minutes on two cores)
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(PYTEST) -m "not slow" $(ARGS)
 
 test-all: setup java lint typecheck ## everything, the long tests too
-	$(BIN)/python -m pytest $(ARGS)
+	$(PYTEST) $(ARGS)
 
 # The Spark job runs on a Java machine; where there is none, root installs Debian's.
 java:

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from dispatcher import bodies, changes, directory, evidence, internal, keyrings, openapi
-from dispatcher.expiry import parse_expires, parse_since, rfc3339
+from dispatcher.expiry import parse_expires, parse_since
 from dispatcher.leading import Leading
 from dispatcher.merging import Merger
 from dispatcher.network import Network
@@ -32,6 +32,7 @@ from dispatcher.tuning_door import routes as tuning_routes
 from dispatcher.tuning_loop import Tuner
 from edn import strictjson
 from edn.asgi import BodyLimit, StrictRoute, install
+from edn.coordinates import rfc3339
 from edn.errors import EdnError, InvalidInput, NotFound, TooLarge, Unavailable
 from edn.filter import Filter
 from edn.sinkpolicy import check_url

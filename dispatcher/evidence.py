@@ -16,11 +16,11 @@ from fastapi import APIRouter, Path, Query
 from dispatcher import keyrings
 from dispatcher.bodies import RecoverBody, RotateBody, Rotation
 from dispatcher.directory import Subscription
-from dispatcher.expiry import parse_expires, rfc3339
+from dispatcher.expiry import parse_expires
 from dispatcher.network import Network
 from edn import evidence, webhooks
 from edn.asgi import StrictRoute
-from edn.coordinates import instant
+from edn.coordinates import instant, rfc3339
 from edn.errors import Conflict, EdnError, InvalidInput, NotFound, Unavailable
 
 #: a letter's id: server and number

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
 
 from edn.coordinates import instant
 from edn.errors import InvalidInput
@@ -58,9 +57,3 @@ def _microseconds(found: re.Match[str]) -> int:
     weeks, days, hours, minutes = (int(part or 0) for part in found.groups()[:4])
     whole = ((weeks * 7 + days) * 24 + hours) * 3600 + minutes * 60
     return whole * 1_000_000 + round(float(found.group(5) or 0) * 1_000_000)
-
-
-def rfc3339(microseconds: int) -> str:
-    """An instant as it is written in answers: UTC, with a fraction only where there is one."""
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
-    return moment.isoformat().replace("+00:00", "Z")

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, ClassVar
 
 from edn.rect import LOWEST
@@ -32,10 +32,16 @@ Key = float | int | str | bool
 Mark = Any
 
 _DAY = 86_400_000_000
-_EPOCH = date(1970, 1, 1).toordinal()
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INSTANT = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|([+-])(\d\d):(\d\d))", re.ASCII
 )
+
+
+def rfc3339(microseconds: int) -> str:
+    """An instant as it is written in answers: UTC, with a fraction only where there is one."""
+    moment = _EPOCH + timedelta(microseconds=microseconds)
+    return moment.isoformat().replace("+00:00", "Z")
 
 
 def instant(text: str) -> int:
@@ -47,7 +53,7 @@ def instant(text: str) -> int:
     if found is None:
         raise ValueError("not RFC 3339 with an offset, such as 2024-05-01T12:00:00Z")
     year, month, day, hour, minute, second, fraction, sign, hours, minutes = found.groups()
-    days = date(int(year), int(month), int(day)).toordinal() - _EPOCH
+    days = date(int(year), int(month), int(day)).toordinal() - _EPOCH.toordinal()
     if int(hour) > 23 or int(minute) > 59 or int(second) > 60:
         raise ValueError("hour, minute or second is out of range")
     seconds = days * 86_400 + int(hour) * 3600 + int(minute) * 60 + int(second)

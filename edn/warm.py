@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 
 def warm() -> None:
     """Compile, or load from the cache, what a dispatcher and a server need."""
-    from edn import index, picking, summary  # noqa: F401  `picking` compiles as it is loaded
+    from edn import index, summary
 
     index.warm()
     summary.compile_kernels()
+    import_module("edn.picking")  # compiles as it is loaded
 
 
 if __name__ == "__main__":

@@ -17,13 +17,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from edn import clock
+from edn.coordinates import rfc3339
 from edn.errors import Conflict, InvalidInput, NotFound
 from edn_server import attempts, deadletters, outbox
 from edn_server.attempts import Attempt
 from edn_server.deadletters import Letter, Revive, Revived
 from edn_server.hosting import Hosting
 from edn_server.notifier import Notifier
-from edn_server.outbox import rfc3339
 from edn_server.settings import Settings
 from edn_server.writer import Writer
 

@@ -20,7 +20,6 @@ import sqlite3
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
@@ -28,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edn import clock
+from edn.coordinates import rfc3339
 from edn_server.database import BATCH_BITS
 from edn_server.hosting import Hosting
 from edn_server.topic import Flags, Int32s, Int64s
@@ -53,7 +53,6 @@ PAST = " past"
 _ADDRESS = "{0}.url || CASE WHEN {0}.ring = '' THEN '' ELSE '#' || {0}.ring END"
 
 _HEADER = struct.Struct("<II")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Event(NamedTuple):
@@ -174,10 +173,6 @@ def _pieces(weights: Int64s, first: int, last: int) -> Iterator[tuple[int, int]]
 
 def key(batch: int, place: int) -> int:
     return (batch << BATCH_BITS) | place
-
-
-def rfc3339(stamp: int) -> str:
-    return (_EPOCH + timedelta(microseconds=stamp)).isoformat().replace("+00:00", "Z")
 
 
 def event_fragment(event: Event, topic: str) -> bytes:

@@ -30,14 +30,11 @@ def measure_kernels(
 ) -> None:
     """Matching and routing beside R-trees, SQLite and numpy: same data, same events, one thread, one run."""
     from edn.bench import kernels as benchmark
-    from edn.bench.report import Progress, print_table
+    from edn.bench.report import Progress, show_many
 
     with Progress() as progress:
         results = benchmark.run(quick=quick, seed=seed, repeats=repeats, progress=progress)
-    if as_json:
-        typer.echo(json.dumps([result.to_json() for result in results], indent=2))
-    else:
-        print_table("Kernels and their peers", benchmark.COLUMNS, [result.cells() for result in results])
+    show_many("Kernels and their peers", benchmark.COLUMNS, results, as_json=as_json)
 
 
 @app.command("scaling")
@@ -49,32 +46,24 @@ def measure_scaling(
 ) -> None:
     """How matching grows with subscriptions (1,000 to 1,000,000), with dimensions, and with their kind."""
     from edn.bench import scaling as benchmark
-    from edn.bench.report import Progress, print_table
+    from edn.bench.report import Progress, show_many
 
     with Progress() as progress:
         results = benchmark.run(quick=quick, seed=seed, progress=progress)
     if plot is not None:
         benchmark.draw(results, plot)
-    if as_json:
-        typer.echo(json.dumps([result.to_json() for result in results], indent=2))
-    else:
-        print_table(
-            "Scaling of the bitmap matcher", benchmark.COLUMNS, [result.cells() for result in results]
-        )
+    show_many("Scaling of the bitmap matcher", benchmark.COLUMNS, results, as_json=as_json)
 
 
 @app.command("million")
 def measure_million(as_json: Json = False, quick: Quick = False, seed: Seed = 1) -> None:
     """One index of a million subscriptions: loading, memory, matching, changes, pauses while it merges."""
     from edn.bench import million as benchmark
-    from edn.bench.report import Progress, print_table
+    from edn.bench.report import Progress, show_one
 
     with Progress() as progress:
         result = benchmark.run(quick=quick, seed=seed, progress=progress)
-    if as_json:
-        typer.echo(json.dumps(result.to_json(), indent=2))
-    else:
-        print_table("One large index", ("", ""), result.cells())
+    show_one("One large index", result, as_json=as_json)
 
 
 @app.command("publish")
@@ -210,7 +199,7 @@ def measure_overload(
 ) -> None:
     """Twice the measured capacity for two minutes: what is answered, what arrives, what memory is used."""
     from edn.bench import overload as benchmark
-    from edn.bench.report import Progress, print_table
+    from edn.bench.report import Progress, show_one
 
     if quick:
         servers, seconds = 1, 3
@@ -218,10 +207,7 @@ def measure_overload(
         outcome = benchmark.run(
             servers=servers, seconds=seconds, probe_seconds=2 if quick else 15, seed=seed, progress=progress
         )
-    if as_json:
-        typer.echo(json.dumps(outcome.to_json(), indent=2))
-    else:
-        print_table("Overload", ("", ""), outcome.cells())
+    show_one("Overload", outcome, as_json=as_json)
     if outcome.missing or outcome.unexpected or outcome.without_retry_after:
         raise typer.Exit(1)
     if not set(outcome.answers) <= {"202", "429", "503"}:
@@ -239,7 +225,7 @@ def measure_replay(
 ) -> None:
     """New subscriptions among many retained events: how soon they hear of them, and what others notice."""
     from edn.bench import replay as benchmark
-    from edn.bench.report import Progress, print_table
+    from edn.bench.report import Progress, show_one
 
     seconds, subscriptions = 4.0, 10
     if quick:
@@ -254,10 +240,7 @@ def measure_replay(
             seed=seed,
             progress=progress,
         )
-    if as_json:
-        typer.echo(json.dumps(outcome.to_json(), indent=2))
-    else:
-        print_table("The past of new subscriptions", ("", ""), outcome.cells())
+    show_one("The past of new subscriptions", outcome, as_json=as_json)
 
 
 @app.command("hosting")
@@ -270,7 +253,7 @@ def measure_hosting(
 ) -> None:
     """One server process with a million subscriptions: storing, memory, matching, restarting."""
     from edn.bench import hosting as benchmark
-    from edn.bench.report import Progress, print_table
+    from edn.bench.report import Progress, show_one
 
     events = 2000
     if quick:
@@ -279,10 +262,7 @@ def measure_hosting(
         hosted = benchmark.run(
             subscriptions=subscriptions, dimensions=dimensions, events=events, seed=seed, progress=progress
         )
-    if as_json:
-        typer.echo(json.dumps(hosted.to_json(), indent=2))
-    else:
-        print_table("One server", ("", ""), hosted.cells())
+    show_one("One server", hosted, as_json=as_json)
 
 
 @app.command("capacity")
@@ -389,17 +369,14 @@ def measure_deadletters(
 ) -> None:
     """A million dead letters in one server: pages, single letters, resending, through the dispatcher."""
     from edn.bench import deadletters as benchmark
-    from edn.bench.report import Progress, print_table
+    from edn.bench.report import Progress, show_many
 
     calls = 50
     if quick:
         letters, calls = 2000, 5
     with Progress() as progress:
         times = benchmark.run(letters=letters, calls=calls, seed=seed, progress=progress)
-    if as_json:
-        typer.echo(json.dumps([one.to_json() for one in times], indent=2))
-    else:
-        print_table(f"{letters:,} dead letters", benchmark.COLUMNS, [one.cells() for one in times])
+    show_many(f"{letters:,} dead letters", benchmark.COLUMNS, times, as_json=as_json)
 
 
 @app.command("isolation")
@@ -413,13 +390,10 @@ def measure_isolation(
 ) -> None:
     """Delivery to fifty addresses, alone and beside one that never answers and one that takes ten seconds."""
     from edn.bench import isolation as benchmark
-    from edn.bench.report import Progress, print_table
+    from edn.bench.report import Progress, show_one
 
     if quick:
         addresses, events, rate, pairs = 5, 5, 20.0, 1
     with Progress() as progress:
         outcome = benchmark.run(addresses=addresses, events=events, rate=rate, pairs=pairs, progress=progress)
-    if as_json:
-        typer.echo(json.dumps(outcome.to_json(), indent=2))
-    else:
-        print_table("Isolation of addresses", ("", ""), outcome.cells())
+    show_one("Isolation of addresses", outcome, as_json=as_json)

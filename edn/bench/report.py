@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from types import TracebackType
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.status import Status
@@ -74,6 +76,28 @@ class Progress:
     def say(self, what: str) -> None:
         if self._status is not None:
             self._status.update(what)
+
+
+class Result(Protocol):
+    def to_json(self) -> dict[str, Any]: ...
+
+    def cells(self) -> Sequence[Any]: ...
+
+
+def show_one(title: str, result: Result, *, as_json: bool) -> None:
+    """A result whose cells are (what, how much), or all of it for a program."""
+    if as_json:
+        print(json.dumps(result.to_json(), indent=2))  # noqa: T201  programs read it
+    else:
+        print_table(title, ("", ""), result.cells())
+
+
+def show_many(title: str, columns: Sequence[str], results: Sequence[Result], *, as_json: bool) -> None:
+    """Results that are rows of one table."""
+    if as_json:
+        print(json.dumps([result.to_json() for result in results], indent=2))  # noqa: T201  programs read it
+    else:
+        print_table(title, columns, [result.cells() for result in results])
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -5,9 +5,8 @@ A function here returns a `Call` (one request) or is a plan (several). None of t
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Final, TypeVar
@@ -16,7 +15,9 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
+from edn.client import encoding
 from edn.client.conversation import Call, Plan, reading
+from edn.client.encoding import array, chunks, encode, expiry, key_header
 from edn.client.problems import ProblemError
 from edn.client.results import (
     Attempt,
@@ -34,7 +35,7 @@ from edn.client.results import (
     Topic,
     Tuning,
 )
-from edn.errors import InvalidEvent, InvalidInput
+from edn.errors import InvalidInput
 from edn.webhooks import new_secret
 
 #: limits of one request; a batch beyond them is split
@@ -194,7 +195,7 @@ def subscribe_many(subscriptions: Iterable[NewSubscription]) -> Plan[list[Subscr
     for chunk in chunks(encoded, MAX_SUBSCRIPTIONS, MAX_BODY_BYTES):
         try:
             answer: _Subscribed = yield Call(
-                method="POST", path="/v1/subscriptions", body=_array(chunk), read=read
+                method="POST", path="/v1/subscriptions", body=array(chunk), read=read
             )
         except ProblemError as problem:
             raise problem.moved(len(done), tuple(one.id for one in done)) from None
@@ -309,7 +310,7 @@ def resend(id: str) -> Call[Queued]:
 
 def recover(id: str, since: str | datetime) -> Plan[Queued]:
     """Queue again all dead letters of a subscription since a time, however many there are."""
-    body = encode({"since": since if isinstance(since, str) else _instant(since)})
+    body = encode({"since": since if isinstance(since, str) else encoding.instant(since)})
     letters = notifications = 0
     while True:
         queued: Queued = yield Call(
@@ -363,8 +364,8 @@ def publish(topic: str, event: Mapping[str, Any], *, idempotency_key: str | None
     return Call(
         method="POST",
         path=f"{_topic_path(topic)}/events",
-        body=_event(event, 0),
-        headers=_key(idempotency_key or uuid.uuid4().hex),
+        body=encoding.event(event, 0),
+        headers=key_header(idempotency_key or uuid.uuid4().hex),
         read=lambda response: read(response).ids[0],
     )
 
@@ -385,7 +386,7 @@ def publish_many(
     key = idempotency_key or uuid.uuid4().hex
     read = reading(Published)
     ids: list[str] = []
-    encoded = (_event(event, index) for index, event in enumerate(events))
+    encoded = (encoding.event(event, index) for index, event in enumerate(events))
     for chunk in chunks(encoded, MAX_EVENTS, MAX_BODY_BYTES):
         # The first request carries the caller's key as it is, so that one request's ids are key/0, key/1, …
         chunk_key = f"{key}/{len(ids)}" if ids else key
@@ -393,8 +394,8 @@ def publish_many(
             answer: Published = yield Call(
                 method="POST",
                 path=f"{_topic_path(topic)}/events",
-                body=_array(chunk),
-                headers=_key(chunk_key),
+                body=array(chunk),
+                headers=key_header(chunk_key),
                 read=read,
             )
         except ProblemError as problem:
@@ -450,76 +451,7 @@ def health() -> Call[Health]:
     return Call(method="GET", path="/readyz", read=read, understood=frozenset({503}))
 
 
-# Encoding
-
-
-def chunks(encoded: Iterable[bytes], most: int, most_bytes: int) -> Iterator[list[bytes]]:
-    """Groups that fit one JSON array of at most `most` elements and `most_bytes` bytes, commas included.
-
-    An element that is too large even alone goes alone: the network says so better than a guess here would.
-    """
-    chunk: list[bytes] = []
-    size = 2
-    for element in encoded:
-        if chunk and (len(chunk) == most or size + 1 + len(element) > most_bytes):
-            yield chunk
-            chunk, size = [], 2
-        size += len(element) + (1 if chunk else 0)
-        chunk.append(element)
-    if chunk:
-        yield chunk
-
-
-def encode(value: Any) -> bytes:
-    """JSON as the network reads it: no NaN, no infinities, instants as RFC 3339."""
-    try:
-        text = json.dumps(
-            value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_jsonable
-        )
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidInput("a string holds a lone surrogate, which no UTF-8 can carry") from error
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"this cannot be written as JSON: {error}") from error
-
-
-def expiry(value: str | datetime | timedelta) -> str:
-    """The wire form of an expiry."""
-    if isinstance(value, timedelta):
-        return f"PT{value.total_seconds():.6f}".rstrip("0").rstrip(".") + "S"
-    if isinstance(value, datetime):
-        return _instant(value)
-    return value
-
-
-def _instant(value: datetime) -> str:
-    if value.tzinfo is None:
-        raise InvalidInput(f"{value.isoformat()} has no time zone: an instant needs an offset")
-    return value.isoformat()
-
-
-def _jsonable(value: object) -> object:
-    if isinstance(value, datetime):
-        return _instant(value)
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"a {type(value).__name__} is no JSON value")
-
-
-def _event(event: Mapping[str, Any], index: int) -> bytes:
-    try:
-        return encode(event)
-    except InvalidInput as error:
-        raise InvalidEvent(error.detail, index=index) from error
-
-
-def _key(key: str) -> dict[str, str]:
-    # Headers carry ASCII only; the network takes percent-encoding off again.
-    return {"Idempotency-Key": quote(key, safe="/:~")}
-
-
-def _array(elements: list[bytes]) -> bytes:
-    return b"[" + b",".join(elements) + b"]"
+# Parts
 
 
 def _sink(url: str, recipient: str | None) -> dict[str, str]:

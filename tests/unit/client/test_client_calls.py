@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from edn import AsyncClient, Client, NewSubscription
 from edn.client import UnexpectedAnswerError
-from edn.client.calls import chunks, expiry
+from edn.client.encoding import chunks, expiry
 from edn.errors import InvalidEvent, InvalidInput
 
 SUBSCRIPTION = {

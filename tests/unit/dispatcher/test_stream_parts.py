@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from dispatcher.exclusion import Exclusion
-from dispatcher.expiry import parse_expires, rfc3339
+from dispatcher.expiry import parse_expires
 from dispatcher.framing import FrameBuilder, stack
 from dispatcher.records import ControlRecord, EventsRecord
 from dispatcher.tail import Tail
 from edn import wire
-from edn.coordinates import instant
+from edn.coordinates import instant, rfc3339
 from edn.errors import InvalidInput
 
 

@@ -124,6 +124,7 @@ def encoded(size: int) -> str:
         encoded(32).removeprefix("whsec_"),
         "whsec_!" + "A" * 43,
     ],
+    ids=["empty", "prefix only", "plain", "23 bytes", "65 bytes", "no prefix", "no base64"],
 )
 def test_what_is_no_secret_is_refused_without_repeating_it(secret: str) -> None:
     with pytest.raises(InvalidSink) as refused:
