@@ -32,6 +32,8 @@ class Channel:
         self._timeout = timeout
         self._connect_timeout = connect_timeout
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._deadline: float | None = None
+        self._watch: asyncio.TimerHandle | None = None
 
     async def post(self, path: str, body: bytes, content_type: str) -> tuple[int, bytes]:
         """Status and body of the answer; raises `ChannelError`."""
@@ -51,11 +53,11 @@ class Channel:
     async def _exchange(self, head: bytes, body: bytes) -> tuple[int, bytes]:
         try:
             reader, writer = self._streams or await self._open()
-            async with asyncio.timeout(self._timeout):
-                writer.writelines((head, body))
-                await writer.drain()
-                status, length, closing = _parse(await reader.readuntil(b"\r\n\r\n"))
-                answer = await reader.readexactly(length)
+            self._expect_by(self._timeout)
+            writer.writelines((head, body))
+            await writer.drain()
+            status, length, closing = _parse(await reader.readuntil(b"\r\n\r\n"))
+            answer = await reader.readexactly(length)
         except (
             OSError,
             EOFError,
@@ -65,14 +67,37 @@ class Channel:
             asyncio.LimitOverrunError,
         ) as error:
             # RuntimeError: uvloop's, for writing to a connection that was reset while it was kept
+            late = self._deadline is not None and asyncio.get_running_loop().time() >= self._deadline
             self.close()
-            raise ChannelError(_reason(error)) from error
+            raise ChannelError("no answer in time" if late else _reason(error)) from error
         except BaseException:
             self.close()  # cancelled inside an exchange: what comes next on this connection is not ours
             raise
+        self._deadline = None
         if closing:
             self.close()
         return status, answer
+
+    def _expect_by(self, seconds: float) -> None:
+        """End the connection if the answer is not complete by then.
+
+        A timer that outlives the answer and is set again only when it fires: making one for every frame costs
+        as much as composing a small frame.
+        """
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.time() + seconds
+        if self._watch is None:
+            self._watch = loop.call_at(self._deadline, self._look)
+
+    def _look(self) -> None:
+        self._watch = None
+        if self._deadline is None:
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._deadline:
+            self._watch = loop.call_at(self._deadline, self._look)
+        elif self._streams is not None:
+            self._streams[1].transport.abort()
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         async with asyncio.timeout(self._connect_timeout):
@@ -82,6 +107,10 @@ class Channel:
         return self._streams
 
     def close(self) -> None:
+        self._deadline = None
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None

@@ -30,7 +30,9 @@ from edn.summary.marking import Bools
 from edn.summary.measure import unit_rects
 
 #: this many of the largest rectangles are tried before any bitset is touched
-_FIRST = 8
+_FIRST = 4
+#: so few rectangles have no bitsets: all are tried
+_FEW = 8
 #: bounds that are looked at to choose edges
 _LOOK = 16_384
 _NO_TABLE: Words = np.empty((0, 0, 0), dtype=np.uint64)
@@ -138,7 +140,7 @@ class BitmapRouter:
         order = np.argsort(-np.prod(b - a, axis=1), kind="stable")
         lo, hi = np.ascontiguousarray(lo[order]), np.ascontiguousarray(hi[order])
         ordered = _NO_BITS if masks is None else np.ascontiguousarray(masks[order])
-        if n <= _FIRST:
+        if n <= _FEW:
             return BitmapCover(lo, hi, n, np.empty((d, 0)), _NO_TABLE, _NO_TALLIES, ordered)
         edges = np.empty((d, marking.BINS - 1))
         step = -(-2 * n // _LOOK)

@@ -19,7 +19,7 @@ Words = npt.NDArray[np.uint64]
 kernel = on_first_use
 finite_kernel = on_first_use_with_finite
 
-#: words that a scan takes at a time: 512 rectangles, small enough to stop early, long enough to vectorise
+#: words that a scan takes at a time: 512 rectangles, enough for the widest registers
 CHUNK = 8
 WORD = 64
 

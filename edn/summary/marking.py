@@ -11,7 +11,9 @@ Bools = npt.NDArray[np.bool_]
 
 #: bins a dimension; a power of two, so that the search for a bin takes the same steps everywhere
 BINS = 64
-_CHUNK = 8
+#: words of a bitset that are looked at first, where the largest rectangles are, and then at a time
+_AT_FIRST = 16
+_AT_A_TIME = 160
 _ONE = np.uint64(1)
 _NONE = np.uint64(0)
 _ALL = ~np.uint64(0)
@@ -46,6 +48,45 @@ def _admits(bits: Words, p: int, masks: Words, at: int, d: int) -> bool:
 
 
 @kernel
+def _common(table: Words, start: Ints, d: int, skip: int, n: int, found: Words) -> bool:
+    """The bits that d bitsets have in common, in n words after the first `skip`; whether there are any.
+
+    Slices of one length and no branch inside: so the compiler makes wide registers of it. Four at a time, and
+    stopping between them only, since a test costs as much as several ANDs.
+    """
+    common = found[:n]
+    some = _NONE
+    done = 0
+    while done < d:
+        a = table[start[done] + skip : start[done] + skip + n]
+        if done + 4 <= d:
+            b = table[start[done + 1] + skip : start[done + 1] + skip + n]
+            c = table[start[done + 2] + skip : start[done + 2] + skip + n]
+            e = table[start[done + 3] + skip : start[done + 3] + skip + n]
+            if done:
+                for w in range(n):
+                    common[w] &= a[w] & b[w] & c[w] & e[w]
+            else:
+                for w in range(n):
+                    common[w] = a[w] & b[w] & c[w] & e[w]
+            done += 4
+        else:
+            if done:
+                for w in range(n):
+                    common[w] &= a[w]
+            else:
+                for w in range(n):
+                    common[w] = a[w]
+            done += 1
+        some = _NONE
+        for w in range(n):
+            some |= common[w]
+        if some == _NONE:
+            break
+    return bool(some != _NONE)
+
+
+@kernel
 def mark(
     points: Floats,
     bits: Words,
@@ -63,11 +104,10 @@ def mark(
     `shape` has a row a cover: column, dimensions, rectangles, how many of them to try one by one, words of a
     bitset, and where its edges, its table, its tallies, its bounds and its masks (-1: none) begin. One cover
     after the other, because a table fits into a cache and all of them do not. `bits` are the points as bits,
-    for masks. `tallies` hold how many rectangles each bitset of the table has: the emptiest is asked first.
+    for masks. `tallies` hold how many rectangles each bitset of the table has: one that has none ends it.
     """
-    found = np.empty(_CHUNK, dtype=np.uint64)
+    found = np.empty(_AT_A_TIME, dtype=np.uint64)
     start = np.empty(max(1, points.shape[1]), dtype=np.int64)
-    tally = np.empty(max(1, points.shape[1]), dtype=np.int64)
     for s in range(shape.shape[0]):
         column, d, n, first, words, edges_at, table_at, tallies_at, rects_at, masks_at = shape[s]
         for p in range(points.shape[0]):
@@ -88,68 +128,45 @@ def mark(
             if hit or first == n:
                 out[p, column] = hit
                 continue
+            fewest = n
             for j in range(d):
                 x = points[p, j]
-                low = edges_at + j * (BINS - 1)
-                base = low
-                half = BINS // 2
-                # 63 edges: six halvings without a branch.
-                while half > 0:
-                    if edges[low + half - 1] <= x:
-                        low += half
-                    half >>= 1
-                row = j * BINS + low - base
-                many = tallies[tallies_at + row]
-                # Sorted as they come: with the emptiest first most chunks are done after a few.
-                place = j
-                while place > 0 and tally[place - 1] > many:
-                    tally[place] = tally[place - 1]
-                    start[place] = start[place - 1]
-                    place -= 1
-                tally[place] = many
-                start[place] = table_at + row * words
-            if tally[0] == 0:
+                # Counting all edges takes a few wide comparisons; halving takes six that wait for each other.
+                row = j * BINS
+                own = edges[edges_at + j * (BINS - 1) : edges_at + (j + 1) * (BINS - 1)]
+                for k in range(BINS - 1):
+                    row += own[k] <= x
+                fewest = min(fewest, tallies[tallies_at + row])
+                start[j] = table_at + row * words
+            if fewest == 0:
                 continue
-            for chunk in range(0, words, _CHUNK):
-                # Three at once: fewer leave something in most chunks, and a test costs more than an AND.
-                at = start[0] + chunk
-                second, third = start[min(1, d - 1)] + chunk, start[min(2, d - 1)] + chunk
-                some = _NONE
-                for w in range(_CHUNK):
-                    found[w] = table[at + w] & table[second + w] & table[third + w]
-                    some |= found[w]
-                if some == _NONE:
-                    continue
-                for j in range(3, d):
-                    at = start[j] + chunk
-                    some = _NONE
-                    for w in range(_CHUNK):
-                        found[w] &= table[at + w]
-                        some |= found[w]
-                    if some == _NONE:
-                        break
-                if some == _NONE:
-                    continue
-                for w in range(_CHUNK):
-                    word = found[w]
-                    while word != _NONE:
-                        i = ((chunk + w) * 64 + trailing_zeros(word)) * d
-                        hit = True
-                        for j in range(d):
-                            x = points[p, j]
-                            if x < lo[rects_at + i + j] or x > hi[rects_at + i + j]:
-                                hit = False
+            skip = 0
+            size = min(words, _AT_FIRST)
+            while skip < words:
+                # Not a function of its own: the call would cost more than most survivors do.
+                if _common(table, start, d, skip, size, found):
+                    for w in range(size):
+                        word = found[w]
+                        while word != _NONE:
+                            i = ((skip + w) * 64 + trailing_zeros(word)) * d
+                            hit = True
+                            for j in range(d):
+                                x = points[p, j]
+                                if x < lo[rects_at + i + j] or x > hi[rects_at + i + j]:
+                                    hit = False
+                                    break
+                            if hit and masks_at >= 0:
+                                hit = _admits(bits, p, masks, masks_at + i, d)
+                            if hit:
                                 break
-                        if hit and masks_at >= 0:
-                            hit = _admits(bits, p, masks, masks_at + i, d)
+                            word &= word - _ONE
                         if hit:
                             break
-                        word &= word - _ONE
-                    if hit:
-                        break
                 if hit:
                     out[p, column] = True
                     break
+                skip += size
+                size = min(words - skip, _AT_A_TIME)
 
 
 @kernel
