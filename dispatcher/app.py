@@ -17,7 +17,7 @@ from starlette.responses import RedirectResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from dispatcher import bodies, changes, directory, evidence, internal, keyrings, openapi
+from dispatcher import bodies, changes, directory, evidence, internal, keyrings, metrics, openapi
 from dispatcher.expiry import parse_expires, parse_since
 from dispatcher.leading import Leading
 from dispatcher.merging import Merger
@@ -92,6 +92,10 @@ class Door:
                 ended = 0
             if not ended:
                 await asyncio.sleep(1.0)
+
+    def accepting(self) -> bool:
+        """Whether events are taken."""
+        return not self.network.disk_full and (self.peers is None or self.peers.accepting())
 
     # -- from bodies to the model ------------------------------------------------------------------------
 
@@ -272,6 +276,7 @@ def create_app(settings: Settings) -> FastAPI:
     for router in (_topics(door), _subscriptions(door), _operations(door), internal.routes(door)):
         app.include_router(router)
     app.include_router(tuning_routes(door.network, door.tuner))
+    app.include_router(metrics.routes(door.network, door.topics, door.tuner, door.accepting))
     app.include_router(evidence.routes(door.network, door.subscriptions.get))
     app.add_middleware(BodyLimit, limit=settings.body_limit)
     openapi.install(app)

@@ -248,6 +248,8 @@ class Server(BaseModel):
     forwarded: int
     useful: int
     matched: int
+    #: notifications that sinks took, since the server's start
+    notified: int
     failure: str | None
     last_seen_seconds: float | None
     #: share of the published events that its summary contained

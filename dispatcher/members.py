@@ -57,6 +57,8 @@ class Member:
     distance: float = 1.0
     backlog: int = 0
     cpu: float = 0.0
+    #: notifications that sinks took, since the server's start
+    notified: int = 0
     #: monotonic time of the last sign of life
     seen: float = 0.0
     #: offset of its last join record; behind it the server is still joining

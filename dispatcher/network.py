@@ -249,7 +249,7 @@ class Network:
             raise NotFound(f'server "{server}" has not registered since this dispatcher started: register')
         member.check_key(beat.key)
         self.members.touch(member)
-        member.backlog, member.cpu = beat.backlog, beat.cpu
+        member.backlog, member.cpu, member.notified = beat.backlog, beat.cpu, beat.notified
 
     # -- calls to servers -------------------------------------------------------------------------------
 
@@ -418,6 +418,7 @@ class Network:
                     "forwarded": forwarder.forwarded if forwarder else 0,
                     "useful": forwarder.useful if forwarder else 0,
                     "matched": forwarder.matched if forwarder else 0,
+                    "notified": member.notified,
                     "failure": forwarder.failure if forwarder else None,
                     "hit_ratio": routed.routed / routed.asked if routed.asked else None,
                     "precision": routed.precision,

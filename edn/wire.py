@@ -220,6 +220,8 @@ class Heartbeat(msgspec.Struct, frozen=True):
     backlog: int
     #: share of one core used since the last one, 0..1
     cpu: float
+    #: notifications that sinks took, since the server's start
+    notified: int = 0
 
 
 class PlacementRule(msgspec.Struct, frozen=True, array_like=True):

@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from edn import __version__, wire
 from edn.asgi import PROBLEM, BodyLimit, check_bearer, install, problem_response, read_body
 from edn.errors import CorruptMessage, EdnError, Unavailable
-from edn_server import evidence_door, receiving
+from edn_server import evidence_door, metrics, receiving
 from edn_server.node import Node
 
 logger = structlog.get_logger()
@@ -144,6 +144,7 @@ def create_app(node: Node, url: str) -> FastAPI:
         return Figures(**await node.stats())
 
     app.include_router(evidence_door.router(node, network_only))
+    app.include_router(metrics.routes(node))
 
     async def store(message: wire.Store) -> tuple[int, msgspec.Struct]:
         return 200, await node.store(message)

@@ -33,6 +33,7 @@ from edn_server.settings import Settings
 from edn_server.sinks import Sinks
 from edn_server.storing import StoreVersions, prepare
 from edn_server.stream import Applied, ApplyFrame
+from edn_server.timing import Timings
 from edn_server.writer import Call, Job, Result, Writer
 
 logger = structlog.get_logger()
@@ -70,6 +71,7 @@ class Node:
         #: one for each dispatcher
         self.registrations: list[Registration] = []
         self.notifier: Notifier | None = None
+        self.timings = Timings()
         self._receiving: Receiving | None = None
         self.evidence: Evidence | None = None
         self._sinks: Sinks | None = None
@@ -90,6 +92,7 @@ class Node:
             sinks=self._sinks,
             key=self.key,
             settings=settings,
+            timings=self.timings,
         )
         self.notifier.counters.backlog = self._backlog_found
         self.evidence = Evidence(
@@ -109,6 +112,7 @@ class Node:
                 id=settings.id,
                 describe=lambda: self._describe(url),
                 backlog=lambda: self.backlog,
+                notified=lambda: self.notifier.counters.notified if self.notifier is not None else 0,
                 on_registered=functools.partial(self._follow, address),
             )
             for address, client in self._dispatchers.clients.items()
@@ -185,7 +189,7 @@ class Node:
             return {
                 "subscriptions": len(hosting.numbers),
                 "seq": hosting.seq,
-                "cursors": self._cursors(),
+                "cursors": self.cursors(),
                 "topics": [
                     {
                         "uid": uid,
@@ -215,6 +219,11 @@ class Node:
     def backlog(self) -> int:
         return self.notifier.counters.backlog if self.notifier is not None else self._backlog_found
 
+    def cursors(self) -> dict[str, int]:
+        """Up to where each log is applied."""
+        logs = list(self.hosting.logs.values())
+        return {log.name: log.cursor for log in logs if log.cursor is not None}
+
     def not_ready(self) -> str | None:
         """Why this server is not ready, or None: it is registered and has passed every log's join."""
         if not any(registration.registered for registration in self.registrations):
@@ -236,15 +245,11 @@ class Node:
             url=url,
             key=self.key,
             epoch=self.epoch,
-            cursors=self._cursors(),
+            cursors=self.cursors(),
             subscriptions=len(self.hosting.numbers),
             location=list(self.settings.location),
             distance=self.settings.distance,
         )
-
-    def _cursors(self) -> dict[str, int]:
-        logs = list(self.hosting.logs.values())
-        return {log.name: log.cursor for log in logs if log.cursor is not None}
 
     async def _follow(self, url: str, answer: wire.Registered) -> None:
         await self._submit(Follow(self.hosting, url, answer.log, answer.incarnation))

@@ -36,6 +36,7 @@ from edn_server.parcels import Parcel
 from edn_server.recent import RecentEvents
 from edn_server.settings import Settings
 from edn_server.sinks import Answer, Message, Sinks
+from edn_server.timing import Timings
 from edn_server.writer import Job, Result, Writer
 
 logger = structlog.get_logger()
@@ -51,6 +52,8 @@ class Counters:
     #: POSTs that were taken, and attempts that were not
     delivered: int = 0
     failed: int = 0
+    #: notifications in the POSTs that were taken
+    notified: int = 0
     #: rows of subscriptions that ended while their address failed
     dropped: int = 0
     #: POSTs that became dead letters
@@ -71,6 +74,7 @@ class Notifier:
         sinks: Sinks,
         key: str,
         settings: Settings,
+        timings: Timings | None = None,
     ) -> None:
         self._hosting = hosting
         self._writer = writer
@@ -96,6 +100,7 @@ class Notifier:
         self.recent = RecentEvents()
         self.attempts = Attempts()
         self.counters = Counters()
+        self._timings = timings or Timings()
 
     async def start(self, *, again: bool) -> None:
         """Go on with what the last run left; `again` if there was one."""
@@ -136,6 +141,11 @@ class Notifier:
 
     def health(self, address: str) -> Health:
         return self._health.get(address, HEALTHY)
+
+    @property
+    def failing(self) -> int:
+        """How many addresses fail, or are disabled."""
+        return sum(bool(one.failures or one.disabled) for one in self._health.values())
 
     def webhook_id(self, row: int) -> str:
         return f"{self._prefix}_{row}"
@@ -281,6 +291,8 @@ class Notifier:
         self._record(address, name, answer, began, seconds, parcel.events, decision.kind, due)
         if decision.kind == "delivered":
             self.counters.delivered += 1
+            self.counters.notified += parcel.events
+            self._timings.deliveries.observe(max(0.0, (now - parcel.created) / 1e6))
             self._hosting.tally.delivered(self._numbers(parcel))
             await self._become(address, known.succeeded(seconds))
             return parcel
@@ -402,7 +414,9 @@ class Notifier:
         answer = await self._sinks.send(
             Message(outbox.url_of(address), name, int(began), body, signature, events)
         )
-        return answer, began, asyncio.get_running_loop().time() - timer
+        seconds = asyncio.get_running_loop().time() - timer
+        self._timings.posts.observe(seconds)
+        return answer, began, seconds
 
     def _record(
         self,

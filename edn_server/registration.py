@@ -41,6 +41,7 @@ class Registration:
         id: str,
         describe: Callable[[], wire.Register],
         backlog: Callable[[], int],
+        notified: Callable[[], int] = lambda: 0,
         on_registered: Callable[[wire.Registered], Awaitable[None]],
     ) -> None:
         """`client` knows the dispatcher's address and the secret; `on_registered` is awaited."""
@@ -48,6 +49,7 @@ class Registration:
         self._id = id
         self._describe = describe
         self._backlog = backlog
+        self._notified = notified
         self._on_registered = on_registered
         self._process = psutil.Process()
         self.registered = False
@@ -97,6 +99,7 @@ class Registration:
                 subscriptions=own.subscriptions,
                 backlog=self._backlog(),
                 cpu=min(1.0, self._process.cpu_percent() / 100),
+                notified=self._notified(),
             )
             try:
                 response = await self._post(f"/internal/servers/{self._id}/heartbeat", beat)

@@ -117,6 +117,10 @@ class Tally:
             matched, delivered, failed = self._counts[numbers, _MATCHED:].sum(axis=0).tolist()
         return Counts(self._topics.get(topic, 0) - since, matched, delivered, failed)
 
+    def topics(self) -> dict[int, int]:
+        """How many events of each topic came, by its uid."""
+        return dict(self._topics)
+
     # -- on disk ----------------------------------------------------------------------------------------
 
     def load(self, db: sqlite3.Connection) -> None:

@@ -47,6 +47,8 @@ class Tuning:
         self.rule = rule or paper.Rule(damping=2.0)
         self.caution = caution or predicting.Caution()
         self._history: deque[Decision] = deque(maxlen=HISTORY)
+        #: decisions so far, those too that the history has forgotten
+        self.decided = 0
         self._begin(mode, precision)
 
     def _begin(self, mode: str, precision: float) -> None:
@@ -94,6 +96,7 @@ class Tuning:
 
     def _decided(self, decision: Decision) -> Decision:
         self._history.append(decision)
+        self.decided += 1
         return decision
 
     def describe(self) -> dict[str, Any]:

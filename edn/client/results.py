@@ -160,6 +160,8 @@ class Server(msgspec.Struct, frozen=True):
     useful: int | None = None
     #: (event, subscription) pairs that it found
     matched: int | None = None
+    #: notifications that sinks took, since the server's start
+    notified: int | None = None
     #: share of the published events that were forwarded to it
     hit_ratio: float | None = None
     #: notifications waiting to be delivered
