@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from dispatcher import bodies, changes, directory, evidence, internal, keyrings, metrics, openapi
 from dispatcher.expiry import parse_expires, parse_since
+from dispatcher.explaining import Explainer, one_of
 from dispatcher.leading import Leading
 from dispatcher.merging import Merger
 from dispatcher.network import Network
@@ -54,6 +55,7 @@ class Door:
         self.topics = Topics(self.network.log)
         self.replayer = Replayer(self.network, self.topics)
         self.subscriptions = Subscriptions(self.network, self.topics, self.replayer.begin)
+        self.explainer = Explainer(self.network, self.subscriptions)
         stored = dict(
             self.network.log.reader.execute(
                 "SELECT key, value FROM meta WHERE key IN ('mode', 'precision')"
@@ -304,6 +306,14 @@ def _topics(door: Door) -> APIRouter:
     @router.get("/{name}", response_model=bodies.Topic)
     async def get_topic(name: str) -> Any:
         return door.topic_view(door.topics.get(name))
+
+    @router.post("/{name}/explain", response_model=bodies.ExplainedEvent | bodies.ExplainedFilter)
+    async def explain(name: str, body: bodies.ExplainBody) -> Any:
+        """What would become of an event, tier by tier; or what a filter would hear. Nothing is changed."""
+        topic = door.topics.get(name)
+        if one_of(body.event, body.filter, body.model_fields_set) == "event":
+            return await door.explainer.event(topic, body.event)
+        return await door.explainer.filter(topic, body.filter)
 
     @router.delete("/{name}", status_code=204)
     async def delete_topic(

@@ -349,6 +349,100 @@ class Link(BaseModel):
     held: int
 
 
+class ExplainBody(BaseModel):
+    """Either an event, as it would be published, or a filter."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    event: Annotated[
+        Any,
+        Field(description="An event's attributes."),
+        WithJsonSchema({"type": "object", "examples": [{"symbol": "GE", "price": 31.5}]}),
+    ] = None
+    filter: FilterBody = None
+
+
+class ExplainedSubscription(BaseModel):
+    """A subscription whose rectangles contain the event."""
+
+    id: str
+    #: if not, its rectangle was only a cover
+    matches: bool
+    #: what decided that, as text
+    clauses: list[str]
+    paused: bool
+    recipient: str | None
+    filter: Any
+
+
+class ExplainedServer(BaseModel):
+    server: str
+    state: Literal["ready", "joining", "away"]
+    #: the event would be sent there
+    routed: bool
+    #: `everything` is sent there; a rectangle of its `summary` or of a `widening` contains the event; one
+    #: does, but its Bloom `mask` does not; `no rectangle` does
+    why: Literal["everything", "summary", "widening", "mask", "no rectangle"]
+    #: in the words of a filter
+    rectangle: dict[str, Any] | None
+    #: that were tried
+    rectangles: int
+    #: subscriptions that match; null where the server did not say
+    matched: int | None
+    #: it would get the event for nothing
+    false_positive: bool
+    #: at most 100 of them
+    subscriptions: list[ExplainedSubscription]
+    failure: str | None
+
+
+class ExplainedEvent(BaseModel):
+    topic: str
+    event: dict[str, Any]
+    precision: float | None
+    matched: int
+    false_positives: list[str]
+    servers: list[ExplainedServer]
+
+
+class MetServer(BaseModel):
+    server: str
+    #: it gets every event
+    everything: bool
+    #: rectangles in use for it that the filter's meet, and all of them
+    meeting: int
+    rectangles: int
+
+
+class RecentMatches(BaseModel):
+    events: int
+    matched: int
+    share: float | None
+    since: str | None
+
+
+class ExplainedFilter(BaseModel):
+    topic: str
+    filter: Any
+    text: str | None
+    #: its rectangles say all; if not, the predicate decides inside them
+    exact: bool
+    #: in the words of a filter, at most 16 of them
+    rectangles: list[dict[str, Any]]
+    rectangle_count: int
+    servers: list[MetServer]
+    #: how it would have done on recent events
+    recent: RecentMatches
+    #: at most 100 ids each
+    covers: list[str]
+    covers_count: int
+    covered_by: list[str]
+    covered_by_count: int
+    #: subscriptions that it was compared with, and those that the topic has
+    examined: int
+    subscriptions: int
+
+
 class Problem(BaseModel):
     """RFC 9457."""
 

@@ -146,6 +146,12 @@ def page(
     return found[:limit], following
 
 
+def count(connection: sqlite3.Connection, topic: int) -> int:
+    """How many there are of a topic."""
+    (found,) = connection.execute("SELECT count(*) FROM subscriptions WHERE topic = ?", (topic,)).fetchone()
+    return int(found)
+
+
 def expired(connection: sqlite3.Connection, now: int, limit: int) -> list[str]:
     rows = connection.execute(
         "SELECT id FROM subscriptions WHERE expires <= ? ORDER BY expires LIMIT ?", (now, limit)

@@ -27,6 +27,8 @@ class _Rows:
     lines: list[bytes] = field(default_factory=list)
     #: empty for a record whose ids follow from the offsets
     ids: list[list[str]] = field(default_factory=list)
+    #: empty for a record without trace contexts
+    traces: list[list[str]] = field(default_factory=list)
 
 
 class FrameBuilder:
@@ -63,6 +65,9 @@ class FrameBuilder:
         rows.ids.append(
             [record.ids[offset - record.first] for offset in places.tolist()] if record.ids else []
         )
+        rows.traces.append(
+            [record.traces[offset - record.first] for offset in places.tolist()] if record.traces else []
+        )
         self.events += count
         self.size += len(lines)
 
@@ -97,6 +102,7 @@ def _segment(log: str, topic: int, rows: _Rows) -> wire.Segment:
         width=points.shape[1],
         ids=_ids(log, rows) if any(rows.ids) else [],
         lines=b"".join(rows.lines),
+        traces=_traces(rows) if any(rows.traces) else [],
     )
 
 
@@ -106,4 +112,13 @@ def _ids(log: str, rows: _Rows) -> list[str]:
         name
         for own, offsets in zip(rows.ids, rows.offsets, strict=True)
         for name in (own or [wire.made_id(log, offset) for offset in offsets.tolist()])
+    ]
+
+
+def _traces(rows: _Rows) -> list[str]:
+    """One for each event, where some have one."""
+    return [
+        trace
+        for own, offsets in zip(rows.traces, rows.offsets, strict=True)
+        for trace in (own or [""] * len(offsets))
     ]

@@ -152,10 +152,12 @@ class Transaction:
         lines: bytes,
         points: Floats,
         availability: Floats | None = None,
+        trace: str = "",
     ) -> list[str]:
         """Append events of one topic; their ids, made here where the publisher chose none.
 
         `availability`: for how many seconds each stays available to later subscribers; None is 0 for all.
+        `trace`: the trace context that they came with (`edn.tracing`).
         """
         first, count = self.head + 1, len(ids)
         made = wire.made_ids(self.log, first, count)
@@ -168,6 +170,8 @@ class Transaction:
         record = EventsRecord(
             first, self.time, topic, named if chosen else [], stamped, lines, points, expiries
         )
+        if trace:
+            record.traces = [trace] * count
         self.head = record.last
         until = None if expiries is None else int(expiries.max())
         self.connection.execute(

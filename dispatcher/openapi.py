@@ -41,6 +41,13 @@ _PUBLISH = {
             "description": "k gives the events the ids k/0, k/1, …",
             "schema": {"type": "string", "minLength": 1, "maxLength": 200},
         },
+        {
+            "name": "traceparent",
+            "in": "header",
+            "required": False,
+            "description": "W3C Trace Context, with `tracestate` if there is one; goes on to the sinks.",
+            "schema": {"type": "string"},
+        },
     ],
     "requestBody": {
         "required": True,

@@ -19,7 +19,7 @@ from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.peers import Peers
 from dispatcher.topics import Topic, Topics
-from edn import defects
+from edn import defects, tracing
 from edn.asgi import bug_response, problem_response, read_body, too_large
 from edn.errors import (
     Conflict,
@@ -72,9 +72,9 @@ class PublishEndpoint:
         try:
             topic = self._topics.get(path[len(_BEFORE) : -len(_AFTER)])
             limit = self._network.settings.body_limit
-            key = _read_headers(scope, limit)
+            key, trace = _read_headers(scope, limit)
             body = await read_body(receive, limit)
-            accepted = msgspec.json.encode(await self.publish(topic, body, key))
+            accepted = msgspec.json.encode(await self.publish(topic, body, key, trace))
         except EdnError as error:
             await problem_response(error)(scope, receive, send)
         except Exception as error:
@@ -90,8 +90,8 @@ class PublishEndpoint:
             )
             await send({"type": "http.response.body", "body": accepted})
 
-    async def publish(self, topic: Topic, body: bytes, key: str | None = None) -> Accepted:
-        """Accept one event or an array of them, all or nothing."""
+    async def publish(self, topic: Topic, body: bytes, key: str | None = None, trace: str = "") -> Accepted:
+        """Accept one event or an array of them, all or nothing; `trace` is the context they came with."""
         settings = self._network.settings
         log = self._network.log
         if self._peers is not None and not self._peers.accepting():
@@ -125,8 +125,10 @@ class PublishEndpoint:
             ).fetchone():
                 raise NotFound(f'no topic "{topic.name}": it was deleted meanwhile')
             if ids.count(None) < len(ids):
-                return _append_once(transaction, topic, ids, batch, lasting)
-            return transaction.append_events(topic.uid, ids, batch.stamps, batch.lines, batch.points, lasting)
+                return _append_once(transaction, topic, ids, batch, lasting, trace)
+            return transaction.append_events(
+                topic.uid, ids, batch.stamps, batch.lines, batch.points, lasting, trace
+            )
 
         committed = log.submit(append, size=len(body))
         if defects.planted("acknowledge-before-commit"):  # for tests only
@@ -151,6 +153,7 @@ def _append_once(
     ids: list[str | None],
     batch: EventBatch,
     lasting: Floats | None,
+    trace: str,
 ) -> list[str]:
     """Append the events whose chosen id is new; those that came before are answered, not repeated."""
     connection = transaction.connection
@@ -189,6 +192,7 @@ def _append_once(
             b"".join([bodies[place] + b"\n" for place in fresh]),
             batch.points[fresh],
             None if lasting is None else lasting[fresh],
+            trace,
         )
         if fresh
         else []
@@ -197,9 +201,12 @@ def _append_once(
     return [next(made) if place in placed else str(name) for place, name in enumerate(ids)]
 
 
-def _read_headers(scope: Scope, limit: int) -> str | None:
-    """The Idempotency-Key, if there is one; refuses a body that is not JSON, or says that it is too long."""
-    key = None
+def _read_headers(scope: Scope, limit: int) -> tuple[str | None, str]:
+    """The Idempotency-Key, if there is one, and the trace context (`edn.tracing`).
+
+    Refuses a body that is not JSON, or says that it is too long.
+    """
+    key, parent, state = None, b"", b""
     for name, value in scope["headers"]:
         if name == b"content-type":
             media = value.partition(b";")[0].strip().lower()
@@ -212,4 +219,8 @@ def _read_headers(scope: Scope, limit: int) -> str | None:
             key = unquote(value.decode("latin-1")).strip().strip('"')
             if not 1 <= len(key) <= MAX_KEY:
                 raise InvalidInput(f"Idempotency-Key: 1 to {MAX_KEY} characters")
-    return key
+        elif name == b"traceparent":
+            parent = value
+        elif name == b"tracestate":
+            state = value
+    return key, tracing.read(parent, state) if parent else ""

@@ -56,6 +56,8 @@ class EventsRecord:
     #: which of `servers` needs which event; filled once, right after the commit
     routed: npt.NDArray[np.bool_] | None = None
     servers: tuple[str, ...] = ()
+    #: the trace context of each (`edn.tracing`); empty where no publisher sent one
+    traces: Sequence[str] = ()
     _ends: npt.NDArray[np.int64] | None = None
 
     @property
@@ -94,6 +96,8 @@ class _StoredEvents(msgspec.Struct, frozen=True, array_like=True):
     points: bytes
     #: empty where none of them is kept for later subscribers
     expiries: bytes = b""
+    #: empty where none was sent
+    traces: Sequence[str] = ()
 
 
 _events_decoder = msgspec.msgpack.Decoder(_StoredEvents)
@@ -109,6 +113,7 @@ def events_payload(record: EventsRecord) -> bytes:
             record.points.shape[1],
             wire.points_bytes(record.points),
             b"" if record.expiries is None else wire.int64_bytes(record.expiries),
+            record.traces,
         )
     )
 
@@ -118,7 +123,9 @@ def load_events(first: int, time: int, topic: int, payload: bytes) -> EventsReco
     points = wire.points_array(stored.points, stored.width)
     stamps = wire.int64_array(stored.stamps)
     expiries = wire.int64_array(stored.expiries) if stored.expiries else None
-    return EventsRecord(first, time, topic, stored.ids, stamps, stored.lines, points, expiries)
+    return EventsRecord(
+        first, time, topic, stored.ids, stamps, stored.lines, points, expiries, traces=stored.traces
+    )
 
 
 def expiries_of(time: int, availability: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
@@ -148,6 +155,7 @@ def _alike(one: EventsRecord, other: EventsRecord) -> bool:
         one.topic == other.topic
         and one.time == other.time
         and bool(one.ids) == bool(other.ids)
+        and bool(one.traces) == bool(other.traces)
         and one.points.shape[1] == other.points.shape[1]
     )
 
@@ -164,6 +172,7 @@ def _merged(run: list[EventsRecord]) -> EventsRecord:
         np.concatenate([record.stamps for record in run]),
         b"".join([record.lines for record in run]),
         np.concatenate([record.points for record in run]),
+        traces=[trace for record in run for trace in record.traces],
     )
 
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -32,6 +33,9 @@ from dispatcher.recutting import Piece, Recut
 from dispatcher.routing_holding import Bools, Floats, Holding, How, Instant, Ints, TopicRouting, Widenings
 from edn import defects
 from edn.summary import Bundle, Router, Summary, new_router
+
+#: a rectangle of a summary that was cut, or of a subscription that no summary contains yet
+Why = Literal["summary", "widening"]
 
 #: how a summary may be cut
 CUTS = ("waste", "weighted", "level")
@@ -269,13 +273,7 @@ class RoutingTable:
     def route(self, topic: int, points: Floats) -> Bools:
         """Which events (rows) concern which servers (columns). May run in another thread than the rest."""
         columns = self._columns
-        out = np.empty((len(points), len(columns.servers)), dtype=np.bool_)
-        out[:] = columns.everything
-        bundles = columns.topics.get(topic)
-        if bundles is not None:
-            bundles.cuts.mark(points, out)
-            bundles.packed.mark(points, out)
-            bundles.tails.mark(points, out)
+        out = _marked(columns, topic, points)
         if self._how.cut == "weighted" and len(points):
             recent = self._recent.get(topic)
             if recent is None or recent.points.shape[1] != points.shape[1]:
@@ -285,6 +283,21 @@ class RoutingTable:
         counts[columns.rows, 0] += out.sum(axis=0)
         counts[columns.rows, 1] += len(points)
         return out
+
+    def would_route(self, topic: int, points: Floats) -> Bools:
+        """The same of events that nobody published: nothing is counted."""
+        return _marked(self._columns, topic, points)
+
+    def rectangles(self, server: str, topic: int) -> Iterator[tuple[Why, Floats, Floats]]:
+        """What routes events of a topic to a server, in parts: why, and the bounds of the rectangles."""
+        held = self._servers[server]
+        holding = held.topics.get(topic)
+        if held.everything or holding is None:
+            return
+        if holding.cut is not None:
+            yield "summary", holding.cut.lo, holding.cut.hi
+        for layer in holding.layers:
+            yield "widening", layer.widenings.lo, layer.widenings.hi
 
     def describe(self, server: str) -> ServerRouting:
         held = self._servers[server]
@@ -363,6 +376,17 @@ class RoutingTable:
 
     def _everything(self) -> Bools:
         return np.array([held.everything for held in self._servers.values()], dtype=np.bool_)
+
+
+def _marked(columns: _Columns, topic: int, points: Floats) -> Bools:
+    out = np.empty((len(points), len(columns.servers)), dtype=np.bool_)
+    out[:] = columns.everything
+    bundles = columns.topics.get(topic)
+    if bundles is not None:
+        bundles.cuts.mark(points, out)
+        bundles.packed.mark(points, out)
+        bundles.tails.mark(points, out)
+    return out
 
 
 def _checked(precision: float) -> float:

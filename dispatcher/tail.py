@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 
-from dispatcher.records import Record
+from dispatcher.records import EventsRecord, Record
 
 
 class Tail:
@@ -45,6 +45,17 @@ class Tail:
             self.floor = self._lasts[drop - 1]
             del self._records[:drop]
             del self._lasts[:drop]
+
+    def recent(self, topic: int, events: int) -> list[EventsRecord]:
+        """The youngest records of a topic that hold so many events together, the newest first."""
+        found: list[EventsRecord] = []
+        for record in reversed(self._records):
+            if events <= 0:
+                break
+            if isinstance(record, EventsRecord) and record.topic == topic:
+                found.append(record)
+                events -= record.count
+        return found
 
     def after(self, offset: int) -> list[Record] | None:
         """Records beyond `offset`, or None when some of them are no longer here."""

@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import CollectorRegistry, ProcessCollector, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from starlette.responses import Response
+
+# When a series began is one more series for each; nobody asks for it.
+disable_created_metrics()  # type: ignore[no-untyped-call]  # the library types it not at all
 
 #: the value of a metric without labels, or of each combination of its labels' values
 Values = float | Mapping[tuple[str, ...], float]

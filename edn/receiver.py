@@ -41,6 +41,9 @@ class Notification(msgspec.Struct, frozen=True):
     topic: str
     event: NotifiedEvent
     matches: list[Match]
+    #: W3C Trace Context, where the publisher sent one
+    traceparent: str | None = None
+    tracestate: str | None = None
 
 
 class _Body(msgspec.Struct):

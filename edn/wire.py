@@ -16,6 +16,8 @@ it in one transaction and answers `FrameAck`. A frame that begins beyond the ser
 `409` with the same `FrameAck`, and the dispatcher goes on from the cursor that it names; offsets at or
 below the cursor are repeats and dropped.
 
+*Explaining.* `POST /internal/explain` on a server carries `Explain` and is answered `Explained`.
+
 *Summaries.* `GET /internal/summary` on a server answers `SummarySnapshot`, whose `seq` was read before
 anything else was.
 
@@ -141,6 +143,8 @@ class Segment(msgspec.Struct, frozen=True):
     ids: list[str]
     #: the attributes as JSON, as they go into the notification: a line each
     lines: bytes
+    #: the trace context of each (`edn.tracing`); empty where none has one
+    traces: list[str] = []
 
 
 class Frame(msgspec.Struct, frozen=True):
@@ -183,6 +187,38 @@ class ReplayAck(msgspec.Struct, frozen=True):
     #: where the next page begins
     position: int
     done: bool
+
+
+class Explain(msgspec.Struct, frozen=True):
+    """What would an event be to a server? Nothing is stored, counted or sent."""
+
+    log: str
+    topic: int
+    #: the log's time, which expiry is compared with
+    time: int
+    #: float64 each
+    point: bytes
+    #: the attributes as JSON
+    line: bytes
+    #: subscriptions that are named at most
+    limit: int
+
+
+class Explanation(msgspec.Struct, frozen=True, array_like=True):
+    """One subscription whose rectangles contain the event."""
+
+    id: str
+    #: the exact predicate holds; if not, the rectangle was only a cover
+    matches: bool
+    #: what decided that, in the filter language's text form
+    clauses: list[str]
+    #: notifications are kept, not sent
+    paused: bool
+
+
+class Explained(msgspec.Struct, frozen=True):
+    matched: int
+    subscriptions: list[Explanation]
 
 
 class SummarySnapshot(msgspec.Struct, frozen=True):

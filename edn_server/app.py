@@ -156,6 +156,9 @@ def create_app(node: Node, url: str) -> FastAPI:
     async def replay(message: wire.ReplayPage) -> tuple[int, msgspec.Struct]:
         return 200, await node.replay(message)
 
+    async def explain(message: wire.Explain) -> tuple[int, msgspec.Struct]:
+        return 200, await node.explain(message)
+
     async def summary(_: None) -> tuple[int, msgspec.Struct]:
         return 200, await node.summary()
 
@@ -164,6 +167,7 @@ def create_app(node: Node, url: str) -> FastAPI:
             Route("/internal/subscriptions", MessageRoute(secret, wire.Store, store), methods=["POST"]),
             Route("/internal/stream", MessageRoute(secret, wire.Frame, stream), methods=["POST"]),
             Route("/internal/replay", MessageRoute(secret, wire.ReplayPage, replay), methods=["POST"]),
+            Route("/internal/explain", MessageRoute(secret, wire.Explain, explain), methods=["POST"]),
             Route("/internal/summary", MessageRoute(secret, None, summary), methods=["GET"]),
         ]
     )
@@ -238,6 +242,9 @@ def _describe_plain_routes(app: FastAPI) -> None:
                 "ReplayAck",
                 {},
             )
+        },
+        "/internal/explain": {
+            "post": operation("What an event would be to this server", "Explain", "Explained", {})
         },
         "/internal/summary": {"get": operation("The summary of what is hosted", None, "SummarySnapshot", {})},
     }

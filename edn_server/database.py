@@ -33,7 +33,7 @@ from pathlib import Path
 
 from edn.process import CannotStart, lock_folder
 
-FORMAT = 3
+FORMAT = 4
 #: events of one batch have keys batch << BATCH_BITS and up
 BATCH_BITS = 24
 
@@ -59,7 +59,7 @@ CREATE TABLE logs (
     retired INTEGER NOT NULL DEFAULT 0, url TEXT
 ) WITHOUT ROWID;
 CREATE TABLE events (key INTEGER PRIMARY KEY, topic INTEGER NOT NULL, id TEXT NOT NULL,
-    stamp INTEGER NOT NULL, body BLOB NOT NULL);
+    stamp INTEGER NOT NULL, body BLOB NOT NULL, trace TEXT NOT NULL DEFAULT '');
 CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, address TEXT NOT NULL, batch INTEGER NOT NULL,
     events INTEGER NOT NULL, composition BLOB NOT NULL, created INTEGER NOT NULL DEFAULT 0);
 CREATE INDEX outbox_address ON outbox (address, id);
@@ -109,6 +109,10 @@ _PAUSES_OF_FORMAT_2 = """
 INSERT INTO pauses SELECT id, log, 0 FROM paused, logs WHERE NOT retired;
 DROP TABLE paused;
 UPDATE meta SET value = 3 WHERE name = 'format';
+"""
+_FROM_FORMAT_3 = """
+ALTER TABLE events ADD COLUMN trace TEXT NOT NULL DEFAULT '';
+UPDATE meta SET value = 4 WHERE name = 'format';
 """
 _FROM_FORMAT_1 = """
 ALTER TABLE versions ADD COLUMN ring TEXT NOT NULL DEFAULT '';
@@ -170,6 +174,10 @@ class Folder:
                 meta["format"] = 2
             if meta["format"] == 2:
                 for statement in (_FROM_FORMAT_2 + _SEVERAL_TABLES + _PAUSES_OF_FORMAT_2).split(";"):
+                    db.execute(statement)
+                meta["format"] = 3
+            if meta["format"] == 3:
+                for statement in _FROM_FORMAT_3.split(";"):
                     db.execute(statement)
                 meta["format"] = FORMAT
             if meta["format"] != FORMAT:

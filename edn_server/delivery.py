@@ -20,7 +20,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import certifi
 
-from edn import __version__, sinkpolicy
+from edn import __version__, sinkpolicy, tracing
 from edn.errors import InvalidSink
 from edn_server.connection import Connection, ConnectionFailed
 from edn_server.settings import Settings
@@ -183,4 +183,5 @@ def _head(parts: SplitResult, message: Message) -> bytes:
     ]
     if message.signature is not None:
         lines.append(f"webhook-signature: {message.signature}")
+    lines += [f"{name}: {value}" for name, value in tracing.headers(message.trace)]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")

@@ -22,6 +22,7 @@ from edn_server.delivery import HttpSink
 from edn_server.dispatchers import Dispatchers
 from edn_server.evidence import Evidence
 from edn_server.exchange import Exchange
+from edn_server.explaining import explain
 from edn_server.loading import load
 from edn_server.mail import MailSink
 from edn_server.notifier import Notifier
@@ -164,6 +165,9 @@ class Node:
     async def replay(self, page: wire.ReplayPage) -> wire.ReplayAck:
         self._batch += 1
         return await self._submit(ApplyReplay(self.hosting, self._batch, page, self._on_applied))
+
+    async def explain(self, question: wire.Explain) -> wire.Explained:
+        return await self._submit(Call(lambda _: explain(self.hosting, question)))
 
     async def summary(self) -> wire.SummarySnapshot:
         """One moment's maximal rectangles, read where nothing can change them; built elsewhere."""

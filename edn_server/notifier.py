@@ -271,7 +271,7 @@ class Notifier:
         async with self._lanes.slot(known.lane):
             parcel = await self._pack(rows)
             name = self.webhook_id(parcel.id)
-            answer, began, seconds = await self._send(address, name, parcel.body, parcel.events)
+            answer, began, seconds = await self._send(address, name, parcel.body, parcel.events, parcel.trace)
         now = int(clock.now() * 1e6)
         after = retry.Failed(
             attempt=known.attempts_of(parcel.id) + 1,
@@ -405,14 +405,16 @@ class Notifier:
             self._alone.add(parcel.id)
         return parcel
 
-    async def _send(self, address: str, name: str, body: bytes, events: int) -> tuple[Answer, float, float]:
+    async def _send(
+        self, address: str, name: str, body: bytes, events: int, trace: str = ""
+    ) -> tuple[Answer, float, float]:
         """One attempt: its answer, when it began, how long it took."""
         began, timer = clock.now(), asyncio.get_running_loop().time()
         ring = self._hosting.rings.get(outbox.ring_of(address))
         counting = ring.counting(int(began * 1e6)) if ring is not None else []
         signature = webhooks.signatures(counting, name, int(began), body) if counting else None
         answer = await self._sinks.send(
-            Message(outbox.url_of(address), name, int(began), body, signature, events)
+            Message(outbox.url_of(address), name, int(began), body, signature, events, trace)
         )
         seconds = asyncio.get_running_loop().time() - timer
         self._timings.posts.observe(seconds)
@@ -481,8 +483,8 @@ class Notifier:
             found.append(np.array([numbers[-1] for numbers in living if numbers], dtype=np.int32))
         return np.concatenate(found)
 
-    def _entries(self, row: Row) -> bytes:
-        """What a row adds to a body; in the outbox thread."""
+    def _entries(self, row: Row) -> tuple[bytes, str]:
+        """What a row adds to a body, and the trace context that its events share; in the outbox thread."""
         places = row.places
         events = self.recent.get(row.batch)
         if events is None:
@@ -494,7 +496,9 @@ class Notifier:
             if not isinstance(event, bytes):
                 event = events[place] = outbox.event_fragment(event, topics[event.topic].name)
             fragments.append(event)
-        return outbox.entries_of(row, fragments, self._hosting.fragments)
+        traces = {outbox.trace_of(fragment) for fragment in fragments}
+        shared = traces.pop() if len(traces) == 1 else ""
+        return outbox.entries_of(row, fragments, self._hosting.fragments), shared
 
 
 def _without(rows: Sequence[Row], parcel: Parcel) -> list[Row]:

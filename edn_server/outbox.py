@@ -26,7 +26,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from edn import clock
+from edn import clock, tracing
 from edn.coordinates import rfc3339
 from edn_server.database import BATCH_BITS
 from edn_server.hosting import Hosting
@@ -61,6 +61,8 @@ class Event(NamedTuple):
     #: microseconds: the event's own time
     stamp: int
     body: bytes
+    #: the trace context that it came with (`edn.tracing`)
+    trace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +179,35 @@ def key(batch: int, place: int) -> int:
 
 def event_fragment(event: Event, topic: str) -> bytes:
     """An entry of a notification up to its matches; the payload goes in as the bytes that it came in."""
-    return b'{"topic":%b,"event":{"id":%b,"time":"%b","attributes":%b},"matches":[' % (
+    return b'{%b"topic":%b,"event":{"id":%b,"time":"%b","attributes":%b},"matches":[' % (
+        _traced(event.trace) if event.trace else b"",
         msgspec.json.encode(topic),
         msgspec.json.encode(event.id),
         rfc3339(event.stamp).encode(),
         event.body,
     )
+
+
+_TRACED = b'{"traceparent":"'
+_STATE = b',"tracestate":'
+
+
+def _traced(trace: str) -> bytes:
+    """The first members of an entry whose event has a trace context."""
+    fields = tracing.headers(trace)
+    return b"".join(b'"%b":%b,' % (name.encode(), msgspec.json.encode(value)) for name, value in fields)
+
+
+def trace_of(fragment: bytes) -> str:
+    """The trace context that `event_fragment` wrote into an entry, if any."""
+    if not fragment.startswith(_TRACED):
+        return ""
+    begin = len(_TRACED)
+    parent, rest = fragment[begin : begin + 55], fragment[begin + 56 :]
+    if not rest.startswith(_STATE):
+        return parent.decode()
+    state: str = msgspec.json.decode(rest[len(_STATE) : rest.index(b',"topic":')])
+    return f"{parent.decode()} {state}"
 
 
 def entries_of(row: Row, events: Sequence[bytes], fragments: Sequence[bytes | None]) -> bytes:
@@ -233,7 +258,7 @@ def write(
     first = batch << BATCH_BITS
     now = int(clock.now() * 1e6)
     db.executemany(
-        "INSERT INTO events VALUES (?, ?, ?, ?, ?)", ((first | place, *event) for place, event in events)
+        "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", ((first | place, *event) for place, event in events)
     )
     db.executemany(
         "INSERT INTO outbox (address, batch, events, composition, created) VALUES (?, ?, ?, ?, ?)",
@@ -286,7 +311,7 @@ def rows_of(db: sqlite3.Connection, ids: Sequence[int]) -> list[Row]:
 def read_events(db: sqlite3.Connection, batch: int, places: Sequence[int]) -> dict[int, Event]:
     first = batch << BATCH_BITS
     found = db.execute(
-        "SELECT key, topic, id, stamp, body FROM events"
+        "SELECT key, topic, id, stamp, body, trace FROM events"
         " WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key",
         (msgspec.json.encode([first | place for place in places]).decode(),),
     )

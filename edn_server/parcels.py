@@ -35,6 +35,8 @@ class Parcel:
 
     rows: tuple[Row, ...]
     body: bytes
+    #: the trace context that all of its events share; empty if they share none
+    trace: str = ""
 
     @property
     def id(self) -> int:
@@ -58,13 +60,13 @@ def pack(
     db: sqlite3.Connection,
     rows: Sequence[Row],
     batching: Batching,
-    entries: Callable[[Row], bytes],
+    entries: Callable[[Row], tuple[bytes, str]],
     alone: Callable[[Row], bool],
 ) -> tuple[Parcel, bool]:
     """The next POST of rows that begin with an address's oldest, and whether it must be written down.
 
-    `entries` gives what a row adds to a body; `alone` tells which may have been sent by themselves before.
-    What was decided before is found again.
+    `entries` gives what a row adds to a body, and its trace context; `alone` tells which may have been sent
+    by themselves before. What was decided before is found again.
     """
     first = rows[0]
     if first.batch == outbox.READY:
@@ -72,23 +74,30 @@ def pack(
     kept = db.execute("SELECT members FROM parcels WHERE id = ?", (first.id,)).fetchone()
     if kept is not None:
         members = outbox.rows_of(db, msgspec.msgpack.decode(kept[0], type=list[int]))
-        return Parcel(tuple(members), outbox.enclose([entries(row) for row in members])), False
+        return _parcel(members, [entries(row) for row in members]), False
     taken: list[Row] = []
-    parts: list[bytes] = []
+    parts: list[tuple[bytes, str]] = []
     events = size = 0
     for row in rows:
         if taken and (row.batch == outbox.READY or alone(row) or events + row.events > batching.events):
             break
         part = entries(row)
-        if taken and size + len(part) > batching.bytes:
+        if taken and size + len(part[0]) > batching.bytes:
             break
         taken.append(row)
         parts.append(part)
         events += row.events
-        size += len(part)
+        size += len(part[0])
         if alone(row):
             break
-    return Parcel(tuple(taken), outbox.enclose(parts)), len(taken) > 1
+    return _parcel(taken, parts), len(taken) > 1
+
+
+def _parcel(rows: Sequence[Row], parts: Sequence[tuple[bytes, str]]) -> Parcel:
+    traces = {trace for _, trace in parts}
+    return Parcel(
+        tuple(rows), outbox.enclose([part for part, _ in parts]), traces.pop() if len(traces) == 1 else ""
+    )
 
 
 class Keep(Job[None]):

@@ -122,7 +122,7 @@ class ApplyReplay(Job[wire.ReplayAck]):
         ends, stamps = ends_of(segment.lines), wire.int64_array(segment.stamps)
         offsets = wire.int64_array(segment.offsets)
         same = len(ends) == len(stamps) == len(offsets) == len(segment.times) // 8
-        if not same or len(segment.ids) not in (0, len(ends)):
+        if not same or not {len(segment.ids), len(segment.traces)} <= {0, len(ends)}:
             raise CorruptMessage("the columns of a page differ in length")
         schema, bound = topic.schema(version.width), self._hosting.bound(number)
         sizes, times = np.diff(ends, prepend=0), wire.int64_array(segment.times)
@@ -132,7 +132,8 @@ class ApplyReplay(Job[wire.ReplayAck]):
             if bound.matches(schema.values(body)):
                 made = wire.made_id(self._page.log, int(offsets[place]))
                 name = segment.ids[place] if segment.ids else made
-                self._events[place] = Event(segment.topic, name, int(stamps[place]), body)
+                trace = segment.traces[place] if segment.traces else ""
+                self._events[place] = Event(segment.topic, name, int(stamps[place]), body, trace)
                 matched.append(place)
                 if self._hosting.several and name != made:
                     chosen[place] = int(times[place])

@@ -32,6 +32,8 @@ class Message:
     signature: str | None = None
     #: notifications in the body
     events: int = 1
+    #: the trace context that they share (`edn.tracing`); empty if they share none
+    trace: str = ""
 
 
 @dataclass(frozen=True, slots=True)

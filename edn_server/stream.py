@@ -231,7 +231,8 @@ class ApplyFrame(Job[Applied]):
                 index, place = columns.first + row, int(own[row])
                 body = cut(segment.lines, columns.ends, index)
                 name = segment.ids[index] if segment.ids else made_id(frame.log, int(columns.offsets[row]))
-                self._events[place] = Event(segment.topic, name, int(stamps[index]), body)
+                trace = segment.traces[index] if segment.traces else ""
+                self._events[place] = Event(segment.topic, name, int(stamps[index]), body, trace)
                 sizes[place] = len(body)
                 if hosting.several and name != made_id(frame.log, int(columns.offsets[row])):
                     self._chosen[place] = int(columns.times[row])
@@ -249,7 +250,8 @@ class ApplyFrame(Job[Applied]):
         points = wire.points_array(segment.points, segment.width)
         ends = ends_of(segment.lines)
         same = len(times) == len(ends) == count == len(segment.stamps) // 8
-        if not same or len(segment.ids) not in (0, count) or (segment.width and len(points) != count):
+        same = same and len(segment.ids) in (0, count) and len(segment.traces) in (0, count)
+        if not same or (segment.width and len(points) != count):
             raise CorruptMessage("the columns of a segment differ in length")
         if count and (np.any(np.diff(offsets) <= 0) or offsets[0] <= self._frame.after):
             raise CorruptMessage("the offsets of a segment do not rise inside their frame")

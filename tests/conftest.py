@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from tests.network import Network, Process, Receiver
+from tests.network import Hook, Network, Process, Receiver
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +30,14 @@ def network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         raise
     finally:
         running.close()
+
+
+@pytest.fixture(scope="module")
+def hook() -> Iterator[Hook]:
+    running = Hook()
+    yield running
+    running.shutdown()
+    running.server_close()
 
 
 @pytest.hookimpl(wrapper=True)

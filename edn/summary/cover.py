@@ -42,6 +42,12 @@ _NO_BITS: Words = np.empty((0, 0), dtype=np.uint64)
 
 class Cover(Protocol):
     @property
+    def lo(self) -> Floats: ...
+
+    @property
+    def hi(self) -> Floats: ...
+
+    @property
     def count(self) -> int: ...
 
     @property
@@ -166,6 +172,7 @@ class RtreeCover:
     """
 
     def __init__(self, lo: Floats, hi: Floats) -> None:
+        self.lo, self.hi = lo, hi
         self.count, self.dimensions = lo.shape
         # The library knows no space of fewer than two dimensions.
         self._width = max(2, self.dimensions)

@@ -3,55 +3,15 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 from standardwebhooks import Webhook
 
-from tests.network import Network, until
+from tests.network import Hook, Network, until
 
 OPTIONS = ["--retry-steps", "0.05", "--refused-attempts", "2", "--give-up-seconds", "600"]
-
-
-class Hook(ThreadingHTTPServer):
-    """A sink whose answer tests change as they go; it remembers every POST."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.status: dict[str, int] = {}
-        self.posts: list[tuple[str, dict[str, str], bytes, int]] = []
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    def url(self, path: str) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}{path}"
-
-    def at(self, path: str, status: int | None = None) -> list[tuple[dict[str, str], bytes]]:
-        found = list(self.posts)
-        return [(head, body) for where, head, body, said in found if where == path and status in (None, said)]
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        assert isinstance(self.server, Hook)
-        status = self.server.status.get(self.path, 200)
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        self.server.posts.append((self.path, headers, body, status))
-        said = f"the hook says {status}".encode()
-        self.send_response(status)
-        self.send_header("content-length", str(len(said)))
-        self.end_headers()
-        self.wfile.write(said)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
 
 @pytest.fixture(scope="module")
@@ -64,14 +24,6 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
     finally:
         print(running.report())
         running.close()
-
-
-@pytest.fixture(scope="module")
-def hook() -> Iterator[Hook]:
-    running = Hook()
-    yield running
-    running.shutdown()
-    running.server_close()
 
 
 def subscribe(network: Network, hook: Hook, id: str, **sink: str) -> dict[str, Any]:

@@ -64,6 +64,7 @@ ROUTES = [
     ("POST", "/internal/stream"),
     ("POST", "/internal/subscriptions"),
     ("POST", "/internal/replay"),
+    ("POST", "/internal/explain"),
     ("GET", "/internal/summary"),
     ("GET", "/internal/stats"),
     ("GET", "/internal/subscriptions/{id}/delivery"),
@@ -158,7 +159,7 @@ def test_the_openapi_document_names_every_route(tmp_path: Path) -> None:
         document = (await client.get("/openapi.json")).json()
         named = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
         of_internal = {one for one in named if not one[1].startswith("/v1/")}
-        assert of_internal == {*ROUTES, ("GET", "/livez"), ("GET", "/readyz")}
+        assert of_internal == {*ROUTES, ("GET", "/livez"), ("GET", "/readyz"), ("GET", "/metrics")}
         assert ("POST", "/v1/subscriptions") in named
         assert (await client.get("/livez")).json() == {"status": "alive"}
 
@@ -369,13 +370,14 @@ def test_a_folder_of_the_first_format_is_upgraded_with_what_waits_in_it(tmp_path
     db.execute("ALTER TABLE outbox DROP COLUMN created")
     db.execute("ALTER TABLE intervals DROP COLUMN expires")
     db.execute("ALTER TABLE logs DROP COLUMN url")
+    db.execute("ALTER TABLE events DROP COLUMN trace")
     db.execute("INSERT INTO outbox (address, batch, events, composition) VALUES ('http://h/', 1, 1, x'00')")
     db.execute("UPDATE meta SET value = 1 WHERE name = 'format'")
     db.close()
     folder.close()
     upgraded = Folder(tmp_path)
     db = upgraded.connect()
-    assert db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone() == (3,)
+    assert db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone() == (4,)
     # As old as the upgrade: nothing is given up for having waited before.
     ((created,),) = db.execute("SELECT created FROM outbox").fetchall()
     assert created > 1_700_000_000_000_000
