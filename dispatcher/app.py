@@ -27,6 +27,7 @@ from dispatcher.peers import Peers
 from dispatcher.publishing import PublishEndpoint
 from dispatcher.replaying import Replayer
 from dispatcher.settings import Settings
+from dispatcher.soap.door import SoapEndpoint
 from dispatcher.subscriptions import Subscriptions, Wanted
 from dispatcher.topics import Topic, Topics
 from dispatcher.tuning_door import routes as tuning_routes
@@ -236,6 +237,7 @@ class _App(FastAPI):
     """FastAPI, but hot routes are answered before any of its layers: they cost more than the routes."""
 
     publish: PublishEndpoint
+    soap: SoapEndpoint
     heartbeat: internal.HeartbeatEndpoint
     #: where there are several dispatchers
     leading: Leading | None = None
@@ -245,6 +247,8 @@ class _App(FastAPI):
             await self.publish(scope, receive, send)
         elif internal.HeartbeatEndpoint.serves(scope):
             await self.heartbeat(scope, receive, send)
+        elif SoapEndpoint.serves(scope):
+            await self.soap(scope, receive, send)
         elif self.leading is not None and Leading.concerns(scope):
             await self.leading(scope, receive, send)
         else:
@@ -261,6 +265,7 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=door.life,
     )
     app.publish = publish
+    app.soap = SoapEndpoint(door, publish)
     app.heartbeat = internal.HeartbeatEndpoint(door.network)
     if door.peers is not None:
         carry_out = functools.partial(FastAPI.__call__, app)
@@ -274,6 +279,9 @@ def create_app(settings: Settings) -> FastAPI:
             methods=["POST"],
             include_in_schema=False,  # dispatcher.openapi describes it
         )
+    )
+    app.router.routes.append(
+        Route("/soap", app.soap, methods=["GET", "POST"], include_in_schema=False)  # likewise
     )
     for router in (_topics(door), _subscriptions(door), _operations(door), internal.routes(door)):
         app.include_router(router)

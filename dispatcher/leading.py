@@ -64,7 +64,7 @@ class Leading:
                 if response is not None:
                     await response(scope, receive, send)
                     return
-                receive = _again(body)
+                receive = replayed(body)
         except EdnError as error:
             await problem_response(error)(scope, receive, send)
             return
@@ -123,7 +123,7 @@ class Leading:
         raise Unavailable("the dispatcher that carries out changes cannot be reached", retry_after=1)
 
 
-def _again(body: bytes) -> Receive:
+def replayed(body: bytes) -> Receive:
     """A body that was read already, to be read once more."""
     messages: list[Message] = [
         {"type": "http.disconnect"},

@@ -72,6 +72,31 @@ _PUBLISH = {
     },
 }
 
+_ENVELOPE = {"application/soap+xml": {"schema": {"type": "string", "format": "binary"}}}
+_SOAP = {
+    "get": {
+        "summary": "The WSDL of the SOAP door",
+        "operationId": "wsdl",
+        "tags": ["SOAP"],
+        "responses": {
+            "200": {"description": "WSDL 1.1", "content": {"text/xml": {"schema": {"type": "string"}}}}
+        },
+    },
+    "post": {
+        "summary": "WS-Eventing, publishing and management, as the WSDL says",
+        "description": "SOAP 1.2, as here, or SOAP 1.1 as text/xml, whose faults have the status 500.",
+        "operationId": "soap",
+        "tags": ["SOAP"],
+        "requestBody": {"required": True, "content": _ENVELOPE},
+        "responses": {
+            "200": {"description": "The answer", "content": _ENVELOPE},
+            "202": {"description": "Done; the message asked for no answer"},
+            "400": {"description": "A fault of the sender", "content": _ENVELOPE},
+            "500": {"description": "A fault of the receiver", "content": _ENVELOPE},
+        },
+    },
+}
+
 #: bodies of the internal calls
 MESSAGE_CONTENT: dict[str, Any] = {"content": {MSGPACK: {"schema": {"type": "string", "format": "binary"}}}}
 MESSAGE: dict[str, Any] = {
@@ -96,6 +121,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
         title=app.title, version=app.version, description=app.description, routes=app.routes
     )
     document["paths"].setdefault("/v1/topics/{name}/events", {})["post"] = _PUBLISH
+    document["paths"]["/soap"] = _SOAP
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas["Problem"] = Problem.model_json_schema()
     schemas.pop("HTTPValidationError", None)
@@ -104,8 +130,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
     for path in document["paths"].values():
         for operation in path.values():
             for status, meaning in _REFUSALS.items():
-                operation["responses"][status] = {
-                    "description": meaning,
-                    "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-                }
+                known = operation["responses"].get(status, {"description": meaning, "content": {}})
+                shown = {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+                operation["responses"][status] = {**known, "content": {**known["content"], **shown}}
     return document

@@ -3,6 +3,7 @@
     EdnError
     ├── InvalidInput (422)             what a client sent cannot be taken
     │   ├── MalformedJson (400)        not JSON, or JSON that readers disagree about (NaN, repeated keys)
+    │   ├── MalformedXml (400)         not XML, or XML of a kind that is never taken (a DTD)
     │   ├── TooLarge (413)             a body, a batch, a filter or a nesting beyond its limit
     │   ├── InvalidSchema
     │   ├── InvalidEvent               names the index of the event in its batch
@@ -68,6 +69,13 @@ class MalformedJson(InvalidInput):
 
     status = 400
     title = "Malformed JSON"
+
+
+class MalformedXml(InvalidInput):
+    """Not XML, or XML with a document type: entities are never taken."""
+
+    status = 400
+    title = "Malformed XML"
 
 
 class TooLarge(InvalidInput):

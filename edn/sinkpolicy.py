@@ -7,7 +7,8 @@ again at every connection (`address_allowed`), because a name may resolve to som
 An address can hide inside another one: IPv4-mapped, IPv4-compatible, NAT64, 6to4, Teredo and ISATAP forms all
 lead to an IPv4 address. They are unwrapped, and everything found inside must be public as well.
 
-A `mailto:` address goes to the operator's own relay, so only its form is checked. Other schemes are those of
+A `mailto:` address goes to the operator's own relay, so only its form is checked. A `soap:` address holds the
+URLs that SOAP messages go to, and these are checked. Other schemes are those of
 the entry points `edn.sinks`, which check their own.
 """
 
@@ -84,6 +85,16 @@ def check_url(
         if not allow_mail:
             raise InvalidSink("mail is refused unless the network runs with --allow-mail-sinks")
         mail_address(url)
+        return
+    if parts.scheme == "soap":
+        from edn.soap.address import SoapAddress  # it brings lxml, and few addresses need it
+
+        address = SoapAddress.parse(url)
+        for target in (address.sink, address.end):
+            if target is not None:
+                if not target.address.startswith(("http:", "https:")):
+                    raise InvalidSink("a SOAP endpoint is reached over http; https://… is right")
+                check_url(target.address, allow_loopback=allow_loopback, allow_http=allow_http)
         return
     other = extension(parts.scheme) if parts.scheme not in ("http", "https") else None
     if other is not None:

@@ -176,7 +176,7 @@ def _head(parts: SplitResult, message: Message) -> bytes:
         f"host: {parts.netloc}",
         f"user-agent: edn/{__version__}",
         "accept: */*",
-        "content-type: application/json",
+        f"content-type: {message.content_type}",
         f"content-length: {len(message.body)}",
         f"webhook-id: {message.webhook_id}",
         f"webhook-timestamp: {message.timestamp}",
@@ -184,4 +184,5 @@ def _head(parts: SplitResult, message: Message) -> bytes:
     if message.signature is not None:
         lines.append(f"webhook-signature: {message.signature}")
     lines += [f"{name}: {value}" for name, value in tracing.headers(message.trace)]
+    lines += [f"{name}: {value}" for name, value in message.headers]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")

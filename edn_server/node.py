@@ -32,6 +32,7 @@ from edn_server.registration import Refused, Registration
 from edn_server.replaying import ApplyReplay
 from edn_server.settings import Settings
 from edn_server.sinks import Sinks
+from edn_server.soap import SoapSink
 from edn_server.storing import StoreVersions, prepare
 from edn_server.stream import Applied, ApplyFrame
 from edn_server.timing import Timings
@@ -85,7 +86,9 @@ class Node:
         """Deliver what waits, and register under this URL."""
         settings = self.settings
         self._loop = asyncio.get_running_loop()
-        self._sinks = Sinks(settings, {"http": HttpSink, "https": HttpSink, "mailto": MailSink})
+        self._sinks = Sinks(
+            settings, {"http": HttpSink, "https": HttpSink, "mailto": MailSink, "soap": SoapSink}
+        )
         self.notifier = Notifier(
             hosting=self.hosting,
             writer=self._writer,

@@ -2,6 +2,7 @@
 
 http, https   `delivery`: a POST
 mailto        `mail`: a message to the relay that the settings name
+soap          `soap`: SOAP messages to the endpoint that the address names
 others        entry points of the group `edn.sinks`: the name is the scheme, the object is called with the
               server's settings and gives a `Sink`; its attribute `check` is asked about each new address
               (see `edn.sinkpolicy`)
@@ -34,6 +35,9 @@ class Message:
     events: int = 1
     #: the trace context that they share (`edn.tracing`); empty if they share none
     trace: str = ""
+    content_type: str = "application/json"
+    #: further headers of the request
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

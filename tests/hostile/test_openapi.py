@@ -138,6 +138,11 @@ def as_msgpack(_: Any, value: Any) -> bytes:
     return value.data if isinstance(value, Binary) else msgspec.msgpack.encode(value)
 
 
+@schemathesis.serializer("application/soap+xml")
+def as_it_is(_: Any, value: Any) -> bytes:
+    return value.data if isinstance(value, Binary) else str(value).encode()
+
+
 bounded = settings(
     max_examples=15,
     deadline=None,

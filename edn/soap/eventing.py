@@ -1,0 +1,119 @@
+"""WS-Eventing: one protocol, two vocabularies.
+
+The submission of August 2004 and the recommendation of 2011 say the same with other names. What differs is a
+field of `Vocabulary`; nothing else asks which one a message speaks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lxml import etree
+
+XPATH = "http://www.w3.org/TR/1999/REC-xpath-19991116"
+#: filters in the network's own language: as text, or the text in an element
+FILTER = "urn:edn:filter"
+#: of Devices Profile for Web Services: a list of actions, here those of topics
+ACTION = "http://docs.oasis-open.org/ws-dd/ns/dpws/2009/01/Action"
+#: the action of a notification: this and the topic's name
+TOPIC_ACTION = "urn:edn:topic:"
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    name: str
+    namespace: str
+    #: element that says until when a subscription was granted
+    granted: str
+    #: dialect of a filter that names none
+    default_dialect: str
+    #: other names of XPath 1.0
+    xpath_dialects: frozenset[str]
+    #: value of Delivery/@Mode or Format/@Name → whether notifications are wrapped
+    deliveries: dict[str, bool]
+    #: local names of faults
+    faults: Faults
+    #: whether the answer to Unsubscribe has an element
+    unsubscribe_answers: bool
+    #: what an answer says of a subscription that does not end by itself; None: nothing can be said
+    never: str | None
+
+    def tag(self, name: str) -> str:
+        return f"{{{self.namespace}}}{name}"
+
+    def action(self, name: str) -> str:
+        return f"{self.namespace}/{name}"
+
+    @property
+    def fault_action(self) -> str:
+        return f"{self.namespace}/fault"
+
+    def fault(self, name: str) -> etree.QName:
+        return etree.QName(self.namespace, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """Which fault tells of what."""
+
+    delivery: str
+    expiration: str
+    expiration_type: str
+    dialect: str
+    filter: str
+    endpoint: str
+    renew: str
+    unknown: str
+    message: str
+    unable: str
+
+
+_2004 = "http://schemas.xmlsoap.org/ws/2004/08/eventing"
+_2011 = "http://www.w3.org/2011/03/ws-evt"
+
+WSE_2004 = Vocabulary(
+    name="2004",
+    namespace=_2004,
+    granted="Expires",
+    default_dialect=XPATH,
+    xpath_dialects=frozenset({XPATH}),
+    deliveries={f"{_2004}/DeliveryModes/Push": False, f"{_2004}/DeliveryModes/Wrap": True},
+    faults=Faults(
+        delivery="DeliveryModeRequestedUnavailable",
+        expiration="InvalidExpirationTime",
+        expiration_type="UnsupportedExpirationType",
+        dialect="FilteringRequestedUnavailable",
+        filter="FilteringRequestedUnavailable",
+        endpoint="InvalidMessage",
+        renew="UnableToRenew",
+        unknown="InvalidMessage",
+        message="InvalidMessage",
+        unable="EventSourceUnableToProcess",
+    ),
+    unsubscribe_answers=False,
+    never=None,
+)
+WSE_2011 = Vocabulary(
+    name="2011",
+    namespace=_2011,
+    granted="GrantedExpires",
+    default_dialect=f"{_2011}/Dialects/XPath10",
+    xpath_dialects=frozenset({XPATH, f"{_2011}/Dialects/XPath10"}),
+    deliveries={f"{_2011}/DeliveryFormats/Unwrap": False, f"{_2011}/DeliveryFormats/Wrap": True},
+    faults=Faults(
+        delivery="DeliveryFormatRequestedUnavailable",
+        expiration="UnsupportedExpirationValue",
+        expiration_type="UnsupportedExpirationType",
+        dialect="FilteringRequestedUnavailable",
+        filter="CannotProcessFilter",
+        endpoint="UnusableEPR",
+        renew="UnknownSubscription",
+        unknown="UnknownSubscription",
+        message="InvalidMessage",
+        unable="EventSourceUnableToProcess",
+    ),
+    unsubscribe_answers=True,
+    never="PT0S",
+)
+VOCABULARIES = {one.name: one for one in (WSE_2004, WSE_2011)}
+BY_NAMESPACE = {one.namespace: one for one in (WSE_2004, WSE_2011)}

@@ -1,0 +1,233 @@
+"""What is wrong is said by the book: codes, subcodes and statuses of both versions and both vocabularies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.network import Network
+from tests.soap.messages import EVENTING, OURS, Answer, Client, envelope
+
+SERVERS = 1
+SINK = "http://127.0.0.1:9/sink"
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    running = Network(tmp_path_factory.mktemp("faults"), 1)
+    try:
+        running.start()
+        running.http.put("/v1/topics/stocks", json={"attributes": {"price": "number"}}).raise_for_status()
+        yield running
+    finally:
+        print(running.report())
+        running.close()
+
+
+@dataclass(frozen=True)
+class Wrong:
+    name: str
+    ask: Callable[[Client], Answer]
+    #: local name of the most telling code, by vocabulary
+    codes: dict[str, str]
+    #: a part of the reason
+    says: str
+
+
+def same(code: str) -> dict[str, str]:
+    return {"2004": code, "2011": code}
+
+
+def filtered(client: Client, dialect: str | None, text: str) -> Answer:
+    named = "" if dialect is None else f' Dialect="{dialect}"'
+    return client.subscribe("stocks", SINK, filter=f"<w:Filter{named}>{text}</w:Filter>")
+
+
+TABLE = [
+    Wrong(
+        "an unknown delivery",
+        lambda client: client.subscribe("stocks", SINK, mode="urn:by-pigeon"),
+        {"2004": "DeliveryModeRequestedUnavailable", "2011": "DeliveryFormatRequestedUnavailable"},
+        "urn:by-pigeon",
+    ),
+    Wrong(
+        "an expiry in the past",
+        lambda client: client.subscribe("stocks", SINK, expires="2001-01-01T00:00:00Z"),
+        {"2004": "InvalidExpirationTime", "2011": "UnsupportedExpirationValue"},
+        "not in the future",
+    ),
+    Wrong(
+        "a negative duration",
+        lambda client: client.subscribe("stocks", SINK, expires="-PT1H"),
+        {"2004": "InvalidExpirationTime", "2011": "UnsupportedExpirationValue"},
+        "not in the future",
+    ),
+    Wrong(
+        "an expiry that is none",
+        lambda client: client.subscribe("stocks", SINK, expires="soon"),
+        {"2004": "InvalidExpirationTime", "2011": "UnsupportedExpirationValue"},
+        "an instant such as",
+    ),
+    Wrong(
+        "an unknown dialect",
+        lambda client: filtered(client, "urn:sql", "price > 3"),
+        same("FilteringRequestedUnavailable"),
+        "urn:sql",
+    ),
+    Wrong(
+        "a filter that is none",
+        lambda client: filtered(client, "urn:edn:filter", "price >"),
+        {"2004": "FilteringRequestedUnavailable", "2011": "CannotProcessFilter"},
+        "",
+    ),
+    Wrong(
+        "an attribute that the topic lacks",
+        lambda client: filtered(client, "urn:edn:filter", "cost == 3"),
+        {"2004": "FilteringRequestedUnavailable", "2011": "CannotProcessFilter"},
+        "no attribute of this topic",
+    ),
+    Wrong(
+        "an empty filter",
+        lambda client: filtered(client, "urn:edn:filter", ""),
+        {"2004": "FilteringRequestedUnavailable", "2011": "EmptyFilter"},
+        "the Filter is empty",
+    ),
+    Wrong(
+        "an address that no notification may go to",
+        lambda client: client.subscribe("stocks", "ftp://example.org/x"),
+        {"2004": "InvalidMessage", "2011": "UnusableEPR"},
+        "http",
+    ),
+    Wrong(
+        "an unknown topic",
+        lambda client: client.subscribe("nothing", SINK),
+        same("InvalidMessage"),
+        "no topic",
+    ),
+    Wrong(
+        "no topic at all",
+        lambda client: client.subscribe("", SINK),
+        same("InvalidMessage"),
+        "names no topic",
+    ),
+    Wrong(
+        "a renewal of nothing",
+        lambda client: client.manage("Renew", "nobody"),
+        {"2004": "UnableToRenew", "2011": "UnknownSubscription"},
+        "no subscription",
+    ),
+    Wrong(
+        "an end of nothing",
+        lambda client: client.manage("Unsubscribe", "nobody"),
+        {"2004": "InvalidMessage", "2011": "UnknownSubscription"},
+        "no subscription",
+    ),
+    Wrong(
+        "a status without a subscription",
+        lambda client: client.ask(f"{EVENTING[client.eventing]}/GetStatus", "<w:GetStatus/>"),
+        same("InvalidMessage"),
+        "which subscription",
+    ),
+    Wrong(
+        "an action that is not that of the body",
+        lambda client: client.ask("urn:else", "<w:GetStatus/>"),
+        same("ActionNotSupported"),
+        "wsa:Action is urn:else",
+    ),
+    Wrong(
+        "an element that nobody answers",
+        lambda client: client.ask("urn:else", '<x xmlns="urn:x"/>'),
+        same("ActionNotSupported"),
+        "{urn:x}x",
+    ),
+    Wrong(
+        "an answer that is wanted elsewhere",
+        lambda client: client.ask(
+            f"{OURS}/EnumerateTopics",
+            "<e:EnumerateTopics/>",
+            "<a:ReplyTo><a:Address>http://127.0.0.1:9/elsewhere</a:Address></a:ReplyTo>",
+        ),
+        same("OnlyAnonymousAddressSupported"),
+        "must be anonymous",
+    ),
+    Wrong(
+        "a header that occurs twice",
+        lambda client: client.ask(
+            f"{OURS}/EnumerateTopics", "<e:EnumerateTopics/>", "<a:MessageID>urn:2</a:MessageID>"
+        ),
+        same("InvalidAddressingHeader"),
+        "MessageID occurs twice",
+    ),
+]
+
+
+@pytest.mark.parametrize("soap", ["1.1", "1.2"])
+@pytest.mark.parametrize("eventing", ["2004", "2011"])
+@pytest.mark.parametrize("wrong", TABLE, ids=lambda wrong: wrong.name)
+def test_what_is_wrong_is_a_fault_by_the_book(
+    network: Network, wrong: Wrong, eventing: str, soap: str
+) -> None:
+    client = Client(network.url, soap=soap, eventing=eventing)
+    before = network.http.get("/v1/subscriptions").json()
+    answer = wrong.ask(client)
+    assert answer.codes[-1] == wrong.codes[eventing]
+    assert wrong.says in answer.reason
+    # SOAP 1.1 knows one status of faults.
+    assert answer.status == (500 if soap == "1.1" else 400)
+    assert answer.media_type == ("text/xml" if soap == "1.1" else "application/soap+xml")
+    if soap == "1.2":
+        assert answer.codes[0] == "Sender"
+    assert network.http.get("/v1/subscriptions").json() == before
+    client.close()
+
+
+@pytest.mark.parametrize(("soap", "code"), [("1.1", "Client"), ("1.2", "Sender")])
+def test_an_event_that_cannot_be_taken_is_the_senders_fault_and_names_its_place(
+    network: Network, soap: str, code: str
+) -> None:
+    client = Client(network.url, soap=soap)
+    good, bad = "<e:event><price>3</price></e:event>", "<e:event><price>many</price></e:event>"
+    answer = client.publish("stocks", good, bad)
+    assert answer.codes == [code]
+    assert answer.text("//e:Problem/e:index") == "1"
+    assert answer.text("//e:Problem/e:status") == "422"
+    assert "price" in answer.reason
+    client.close()
+
+
+@pytest.mark.parametrize("soap", ["1.1", "1.2"])
+def test_a_header_that_must_be_understood_and_is_not_is_named(network: Network, soap: str) -> None:
+    client = Client(network.url, soap=soap)
+    header = '<x:security xmlns:x="urn:x" s:mustUnderstand="1"/>'
+    answer = client.post(envelope("<e:EnumerateTopics/>", header, soap=soap))
+    assert answer.codes == ["MustUnderstand"]
+    assert answer.status == 500
+    if soap == "1.2":
+        assert answer.all("//t:NotUnderstood/@qname") == ["n:security"]
+    # One that is for somebody else on the way is none of ours.
+    role = "actor" if soap == "1.1" else "role"
+    header = f'<x:security xmlns:x="urn:x" s:mustUnderstand="1" s:{role}="urn:somebody"/>'
+    assert client.post(envelope("<e:EnumerateTopics/>", header, soap=soap)).status == 200
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "says"),
+    [
+        (b'<Envelope xmlns="urn:soap:2.0"><Body/></Envelope>', "VersionMismatch", "{urn:soap:2.0}Envelope"),
+        (b"<price>3</price>", "VersionMismatch", "price"),
+        (b"price = 3", "Sender", "does not begin with <"),
+        (b"<a><b></a>", "Sender", "not XML"),
+        (envelope("<e:Publish/><e:Publish/>"), "Sender", "2 elements"),
+        (envelope(""), "Sender", "the Body is empty"),
+    ],
+    ids=["another version", "no envelope", "no XML", "XML that does not close", "two bodies", "no body"],
+)
+def test_what_is_no_message_is_told_so(network: Network, body: bytes, code: str, says: str) -> None:
+    client = Client(network.url)
+    answer = client.post(body)
+    assert answer.codes[0] == code
+    assert says in answer.reason
+    client.close()
