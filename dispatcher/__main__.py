@@ -13,7 +13,16 @@ from dispatcher.app import create_app
 from dispatcher.settings import Settings
 from edn import defects, summary
 from edn.errors import EdnError
-from edn.process import CannotStart, bind, configure_logs, lock_folder, read_secret, serve, url_of
+from edn.process import (
+    CannotStart,
+    bind,
+    configure_logs,
+    is_loopback,
+    lock_folder,
+    read_secret,
+    serve,
+    url_of,
+)
 from partitioning import online
 
 
@@ -29,6 +38,21 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         default=env("EDN_SECRET_FILE"),
         required="EDN_SECRET_FILE" not in os.environ,
         help="file with the secret that the network's processes share",
+    )
+    parser.add_argument(
+        "--open",
+        action="store_true",
+        default=env("EDN_OPEN") == "1",
+        help="development only: ask nobody for a key; at a loopback address",
+    )
+    parser.add_argument(
+        "--admin-port",
+        type=int,
+        default=int(env("EDN_ADMIN_PORT", "-1")),
+        help="answer calls that administer at this port only; 0 takes a free one",
+    )
+    parser.add_argument(
+        "--admin-host", default=env("EDN_ADMIN_HOST", "127.0.0.1"), help="the address of that (%(default)s)"
     )
     parser.add_argument(
         "--peer",
@@ -155,6 +179,7 @@ def main(argv: list[str] | None = None) -> int:
             secret=read_secret(arguments.secret_file),
             host=arguments.host,
             port=arguments.port,
+            open=arguments.open,
             allow_loopback_sinks=arguments.allow_loopback_sinks,
             allow_mail_sinks=arguments.allow_mail_sinks,
             placement=arguments.placement,
@@ -173,8 +198,18 @@ def main(argv: list[str] | None = None) -> int:
             lag_limit=arguments.lag_limit,
             peers=_peers(arguments.peer or os.environ.get("EDN_PEERS", "").split(",")),
         )
-        listener = bind(settings.host, settings.port)
-        settings = replace(settings, url=url_of(listener))
+        if settings.open and not is_loopback(settings.host):
+            raise CannotStart(
+                f"--open asks nobody for a key, and {settings.host} is no loopback address: without it, keys "
+                "are wanted (`edn key create --help`)"
+            )
+        listeners = [bind(settings.host, settings.port)]
+        settings = replace(settings, url=url_of(listeners[0]))
+        ready = {"role": "dispatcher", "url": settings.url}
+        if arguments.admin_port >= 0:
+            listeners.append(bind(arguments.admin_host, arguments.admin_port))
+            settings = replace(settings, admin_port=listeners[1].getsockname()[1])
+            ready["admin"] = url_of(listeners[1])
         app = create_app(settings)
     except EdnError as error:
         print(f"dispatcher: {error.detail}", file=sys.stderr)  # noqa: T201  it never started
@@ -186,8 +221,7 @@ def main(argv: list[str] | None = None) -> int:
     # The first event shall not wait for a compiler.
     summary.compile_kernels()
     online.warm()
-    log = app.state.door.network.log.id
-    serve(app, listener, {"role": "dispatcher", "url": url_of(listener), "log": log})
+    serve(app, listeners, {**ready, "log": app.state.door.network.log.id})
     os.close(lock)
     return 0
 

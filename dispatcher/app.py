@@ -17,9 +17,12 @@ from starlette.responses import RedirectResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from dispatcher import bodies, changes, directory, evidence, internal, keyrings, metrics, openapi
+from dispatcher import bodies, changes, directory, evidence, internal, keyrings, keys_door, metrics, openapi
+from dispatcher.access import Caller, Guard, Need, Who, needs
+from dispatcher.audit import Audit
 from dispatcher.expiry import parse_expires, parse_since
 from dispatcher.explaining import Explainer, one_of
+from dispatcher.keys import Keys
 from dispatcher.leading import Leading
 from dispatcher.merging import Merger
 from dispatcher.network import Network
@@ -33,7 +36,7 @@ from dispatcher.topics import Topic, Topics
 from dispatcher.tuning_door import routes as tuning_routes
 from dispatcher.tuning_loop import Tuner
 from edn import strictjson
-from edn.asgi import BodyLimit, StrictRoute, install
+from edn.asgi import BodyLimit, StrictRoute, install, refuse
 from edn.coordinates import rfc3339
 from edn.errors import EdnError, InvalidInput, NotFound, TooLarge, Unavailable
 from edn.filter import Filter
@@ -43,9 +46,6 @@ from selftune.tuning import Tuning
 
 logger = structlog.get_logger()
 
-#: owner of subscriptions whose request names none
-NOBODY = "anonymous"
-
 
 class Door:
     """Everything that the routes need, made once."""
@@ -54,6 +54,9 @@ class Door:
         self.settings = settings
         self.network = Network(settings)
         self.topics = Topics(self.network.log)
+        self.keys = Keys(self.network.log)
+        self.guard = Guard(self.keys, settings.secret, open=settings.open, admin_port=settings.admin_port)
+        self.audit = Audit(settings.data)
         self.replayer = Replayer(self.network, self.topics)
         self.subscriptions = Subscriptions(self.network, self.topics, self.replayer.begin)
         self.explainer = Explainer(self.network, self.subscriptions)
@@ -69,7 +72,7 @@ class Door:
         self.peers: Peers | None = None
         changes.prepare(self.network.log, shared=bool(settings.peers))
         if settings.peers:
-            merger = Merger(self.network, self.topics, self.replayer.begin)
+            merger = Merger(self.network, self.topics, self.replayer.begin, self.keys.reload)
             self.peers = Peers(self.network, merger)
 
     @contextlib.asynccontextmanager
@@ -85,6 +88,7 @@ class Door:
         if self.peers is not None:
             await self.peers.stop()
         self.replayer.stop()
+        self.audit.close()
 
     async def _sweep(self) -> None:
         while True:
@@ -102,14 +106,16 @@ class Door:
 
     # -- from bodies to the model ------------------------------------------------------------------------
 
-    def wanted(self, body: bodies.SubscriptionBody, prefix: str = "", suggested: str | None = None) -> Wanted:
+    def wanted(
+        self, body: bodies.SubscriptionBody, who: Caller, prefix: str = "", suggested: str | None = None
+    ) -> Wanted:
         """A request checked against its topic; errors name the place in the request."""
         try:
-            topic = self.topics.get(body.topic)
+            topic = self.topics.get(body.topic, who.tenant)
         except NotFound as error:
             error.pointer = f"{prefix}/topic"
             raise
-        want = self.wanted_on(topic, body, prefix, id=body.id, owner=body.owner or NOBODY)
+        want = self.wanted_on(topic, body, prefix, id=body.id, owner=body.owner or who.name)
         want = replace(want, since=self._since(topic, body.since, prefix))
         if body.location is None:
             return replace(want, suggested=suggested)
@@ -189,13 +195,24 @@ class Door:
             "created": rfc3339(topic.created),
         }
 
-    def view(self, found: directory.Subscription, made: dict[str, str] | None = None) -> dict[str, Any]:
+    def find(self, who: Caller, id: str) -> directory.Subscription:
+        """A living subscription that this caller may know of; raises `NotFound`."""
+        found = self.subscriptions.get(id)
+        if not who.operates:
+            topic = self.topics.by_uid(found.topic)
+            if topic is None or topic.tenant != who.tenant:
+                raise NotFound(f'no subscription "{id[:80]}"')
+        return found
+
+    def view(
+        self, found: directory.Subscription, who: Caller, made: dict[str, str] | None = None
+    ) -> dict[str, Any]:
         """A subscription as it is shown; `made` are the secrets that were made for this very request."""
         topic = self.topics.by_uid(found.topic)
         secret = (made or {}).get(found.ring)
         return {
             "id": found.id,
-            "topic": topic.name if topic else "",
+            "topic": self._named(topic, who),
             "filter": found.filter,
             "sink": {
                 "url": found.url,
@@ -210,27 +227,36 @@ class Door:
             "location": found.location,
         }
 
+    @staticmethod
+    def _named(topic: Topic | None, who: Caller) -> str:
+        """A topic by its name; of another tenant by its path."""
+        if topic is None:
+            return ""
+        return topic.name if topic.tenant == who.tenant else topic.path
+
     async def subscribe(
         self,
         body: bodies.SubscriptionBody | list[bodies.SubscriptionBody],
+        who: Caller,
         suggested: Sequence[str | None] = (),
     ) -> tuple[Any, int, dict[str, str]]:
         """Subscribe one or many; the answer's content, status and headers."""
-        hosts = dict(enumerate(suggested))
+        # Servers know the operator's topics by name, and nobody else's.
+        hosts = {} if who.tenant else dict(enumerate(suggested))
         if isinstance(body, list):
             most = self.settings.subscriptions_per_request
             if len(body) > most:
                 raise TooLarge(f"{len(body)} subscriptions in one request; at most {most} are taken")
-            wanted = [self.wanted(one, f"/{place}", hosts.get(place)) for place, one in enumerate(body)]
+            wanted = [self.wanted(one, who, f"/{place}", hosts.get(place)) for place, one in enumerate(body)]
             wanted, secrets = await keyrings.assign(self.network.log, wanted)
             made = await self.subscriptions.create(wanted) if wanted else []
             status = 200 if made and not any(new for _, new in made) else 201
-            return {"subscriptions": [self.view(found, secrets) for found, _ in made]}, status, {}
-        wanted = [self.wanted(body, suggested=hosts.get(0))]
+            return {"subscriptions": [self.view(found, who, secrets) for found, _ in made]}, status, {}
+        wanted = [self.wanted(body, who, suggested=hosts.get(0))]
         wanted, secrets = await keyrings.assign(self.network.log, wanted)
         [(found, new)] = await self.subscriptions.create(wanted)
         headers = {"location": f"/v1/subscriptions/{found.id}"}
-        return self.view(found, secrets), 201 if new else 200, headers
+        return self.view(found, who, secrets), 201 if new else 200, headers
 
 
 class _App(FastAPI):
@@ -239,6 +265,8 @@ class _App(FastAPI):
     publish: PublishEndpoint
     soap: SoapEndpoint
     heartbeat: internal.HeartbeatEndpoint
+    guard: Guard
+    audit: Audit
     #: where there are several dispatchers
     leading: Leading | None = None
 
@@ -247,7 +275,21 @@ class _App(FastAPI):
             await self.publish(scope, receive, send)
         elif internal.HeartbeatEndpoint.serves(scope):
             await self.heartbeat(scope, receive, send)
-        elif SoapEndpoint.serves(scope):
+        elif scope["type"] == "lifespan":
+            await super().__call__(scope, receive, send)
+        else:
+            await self._guarded(scope, receive, send)
+
+    async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            who = self.guard.admit(scope)
+        except EdnError as error:
+            self.audit.refused(scope, error)
+            await refuse(error, scope, receive, send)
+            return
+        if self.audit.concerns(scope):
+            send = self.audit.following(scope, who, send)
+        if SoapEndpoint.serves(scope):
             await self.soap(scope, receive, send)
         elif self.leading is not None and Leading.concerns(scope):
             await self.leading(scope, receive, send)
@@ -257,7 +299,7 @@ class _App(FastAPI):
 
 def create_app(settings: Settings) -> FastAPI:
     door = Door(settings)
-    publish = PublishEndpoint(door.network, door.topics, door.peers)
+    publish = PublishEndpoint(door.network, door.topics, door.guard, door.audit, door.peers)
     app = _App(
         title="edn dispatcher",
         version="1",
@@ -266,10 +308,14 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.publish = publish
     app.soap = SoapEndpoint(door, publish)
-    app.heartbeat = internal.HeartbeatEndpoint(door.network)
+    app.guard, app.audit = door.guard, door.audit
+    door.guard.watch(app.router.routes)
+    for page in app.router.routes:  # so far, those that describe the interface
+        needs(Need.PUBLIC)(getattr(page, "endpoint"))  # noqa: B009  what Starlette's base class does not name
+    app.heartbeat = internal.HeartbeatEndpoint(door.network, door.guard)
     if door.peers is not None:
         carry_out = functools.partial(FastAPI.__call__, app)
-        app.leading = Leading(carry_out, door.peers, limit=settings.body_limit)
+        app.leading = Leading(carry_out, door.peers, limit=settings.body_limit, secret=settings.secret)
     app.router.route_class = StrictRoute
     install(app, union_tags=bodies.UNION_TAGS)
     app.router.routes.append(
@@ -280,14 +326,15 @@ def create_app(settings: Settings) -> FastAPI:
             include_in_schema=False,  # dispatcher.openapi describes it
         )
     )
-    app.router.routes.append(
-        Route("/soap", app.soap, methods=["GET", "POST"], include_in_schema=False)  # likewise
-    )
+    for method, need in (("GET", Need.PUBLIC), ("POST", Need.KEY)):
+        endpoint = needs(need)(functools.partial(app.soap))
+        app.router.routes.append(Route("/soap", endpoint, methods=[method], include_in_schema=False))
     for router in (_topics(door), _subscriptions(door), _operations(door), internal.routes(door)):
         app.include_router(router)
+    app.include_router(keys_door.routes(door.keys))
     app.include_router(tuning_routes(door.network, door.tuner))
     app.include_router(metrics.routes(door.network, door.topics, door.tuner, door.accepting))
-    app.include_router(evidence.routes(door.network, door.subscriptions.get))
+    app.include_router(evidence.routes(door.network, door.find))
     app.add_middleware(BodyLimit, limit=settings.body_limit)
     openapi.install(app)
     app.state.door = door
@@ -298,37 +345,44 @@ def _topics(door: Door) -> APIRouter:
     router = APIRouter(prefix="/v1/topics", tags=["topics"], route_class=StrictRoute)
 
     @router.put("/{name}", response_model=bodies.Topic, responses={201: {"model": bodies.Topic}})
-    async def put_topic(name: str, body: bodies.TopicBody, response: Response) -> Any:
+    @needs(Need.ADMIN)
+    async def put_topic(name: str, body: bodies.TopicBody, response: Response, who: Who) -> Any:
         """Create a topic, or change its schema. What stored filters use cannot be taken away."""
         lasting = math.inf if body.availability == "forever" else body.availability
-        topic, new = await door.topics.put(name, body.attributes, body.engine, lasting)
+        topic, new = await door.topics.put(name, body.attributes, body.engine, lasting, tenant=who.tenant)
         if new:
             response.status_code = 201
             response.headers["location"] = f"/v1/topics/{topic.name}"
         return door.topic_view(topic)
 
     @router.get("", response_model=bodies.TopicList)
-    async def list_topics() -> Any:
-        return {"topics": [door.topic_view(topic) for topic in door.topics.all()]}
+    @needs(Need.KEY)
+    async def list_topics(who: Who) -> Any:
+        return {"topics": [door.topic_view(topic) for topic in door.topics.all(who.tenant)]}
 
     @router.get("/{name}", response_model=bodies.Topic)
-    async def get_topic(name: str) -> Any:
-        return door.topic_view(door.topics.get(name))
+    @needs(Need.KEY)
+    async def get_topic(name: str, who: Who) -> Any:
+        return door.topic_view(door.topics.get(name, who.tenant))
 
     @router.post("/{name}/explain", response_model=bodies.ExplainedEvent | bodies.ExplainedFilter)
-    async def explain(name: str, body: bodies.ExplainBody) -> Any:
+    @needs(Need.SUBSCRIBE)
+    async def explain(name: str, body: bodies.ExplainBody, who: Who) -> Any:
         """What would become of an event, tier by tier; or what a filter would hear. Nothing is changed."""
-        topic = door.topics.get(name)
+        topic = door.topics.get(name, who.tenant)
         if one_of(body.event, body.filter, body.model_fields_set) == "event":
             return await door.explainer.event(topic, body.event)
         return await door.explainer.filter(topic, body.filter)
 
     @router.delete("/{name}", status_code=204)
+    @needs(Need.ADMIN)
     async def delete_topic(
-        name: str, cascade: Annotated[bool, Query(description="delete its subscriptions too")] = False
+        name: str,
+        who: Who,
+        cascade: Annotated[bool, Query(description="delete its subscriptions too")] = False,
     ) -> None:
         """Delete a topic; refused while it has subscriptions, unless they go with it."""
-        uid, ended = await door.topics.delete(name, cascade=cascade)
+        uid, ended = await door.topics.delete(name, cascade=cascade, tenant=who.tenant)
         door.network.placing.forget_topic(uid)
         for server, count in ended.items():
             door.network.placing.ended(server, count)
@@ -346,52 +400,65 @@ def _subscriptions(door: Door) -> APIRouter:
         response_model_exclude_unset=True,
         responses={200: {"model": bodies.Subscription | bodies.SubscriptionList}},
     )
-    async def subscribe(body: Annotated[bodies.OneOrMany, Body()], response: Response) -> Any:
+    @needs(Need.SUBSCRIBE)
+    async def subscribe(body: Annotated[bodies.OneOrMany, Body()], response: Response, who: Who) -> Any:
         """Subscribe one or many, all or nothing. Events that are accepted after the answer are not missed."""
-        content, response.status_code, headers = await door.subscribe(body)
+        content, response.status_code, headers = await door.subscribe(body, who)
         response.headers.update(headers)
         return content
 
     @router.get("", response_model=bodies.SubscriptionPage, response_model_exclude_unset=True)
+    @needs(Need.SUBSCRIBE)
     async def list_subscriptions(
+        who: Who,
         topic: Annotated[str | None, Query(max_length=256)] = None,
         owner: Annotated[str | None, Query(max_length=128)] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         cursor: Annotated[str | None, Query(max_length=64)] = None,
     ) -> Any:
-        """In the order of creation; `next` is the cursor of the following page."""
-        found, following = door.subscriptions.page(limit=limit, cursor=cursor, topic=topic, owner=owner)
-        return {"subscriptions": [door.view(one) for one in found], "next": following}
+        """In the order of creation; `next` is the cursor of the following page. The operator sees all."""
+        found, following = door.subscriptions.page(
+            limit=limit,
+            cursor=cursor,
+            topic=None if topic is None else door.topics.get(topic, who.tenant),
+            owner=owner,
+            tenant=None if who.operates else who.tenant,
+        )
+        return {"subscriptions": [door.view(one, who) for one in found], "next": following}
 
     @router.delete("", response_model=bodies.Ended)
+    @needs(Need.SUBSCRIBE)
     async def unsubscribe_covered(
+        who: Who,
         topic: Annotated[str, Query(max_length=256)],
         filter: Annotated[str, Query(max_length=65_536, description="as text, or as JSON")],
-        owner: Annotated[str, Query(max_length=128)] = NOBODY,
+        owner: Annotated[str | None, Query(max_length=128)] = None,
     ) -> Any:
         """Cancel all of an owner's subscriptions whose filter this one covers; none covered, no effect."""
-        found = door.topics.get(topic)
+        found = door.topics.get(topic, who.tenant)
         given = strictjson.decode(filter.encode()) if filter.lstrip().startswith("{") else filter
         try:
             bound = Filter.parse(given).bind(found.schema)
         except EdnError as error:
             error.pointer = "/filter" + (error.pointer or "")
             raise
-        return {"ids": await door.subscriptions.delete_covered(found, owner, bound)}
+        return {"ids": await door.subscriptions.delete_covered(found, owner or who.name, bound)}
 
     @router.get("/{id}", response_model=bodies.Subscription, response_model_exclude_unset=True)
-    async def get_subscription(id: str) -> Any:
+    @needs(Need.SUBSCRIBE)
+    async def get_subscription(id: str, who: Who) -> Any:
         """One subscription, with the state of its delivery and its counters."""
-        found = door.subscriptions.get(id)
-        return {**door.view(found), "delivery": await evidence.glance(door.network, found)}
+        found = door.find(who, id)
+        return {**door.view(found, who), "delivery": await evidence.glance(door.network, found)}
 
     @router.put("/{id}", response_model=bodies.Subscription, response_model_exclude_unset=True)
-    async def change_subscription(id: str, body: bodies.ChangeBody) -> Any:
+    @needs(Need.SUBSCRIBE)
+    async def change_subscription(id: str, body: bodies.ChangeBody, who: Who) -> Any:
         """Replace filter, sink and expiry in place, without a gap."""
-        return await change(id, body)
+        return await change(id, body, who)
 
-    async def change(id: str, body: bodies.ChangeBody) -> Any:
-        found = door.subscriptions.get(id)
+    async def change(id: str, body: bodies.ChangeBody, who: Caller) -> Any:
+        found = door.find(who, id)
         topic = door.topics.by_uid(found.topic)
         if topic is None:
             raise NotFound(f'no subscription "{id[:80]}"')
@@ -401,31 +468,38 @@ def _subscriptions(door: Door) -> APIRouter:
             want = replace(want, ring=found.ring)  # the address stays, and what it is signed with
         else:
             [want], secrets = await keyrings.assign(door.network.log, [want])
-        return door.view(await door.subscriptions.change(id, want), secrets)
+        return door.view(await door.subscriptions.change(id, want), who, secrets)
 
     @router.post("/{id}/renew", response_model=bodies.Subscription, response_model_exclude_unset=True)
-    async def renew_subscription(id: str, body: bodies.RenewBody) -> Any:
+    @needs(Need.SUBSCRIBE)
+    async def renew_subscription(id: str, body: bodies.RenewBody, who: Who) -> Any:
         """Set a new expiry, or none."""
+        door.find(who, id)
         expires = None if body.expires is None else parse_expires(body.expires, door.network.log.now())
-        return door.view(await door.subscriptions.renew(id, expires))
+        return door.view(await door.subscriptions.renew(id, expires), who)
 
     @router.post("/{id}/pause", response_model=bodies.Subscription, response_model_exclude_unset=True)
-    async def pause_subscription(id: str) -> Any:
+    @needs(Need.SUBSCRIBE)
+    async def pause_subscription(id: str, who: Who) -> Any:
         """Keep notifications, in order, instead of sending them."""
-        return door.view(await door.subscriptions.pause(id, True))
+        door.find(who, id)
+        return door.view(await door.subscriptions.pause(id, True), who)
 
     @router.post("/{id}/resume", response_model=bodies.Subscription, response_model_exclude_unset=True)
-    async def resume_subscription(id: str, body: bodies.ResumeBody | None = None) -> Any:
+    @needs(Need.SUBSCRIBE)
+    async def resume_subscription(id: str, who: Who, body: bodies.ResumeBody | None = None) -> Any:
         """Send what was kept and go on, at another sink if one is given."""
+        found = door.find(who, id)
         if body is not None and body.sink is not None:
-            found = door.subscriptions.get(id)
             expires = None if found.expires is None else rfc3339(found.expires)
-            await change(id, bodies.ChangeBody(filter=found.filter, sink=body.sink, expires=expires))
-        return door.view(await door.subscriptions.pause(id, False))
+            await change(id, bodies.ChangeBody(filter=found.filter, sink=body.sink, expires=expires), who)
+        return door.view(await door.subscriptions.pause(id, False), who)
 
     @router.delete("/{id}", status_code=204)
-    async def unsubscribe(id: str) -> None:
+    @needs(Need.SUBSCRIBE)
+    async def unsubscribe(id: str, who: Who) -> None:
         """Events that are accepted after the answer are not notified."""
+        door.find(who, id)
         await door.subscriptions.delete(id)
 
     return router
@@ -435,6 +509,7 @@ def _operations(door: Door) -> APIRouter:
     router = APIRouter(tags=["operations"], route_class=StrictRoute)
 
     @router.get("/v1/servers", response_model=bodies.ServerList)
+    @needs(Need.OPERATOR)
     async def list_servers() -> Any:
         network = door.network
         servers = network.describe_servers()
@@ -447,6 +522,7 @@ def _operations(door: Door) -> APIRouter:
         }
 
     @router.get("/v1/dispatchers", response_model=bodies.DispatcherList)
+    @needs(Need.OPERATOR)
     async def list_dispatchers() -> Any:
         """All dispatchers as this one sees them, itself first; alone, it is always ready."""
         if door.peers is not None:
@@ -455,6 +531,7 @@ def _operations(door: Door) -> APIRouter:
         return {"dispatchers": [{**own, "ready": True, "level": True, "leader": True, "failure": None}]}
 
     @router.get("/v1/servers/{id}/summary", response_model=dict[str, Any])
+    @needs(Need.OPERATOR)
     async def server_summary(id: str) -> Any:
         """What the dispatcher holds of a server: rectangles in use, precision, size."""
         if door.network.members.get(id) is None:
@@ -462,10 +539,12 @@ def _operations(door: Door) -> APIRouter:
         return msgspec.to_builtins(door.network.table.describe(id))
 
     @router.get("/livez", response_model=dict[str, str])
+    @needs(Need.PUBLIC)
     async def livez() -> Any:
         return {"status": "alive"}
 
     @router.get("/readyz", response_model=dict[str, Any])
+    @needs(Need.PUBLIC)
     async def readyz() -> Any:
         """Ready when at least one server can host subscriptions, and this dispatcher may take events."""
         if door.peers is not None and not door.peers.accepting():
@@ -476,6 +555,7 @@ def _operations(door: Door) -> APIRouter:
         return {"status": "ready", "servers": ready}
 
     @router.get("/", include_in_schema=True, status_code=307, response_class=RedirectResponse)
+    @needs(Need.PUBLIC)
     async def root() -> Any:
         return "/docs"
 

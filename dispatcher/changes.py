@@ -1,4 +1,5 @@
-"""What has changed of topics, key rings, subscriptions and servers, in the order in which others learn of it.
+"""What has changed of topics, key rings, subscriptions, servers and API keys, in the order in which others
+learn of it.
 
 Every change takes the next place in this order, and the thing that it concerns leaves its former one: so the
 table holds each thing once, and "all that has changed since a place" is one range. Things travel as what they
@@ -32,6 +33,7 @@ class Kind(IntEnum):
     TOPIC = 1
     RING = 2
     SUBSCRIPTION = 3
+    KEY = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ def prepare(log: Log, *, shared: bool) -> None:
             (Kind.TOPIC, "SELECT CAST(uid AS TEXT) FROM topics"),
             (Kind.RING, "SELECT id FROM rings"),
             (Kind.SUBSCRIPTION, "SELECT id FROM subscriptions ORDER BY serial"),
+            (Kind.KEY, "SELECT id FROM keys"),
         ):
             # A program without peers kept no changes: what it left is newer than what others may remember.
             connection.execute(
@@ -170,6 +173,7 @@ class Page:
     topics: list[wire.TopicState]
     rings: list[wire.RingState]
     subscriptions: list[wire.SubscriptionState]
+    keys: list[wire.KeyState]
     gone: list[wire.Gone]
 
 
@@ -200,6 +204,11 @@ def read(connection: sqlite3.Connection, after: int) -> Page:
             topics=[two for name in sorted(topics) if (two := _topic(connection, name))],
             rings=[three for name in sorted(rings) if (three := _ring(connection, name))],
             subscriptions=states,
+            keys=[
+                four
+                for change in living
+                if change.kind is Kind.KEY and (four := _key(connection, change)) is not None
+            ],
             gone=[
                 wire.Gone(int(end.kind), end.name, end.revision, end.gone or 0, end.version, end.server)
                 for end in gone
@@ -228,6 +237,17 @@ def _ring(connection: sqlite3.Connection, id: str) -> wire.RingState | None:
         "SELECT id, owner, url, given, current, previous, until, version FROM rings WHERE id = ?", (id,)
     ).fetchone()
     return None if row is None else wire.RingState(*row)
+
+
+def _key(connection: sqlite3.Connection, change: Change) -> wire.KeyState | None:
+    row = connection.execute(
+        "SELECT id, digest, name, tenant, scopes, quota, created, expires FROM keys WHERE id = ?",
+        (change.name,),
+    ).fetchone()
+    if row is None:
+        return None
+    id, digest, name, tenant, scopes, quota, created, expires = row
+    return wire.KeyState(id, digest, name, tenant, scopes, quota, created, expires, change.revision)
 
 
 def _subscription(connection: sqlite3.Connection, change: Change) -> wire.SubscriptionState | None:

@@ -126,17 +126,21 @@ def page(
     now: int,
     limit: int,
     cursor: str | None,
-    topic: int | None,
-    owner: str | None,
+    topics: list[int] | None = None,
+    owner: str | None = None,
 ) -> tuple[list[Subscription], str | None]:
     """A page in the order of creation, and the cursor of the next one, None at the end."""
-    conditions, values = ["serial > ?", "(expires IS NULL OR expires > ?)"], [_decode(cursor), now]
-    if topic is not None:
+    conditions = ["serial > ?", "(expires IS NULL OR expires > ?)"]
+    values: list[int | str] = [_decode(cursor), now]
+    if topics is not None and len(topics) == 1:
         conditions.append("topic = ?")
-        values.append(topic)
+        values.append(topics[0])
+    elif topics is not None:
+        conditions.append("topic IN (SELECT value FROM json_each(?))")
+        values.append(json.dumps(topics))
     if owner is not None:
         conditions.append("owner = ?")
-        values.append(owner)  # type: ignore[arg-type]  # sqlite takes both
+        values.append(owner)
     rows = connection.execute(
         f"SELECT {_FIELDS} FROM subscriptions WHERE {' AND '.join(conditions)} ORDER BY serial LIMIT ?",
         (*values, limit + 1),

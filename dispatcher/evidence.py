@@ -14,6 +14,7 @@ import httpx
 from fastapi import APIRouter, Path, Query
 
 from dispatcher import keyrings
+from dispatcher.access import Caller, Need, Who, needs
 from dispatcher.bodies import RecoverBody, RotateBody, Rotation
 from dispatcher.directory import Subscription
 from dispatcher.expiry import parse_expires
@@ -21,7 +22,7 @@ from dispatcher.network import Network
 from edn import evidence, webhooks
 from edn.asgi import StrictRoute
 from edn.coordinates import instant, rfc3339
-from edn.errors import Conflict, EdnError, InvalidInput, NotFound, Unavailable
+from edn.errors import Conflict, EdnError, Forbidden, InvalidInput, NotFound, Unavailable
 
 #: a letter's id: server and number
 _LETTER = re.compile(r"([A-Za-z0-9_.-]{1,64})\.([0-9]{1,18})\Z")
@@ -70,12 +71,12 @@ def _path(subscription: str, what: str) -> str:
     return f"/internal/subscriptions/{quote(subscription, safe='')}/{what}"
 
 
-def routes(network: Network, find: Callable[[str], Subscription]) -> APIRouter:
-    """`find` gives a living subscription, or raises `NotFound`."""
+def routes(network: Network, find: Callable[[Caller, str], Subscription]) -> APIRouter:
+    """`find` gives a living subscription that a caller may know of, or raises `NotFound`."""
     router = APIRouter(prefix="/v1", tags=["delivery"], route_class=StrictRoute)
 
-    async def about(id: str, method: str, what: str, **request: Any) -> Any:
-        found = find(id)
+    async def about(who: Caller, id: str, method: str, what: str, **request: Any) -> Any:
+        found = find(who, id)
         return await ask(network, found.server, method, _path(found.id, what), **request)
 
     def letter(id: str, what: str = "") -> tuple[str, str]:
@@ -84,13 +85,30 @@ def routes(network: Network, find: Callable[[str], Subscription]) -> APIRouter:
             raise NotFound(f'no dead letter "{id[:80]}"')
         return named[1], f"/internal/dead-letters/{int(named[2])}{what}"
 
+    async def read(id: str, who: Caller) -> Any:
+        """A letter; of tenants only to whom one of its subscriptions belongs."""
+        server, path = letter(id)
+        found = await ask(network, server, "GET", path)
+        if not who.operates and not any(known(who, one) for one in found["subscriptions"]):
+            raise NotFound(f'no dead letter "{id[:80]}"')
+        return found
+
+    def known(who: Caller, id: str) -> bool:
+        try:
+            find(who, id)
+        except NotFound:
+            return False
+        return True
+
     @router.get("/subscriptions/{id}/attempts", response_model=evidence.AttemptList)
-    async def list_attempts(id: str) -> Any:
+    @needs(Need.SUBSCRIBE)
+    async def list_attempts(id: str, who: Who) -> Any:
         """The last attempts at the subscription's address, the newest first."""
-        return await about(id, "GET", "attempts")
+        return await about(who, id, "GET", "attempts")
 
     @router.post("/subscriptions/{id}/recover", response_model=evidence.Queued)
-    async def recover(id: str, body: RecoverBody) -> Any:
+    @needs(Need.SUBSCRIBE)
+    async def recover(id: str, body: RecoverBody, who: Who) -> Any:
         """Queue again all dead letters of a subscription since a time, for its present sink."""
         try:
             since = max(0, instant(body.since))
@@ -98,22 +116,25 @@ def routes(network: Network, find: Callable[[str], Subscription]) -> APIRouter:
             raise InvalidInput(
                 f"since: an instant such as 2030-01-31T09:00:00Z; {error}", pointer="/since"
             ) from None
-        return await about(id, "POST", "recover", json={"since": since}, seconds=LONG_SECONDS)
+        return await about(who, id, "POST", "recover", json={"since": since}, seconds=LONG_SECONDS)
 
     @router.post("/subscriptions/{id}/enable", response_model=evidence.Delivery)
-    async def enable(id: str) -> Any:
+    @needs(Need.SUBSCRIBE)
+    async def enable(id: str, who: Who) -> Any:
         """Send to a disabled or failing address again, at once."""
-        return await about(id, "POST", "enable")
+        return await about(who, id, "POST", "enable")
 
     @router.post("/subscriptions/{id}/example", response_model=evidence.Attempt)
-    async def send_example(id: str) -> Any:
+    @needs(Need.SUBSCRIBE)
+    async def send_example(id: str, who: Who) -> Any:
         """Send a made-up event, marked as an example, and tell how the sink answered. Nothing is stored."""
-        return await about(id, "POST", "example", seconds=LONG_SECONDS)
+        return await about(who, id, "POST", "example", seconds=LONG_SECONDS)
 
     @router.post("/subscriptions/{id}/rotate-secret", response_model=Rotation)
-    async def rotate_secret(id: str, body: RotateBody | None = None) -> Any:
+    @needs(Need.SUBSCRIBE)
+    async def rotate_secret(id: str, who: Who, body: RotateBody | None = None) -> Any:
         """Sign with another secret from now on, and for a while with the one before, too."""
-        found = find(id)
+        found = find(who, id)
         given = body or RotateBody.model_validate({})
         if given.secret is not None:
             try:
@@ -131,16 +152,20 @@ def routes(network: Network, find: Callable[[str], Subscription]) -> APIRouter:
         }
 
     @router.get("/dead-letters", response_model=evidence.DeadLetterPage)
+    @needs(Need.SUBSCRIBE)
     async def list_dead_letters(
+        who: Who,
         subscription: Annotated[str | None, Query(max_length=128)] = None,
         after: Annotated[str | None, Query(max_length=160)] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     ) -> Any:
         """Notifications that were given up, oldest death first: of a subscription, or server by server."""
         if subscription is not None:
-            found = find(subscription)
+            found = find(who, subscription)
             given = {"subscription": found.id, "limit": limit, **({} if after is None else {"after": after})}
             return await ask(network, found.server, "GET", "/internal/dead-letters", params=given)
+        if not who.operates:
+            raise Forbidden("an operator's key lists all dead letters; with others, name a subscription")
         first, mark, inner = (after or "").partition("~")
         if after is not None and (not mark or network.members.get(first) is None):
             raise InvalidInput('after: not one that a listing gave as "next"', pointer="/after")
@@ -159,14 +184,17 @@ def routes(network: Network, find: Callable[[str], Subscription]) -> APIRouter:
         return {"dead_letters": letters, "next": None}
 
     @router.get("/dead-letters/{id}", response_model=evidence.WholeDeadLetter)
-    async def get_dead_letter(id: LetterId) -> Any:
+    @needs(Need.SUBSCRIBE)
+    async def get_dead_letter(id: LetterId, who: Who) -> Any:
         """One of them, with what it would have said."""
-        server, path = letter(id)
-        return await ask(network, server, "GET", path)
+        return await read(id, who)
 
     @router.post("/dead-letters/{id}/resend", response_model=evidence.Queued)
-    async def resend_dead_letter(id: LetterId) -> Any:
+    @needs(Need.SUBSCRIBE)
+    async def resend_dead_letter(id: LetterId, who: Who) -> Any:
         """Queue one again, for whoever of its subscriptions still lives, at their present sinks."""
+        if not who.operates:
+            await read(id, who)
         server, path = letter(id, "/resend")
         return await ask(network, server, "POST", path)
 

@@ -12,9 +12,10 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.types import Receive, Scope, Send
 
 from dispatcher import bodies, openapi
+from dispatcher.access import Guard, Need, needs
 from dispatcher.network import Network
 from edn import strictjson, wire
-from edn.asgi import bug_response, check_bearer, invalid, problem_response, read_body
+from edn.asgi import bug_response, invalid, problem_response, read_body
 from edn.errors import Conflict, CorruptMessage, EdnError
 
 if TYPE_CHECKING:
@@ -30,8 +31,9 @@ class HeartbeatEndpoint:
     _BEFORE, _AFTER = "/internal/servers/", "/heartbeat"
     _LIMIT = 1 << 16
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, guard: Guard) -> None:
         self._network = network
+        self._guard = guard
         self._decoder = msgspec.msgpack.Decoder(wire.Heartbeat)
 
     @classmethod
@@ -43,7 +45,7 @@ class HeartbeatEndpoint:
         path = scope["path"]
         try:
             authorization = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-            check_bearer(authorization.decode("latin-1"), self._network.settings.secret)
+            self._guard.check_network(authorization)
             body = await read_body(receive, self._LIMIT)
             self._network.heartbeat(path[len(self._BEFORE) : -len(self._AFTER)], self._decoder.decode(body))
         except EdnError as error:
@@ -66,22 +68,24 @@ def routes(door: Door) -> APIRouter:
     one_or_many: TypeAdapter[Any] = TypeAdapter(bodies.OneOrMany)
 
     async def read(request: Request, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
-        check_bearer(request.headers.get("authorization"), door.settings.secret)
         try:
             return decoder.decode(await request.body())
         except msgspec.MsgspecError as error:
             raise CorruptMessage(str(error)) from error
 
     @router.post("/servers", openapi_extra=openapi.MESSAGE)
+    @needs(Need.NETWORK)
     async def register(request: Request) -> Response:
         registered = await door.network.register(await read(request, register_decoder))
         return Response(wire.encode(registered), media_type=wire.MSGPACK)
 
     @router.post("/servers/{id}/heartbeat", status_code=204, openapi_extra=openapi.MESSAGE)
+    @needs(Need.NETWORK)
     async def heartbeat(id: str, request: Request) -> None:
         door.network.heartbeat(id, await read(request, heartbeat_decoder))
 
     @router.post("/changes", openapi_extra=openapi.MESSAGE)
+    @needs(Need.NETWORK)
     async def changes(request: Request) -> Response:
         """What has changed here, for another dispatcher: `edn.wire.PeerPoll` and `edn.wire.PeerPage`."""
         poll: wire.PeerPoll = await read(request, poll_decoder)
@@ -95,16 +99,15 @@ def routes(door: Door) -> APIRouter:
         responses={200: {"description": "`edn.wire.RoutingSummaries`", **openapi.MESSAGE_CONTENT}},
         openapi_extra={"security": openapi.MESSAGE["security"]},
     )
+    @needs(Need.NETWORK)
     async def routing_summaries(
-        request: Request,
         incarnation: Annotated[int, Query(description="that of the last answer")] = 0,
         since: Annotated[int, Query(description="version of the last answer")] = 0,
     ) -> Response:
         """What all servers host, in few rectangles each, as far as it has changed."""
-        check_bearer(request.headers.get("authorization"), door.settings.secret)
         mine = door.network.log.incarnation
         summaries = door.network.placing.exchange(
-            [topic.info() for topic in door.topics.all()],
+            [topic.info() for topic in door.topics.all("")],
             incarnation=mine,
             since=since if incarnation == mine else 0,
         )
@@ -118,14 +121,17 @@ def routes(door: Door) -> APIRouter:
         responses={200: {"model": bodies.Subscription | bodies.SubscriptionList}},
         openapi_extra=openapi.MESSAGE,
     )
+    @needs(Need.NETWORK)
     async def subscribe(request: Request, response: Response) -> Any:
         """Subscribe what a client brought to a server, which may suggest hosts: `edn.wire.Subscribe`."""
         message: wire.Subscribe = await read(request, subscribe_decoder)
+        who = door.guard.identify(message.authorization.encode("latin-1", "replace"))
+        who.require(Need.SUBSCRIBE)
         try:
             body = one_or_many.validate_python(strictjson.decode(message.body), from_attributes=True)
         except ValidationError as error:
             raise invalid(list(error.errors()), skip=bodies.UNION_TAGS) from None
-        content, response.status_code, headers = await door.subscribe(body, message.suggested)
+        content, response.status_code, headers = await door.subscribe(body, who, message.suggested)
         response.headers.update(headers)
         return content
 

@@ -1,9 +1,9 @@
 """Calls that change topics or subscriptions, where there are several dispatchers: carried out by the leader.
 
-Whichever dispatcher such a call comes to, it goes on to the leader as it is, and the leader's answer comes
-back as it is. The leader carries it out as if it were alone, and holds the answer back until every other
-dispatcher that may take events has taken the change over (see `peers`). Reading and publishing go nowhere
-else.
+Whichever dispatcher such a call comes to, it goes on to the leader as it is, key included, and the leader's
+answer comes back as it is. The leader carries it out as if it were alone, and holds the answer back until
+every other dispatcher that may take events has taken the change over (see `peers`). Reading and publishing go
+nowhere else.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import structlog
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from dispatcher.access import PASSED_ON
 from dispatcher.peers import Peers
 from edn.asgi import bug_response, problem_response, read_body
 from edn.errors import EdnError, Unavailable
@@ -28,10 +29,10 @@ _CHANGES = (
     ({"PUT", "DELETE"}, re.compile(r"/v1/subscriptions/[^/]+")),
     ({"POST"}, re.compile(r"/v1/subscriptions/[^/]+/(renew|pause|resume|rotate-secret)")),
     ({"POST"}, re.compile(r"/internal/subscribe")),
+    ({"POST"}, re.compile(r"/v1/keys")),
+    ({"DELETE"}, re.compile(r"/v1/keys/[^/]+")),
 )
-#: marks a call that has been passed on: it is not passed on again
-_PASSED = "x-edn-passed-on"
-_NOT_PASSED = {"host", "content-length", "connection", "transfer-encoding", "expect", _PASSED}
+_NOT_PASSED = {"host", "content-length", "connection", "transfer-encoding", "expect", PASSED_ON}
 _PASSED_BACK = ("content-type", "location", "retry-after", "allow", "www-authenticate")
 #: seconds: longer than the leader waits for a server, and for the other dispatchers
 TIMEOUT = 30.0
@@ -42,8 +43,9 @@ TRIES = 20
 class Leading:
     """The part of the door that such calls go through."""
 
-    def __init__(self, app: ASGIApp, peers: Peers, *, limit: int) -> None:
-        """`app` carries them out; `limit`: bytes of one body."""
+    def __init__(self, app: ASGIApp, peers: Peers, *, limit: int, secret: str) -> None:
+        """`app` carries them out; `limit`: bytes of one body; `secret`: the network's."""
+        self._secret = secret
         self._app = app
         self._peers = peers
         self._limit = limit
@@ -87,12 +89,11 @@ class Leading:
     async def _pass_on(self, url: str | None, scope: Scope, body: bytes) -> Response | None:
         """The leader's answer; None if this dispatcher is the leader by now."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        if _PASSED in headers:
+        if PASSED_ON in headers:  # not again
             raise Unavailable(
                 "the dispatchers do not agree at this moment on who carries out changes", retry_after=1
             )
         kept = {name: value for name, value in headers.items() if name not in _NOT_PASSED}
-        kept.pop("authorization", None)
         path, query = scope.get("raw_path", scope["path"].encode()), scope["query_string"]
         target = path.partition(b"?")[0] + (b"?" + query if query else b"")
         for _ in range(TRIES):
@@ -103,7 +104,7 @@ class Leading:
                     scope["method"],
                     httpx.URL(url).copy_with(raw_path=target),
                     content=body,
-                    headers={**kept, _PASSED: "1"},
+                    headers={"authorization": "", **kept, PASSED_ON: self._secret},
                     timeout=httpx.Timeout(TIMEOUT, connect=2.0),
                 )
             except (httpx.ConnectError, httpx.ConnectTimeout):

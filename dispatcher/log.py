@@ -99,6 +99,10 @@ CREATE TABLE IF NOT EXISTS changes (
     revision INTEGER NOT NULL, gone INTEGER, version INTEGER, server TEXT, epoch INTEGER, seq INTEGER,
     since INTEGER, renewed INTEGER NOT NULL DEFAULT 0, UNIQUE (kind, name));
 CREATE INDEX IF NOT EXISTS changes_gone ON changes (gone) WHERE gone IS NOT NULL;
+-- API keys, by digest only
+CREATE TABLE IF NOT EXISTS keys (
+    id TEXT PRIMARY KEY, digest BLOB NOT NULL, name TEXT NOT NULL, tenant TEXT NOT NULL,
+    scopes TEXT NOT NULL, quota TEXT NOT NULL, created INTEGER NOT NULL, expires INTEGER) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS servers (
     id TEXT PRIMARY KEY, url TEXT NOT NULL, key TEXT NOT NULL, epoch INTEGER NOT NULL,
     registered INTEGER NOT NULL) WITHOUT ROWID;

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from dispatcher import changes, directory, keyrings, subscriptions, topics
+from dispatcher import changes, directory, keyrings, keys, subscriptions, topics
 from dispatcher.changes import Kind
 from dispatcher.directory import Subscription
 from dispatcher.log import Transaction
@@ -52,15 +52,24 @@ class _Outcome:
     begun: Counter[str] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)
     replays: list[Replay] = field(default_factory=list)
+    keys: bool = False
 
 
 class Merger:
     """One page after the other; event loop only."""
 
-    def __init__(self, network: Network, topics: Topics, on_replay: Callable[[Replay], None]) -> None:
+    def __init__(
+        self,
+        network: Network,
+        topics: Topics,
+        on_replay: Callable[[Replay], None],
+        on_keys: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_keys` hears that API keys came or went."""
         self._network = network
         self._topics = topics
         self._on_replay = on_replay
+        self._on_keys = on_keys
 
     def cursor(self, log: str) -> int:
         """Up to which place another dispatcher's changes are in this log."""
@@ -104,6 +113,8 @@ class Merger:
             network.placing.ended(name, count)
         for replay in outcome.replays:
             self._on_replay(replay)
+        if outcome.keys:
+            self._on_keys()
 
     def _is_news(self, state: wire.SubscriptionState) -> bool:
         """Whether its filter must be understood: it is not here, or is here with another one."""
@@ -159,6 +170,14 @@ def _apply(
             _end_subscription(transaction, end, outcome)
         elif end.kind == Kind.TOPIC:
             _end_topic(transaction, end, outcome)
+        elif end.kind == Kind.KEY and _newer(transaction, Kind.KEY, end.name, end.revision):
+            outcome.keys |= keys.delete(transaction.connection, end.name)
+            changes.note(transaction, Kind.KEY, end.name, revision=end.revision, gone=end.time)
+    for key in page.keys:
+        if _newer(transaction, Kind.KEY, key.id, key.revision):
+            keys.take(transaction.connection, key)
+            changes.note(transaction, Kind.KEY, key.id, revision=key.revision)
+            outcome.keys = True
     for topic in page.topics:
         _take_topic(transaction, topic, schemas[topic.uid], outcome)
     for ring in page.rings:

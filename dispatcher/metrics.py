@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from fastapi import APIRouter, Request, Response
 
+from dispatcher.access import Need, needs
 from dispatcher.network import Network
 from dispatcher.topics import Topics
 from dispatcher.tuning_loop import Tuner
@@ -112,6 +113,7 @@ def routes(network: Network, topics: Topics, tuner: Tuner, accepting: Callable[[
     registry = metrics.registry(metrics.Table(METRICS, lambda: read(network, topics, tuner, accepting)))
 
     @router.get("/metrics", response_class=Response, responses=metrics.CONTENT)
+    @needs(Need.OPERATOR)
     async def scrape(request: Request) -> Response:
         """For Prometheus."""
         return metrics.answer(registry, request.headers.get("accept", ""))

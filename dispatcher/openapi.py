@@ -13,7 +13,8 @@ from edn.wire import MSGPACK
 
 _REFUSALS = {
     "400": "the body cannot be read",
-    "401": "the network secret is wanted",
+    "401": "a key is wanted, or the network's secret",
+    "403": "the key may not do this",
     "404": "there is no such thing",
     "405": "that method is not for this path",
     "409": "it contradicts what is there",

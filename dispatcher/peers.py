@@ -286,6 +286,7 @@ class Peers:
             topics=page.topics,
             rings=page.rings,
             subscriptions=page.subscriptions,
+            keys=page.keys,
             gone=page.gone,
         )
 

@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from starlette.types import Receive, Scope, Send
 
+from dispatcher.access import Guard, Need, authorization_of, needs
+from dispatcher.audit import Audit
 from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.peers import Peers
@@ -24,10 +26,12 @@ from edn.asgi import bug_response, problem_response, read_body, too_large
 from edn.errors import (
     Conflict,
     EdnError,
+    Forbidden,
     InvalidInput,
     NotFound,
     Overloaded,
     TooLarge,
+    Unauthorized,
     Unavailable,
     Unsupported,
 )
@@ -47,12 +51,17 @@ class Accepted(msgspec.Struct, frozen=True):
     ids: list[str]
 
 
+@needs(Need.PUBLISH)
 class PublishEndpoint:
     """`POST /v1/topics/{name}/events`, a whole ASGI app: it needs nothing of what surrounds other routes."""
 
     PATH = "/v1/topics/{name}/events"
 
-    def __init__(self, network: Network, topics: Topics, peers: Peers | None = None) -> None:
+    def __init__(
+        self, network: Network, topics: Topics, guard: Guard, audit: Audit, peers: Peers | None = None
+    ) -> None:
+        self._guard = guard
+        self._audit = audit
         self._network = network
         self._topics = topics
         self._peers = peers
@@ -70,12 +79,16 @@ class PublishEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         try:
-            topic = self._topics.get(path[len(_BEFORE) : -len(_AFTER)])
             limit = self._network.settings.body_limit
+            who = self._guard.identify(authorization_of(scope))
+            who.require(Need.PUBLISH)
             key, trace = _read_headers(scope, limit)
+            topic = self._topics.get(path[len(_BEFORE) : -len(_AFTER)], who.tenant)
             body = await read_body(receive, limit)
             accepted = msgspec.json.encode(await self.publish(topic, body, key, trace))
         except EdnError as error:
+            if isinstance(error, Unauthorized | Forbidden):
+                self._audit.refused(scope, error)
             await problem_response(error)(scope, receive, send)
         except Exception as error:
             await bug_response(path, error)(scope, receive, send)

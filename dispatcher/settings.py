@@ -14,6 +14,10 @@ class Settings:
     secret: str
     host: str = "127.0.0.1"
     port: int = 8080
+    #: no keys are asked for: for development only
+    open: bool = False
+    #: calls that administer are answered at this port only; None: at the same as all others
+    admin_port: int | None = None
     #: sinks on loopback and over plain http are for development only
     allow_loopback_sinks: bool = False
     #: whether mailto: addresses are taken; the servers need a relay for them

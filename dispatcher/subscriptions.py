@@ -94,11 +94,22 @@ class Subscriptions:
         return found
 
     def page(
-        self, *, limit: int, cursor: str | None, topic: str | None, owner: str | None
+        self,
+        *,
+        limit: int,
+        cursor: str | None,
+        topic: Topic | None = None,
+        owner: str | None = None,
+        tenant: str | None = None,
     ) -> tuple[list[Subscription], str | None]:
-        uid = None if topic is None else self._topics.get(topic).uid
+        """Of a topic, an owner or a tenant, or of all."""
+        topics: list[int] | None = None
+        if topic is not None:
+            topics = [topic.uid]
+        elif tenant is not None:
+            topics = [one.uid for one in self._topics.all(tenant)]
         return directory.page(
-            self._log.reader, now=self._log.now(), limit=limit, cursor=cursor, topic=uid, owner=owner
+            self._log.reader, now=self._log.now(), limit=limit, cursor=cursor, topics=topics, owner=owner
         )
 
     # -- changing ---------------------------------------------------------------------------------------
@@ -354,7 +365,7 @@ class Subscriptions:
         ended: list[str] = []
         cursor: str | None = None
         while True:
-            page, cursor = self.page(limit=200, cursor=cursor, topic=topic.name, owner=owner)
+            page, cursor = self.page(limit=200, cursor=cursor, topic=topic, owner=owner)
 
             def covered(page: list[Subscription] = page) -> list[tuple[str, int]]:
                 return [

@@ -1,4 +1,8 @@
-"""Topics: a name, a schema, a matcher. In memory for the hot path, changed only through the log's file."""
+"""Topics: a name, a schema, a matcher. In memory for the hot path, changed only through the log's file.
+
+A topic belongs to a tenant, and names are the tenant's own: inside the network a topic is found by its
+**path**, `tenant/name`, and those of the operator by their bare names. No name holds a slash.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,8 @@ _FIELDS = "revision, columns, attributes, engine, created, availability"
 class Topic:
     #: never used again, not even by a topic of the same name
     uid: int
-    name: str
+    #: unique; see `path_of`
+    path: str
     #: counts the changes of the schema
     revision: int
     schema: Schema
@@ -39,8 +44,20 @@ class Topic:
     #: seconds, `inf` for ever: how long its events stay available to later subscribers, if they do not say
     availability: float = 0.0
 
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @property
+    def tenant(self) -> str:
+        return self.path.rpartition("/")[0]
+
     def info(self) -> wire.TopicInfo:
         return wire.TopicInfo(self.uid, self.name, self.schema.to_wire(), self.engine)
+
+
+def path_of(tenant: str, name: str) -> str:
+    return f"{tenant}/{name}" if tenant else name
 
 
 def check_name(name: str) -> None:
@@ -63,25 +80,27 @@ class Topics:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._by_name: dict[str, Topic] = {}
+        self._by_path: dict[str, Topic] = {}
         self._by_uid: dict[int, Topic] = {}
-        for uid, name, revision, columns, attributes, engine, created, availability in log.reader.execute(
+        for uid, path, revision, columns, attributes, engine, created, availability in log.reader.execute(
             f"SELECT uid, name, {_FIELDS} FROM topics ORDER BY name"
         ):
             schema = stored_schema(columns, attributes)
-            self.remember(Topic(uid, name, revision, schema, engine, created, availability))
+            self.remember(Topic(uid, path, revision, schema, engine, created, availability))
 
     def remember(self, topic: Topic) -> None:
         """It is in the log's file."""
-        self._by_name[topic.name] = topic
+        self._by_path[topic.path] = topic
         self._by_uid[topic.uid] = topic
 
-    def all(self) -> list[Topic]:
-        return sorted(self._by_name.values(), key=lambda topic: topic.name)
+    def all(self, tenant: str | None = None) -> list[Topic]:
+        """Of one tenant, or of all."""
+        found = [topic for topic in self._by_path.values() if tenant is None or topic.tenant == tenant]
+        return sorted(found, key=lambda topic: topic.path)
 
-    def get(self, name: str) -> Topic:
+    def get(self, name: str, tenant: str = "") -> Topic:
         try:
-            return self._by_name[name]
+            return self._by_path[f"{tenant}/{name}" if tenant else name]
         except KeyError:
             raise NotFound(f'no topic "{name[:80]}"; PUT /v1/topics/{{name}} creates one') from None
 
@@ -89,10 +108,17 @@ class Topics:
         return self._by_uid.get(uid)
 
     async def put(
-        self, name: str, attributes: Any, engine: str | None, availability: float | None = None
+        self,
+        name: str,
+        attributes: Any,
+        engine: str | None,
+        availability: float | None = None,
+        *,
+        tenant: str = "",
     ) -> tuple[Topic, bool]:
         """Create a topic, or change it; whether it is new. What is None stays as it is."""
         check_name(name)
+        path = path_of(tenant, name)
         try:
             wanted = Schema.parse(attributes)
         except InvalidSchema as error:
@@ -103,12 +129,12 @@ class Topics:
 
         def operation(transaction: Transaction) -> tuple[Topic, bool]:
             row = transaction.connection.execute(
-                f"SELECT uid, {_FIELDS} FROM topics WHERE name = ?", (name,)
+                f"SELECT uid, {_FIELDS} FROM topics WHERE name = ?", (path,)
             ).fetchone()
             if row is None:
-                return _create(transaction, name, wanted, engine or "bitmap", availability or 0.0), True
+                return _create(transaction, path, wanted, engine or "bitmap", availability or 0.0), True
             uid, revision, columns, stored, before, created, kept = row
-            topic = Topic(uid, name, revision, stored_schema(columns, stored), before, created, kept)
+            topic = Topic(uid, path, revision, stored_schema(columns, stored), before, created, kept)
             lasting = kept if availability is None else availability
             return _change(transaction, topic, wanted.attributes, engine or before, lasting), False
 
@@ -116,12 +142,13 @@ class Topics:
         self.remember(topic)
         return topic, new
 
-    async def delete(self, name: str, *, cascade: bool) -> tuple[int, dict[str, int]]:
+    async def delete(self, name: str, *, cascade: bool, tenant: str = "") -> tuple[int, dict[str, int]]:
         """Delete a topic, with `cascade` its subscriptions too; its uid, and how many ended where."""
 
         def operation(transaction: Transaction) -> tuple[int, dict[str, int]]:
             connection = transaction.connection
-            row = connection.execute("SELECT uid FROM topics WHERE name = ?", (name,)).fetchone()
+            path = path_of(tenant, name)
+            row = connection.execute("SELECT uid FROM topics WHERE name = ?", (path,)).fetchone()
             if row is None:
                 raise NotFound(f'no topic "{name[:80]}"')
             (uid,) = row
@@ -141,8 +168,8 @@ class Topics:
     def forget(self, uid: int) -> None:
         """It is deleted in the log's file."""
         topic = self._by_uid.pop(uid, None)
-        if topic is not None and self._by_name[topic.name].uid == uid:
-            del self._by_name[topic.name]
+        if topic is not None and self._by_path[topic.path].uid == uid:
+            del self._by_path[topic.path]
 
 
 def remove(transaction: Transaction, uid: int) -> dict[str, int]:
@@ -168,7 +195,7 @@ def remove(transaction: Transaction, uid: int) -> dict[str, int]:
     return {server: len(ids) for server, ids in by_server.items()}
 
 
-def _create(transaction: Transaction, name: str, schema: Schema, engine: str, availability: float) -> Topic:
+def _create(transaction: Transaction, path: str, schema: Schema, engine: str, availability: float) -> Topic:
     # At random: the same everywhere, and no dispatcher gives one that another has given.
     uid = secrets.randbits(UID_BITS)
     transaction.connection.execute(
@@ -176,7 +203,7 @@ def _create(transaction: Transaction, name: str, schema: Schema, engine: str, av
         " VALUES (?, ?, 1, ?, ?, ?, ?, ?)",
         (
             uid,
-            name,
+            path,
             _json(schema.to_wire()),
             _json(schema.attributes),
             engine,
@@ -185,7 +212,7 @@ def _create(transaction: Transaction, name: str, schema: Schema, engine: str, av
         ),
     )
     changes.note(transaction, Kind.TOPIC, str(uid))
-    return Topic(uid, name, 1, schema, engine, transaction.time, availability)
+    return Topic(uid, path, 1, schema, engine, transaction.time, availability)
 
 
 def _change(

@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from dispatcher import bodies
+from dispatcher.access import Need, needs
 from dispatcher.network import Network
 from dispatcher.tuning_loop import Tuner
 from edn.asgi import StrictRoute
@@ -16,17 +17,20 @@ def routes(network: Network, tuner: Tuner) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["operations"], route_class=StrictRoute)
 
     @router.get("/tuning", response_model=bodies.Tuning)
+    @needs(Need.OPERATOR)
     async def get_tuning() -> Any:
         """Mode and precision, why they are so, what was last read, what the throughput model makes of it."""
         return tuner.describe()
 
     @router.put("/tuning", response_model=bodies.Tuning)
+    @needs(Need.OPERATOR)
     async def put_tuning(body: bodies.TuningBody) -> Any:
         """Hold a precision (`fixed`; 1 is precise, 0 sends everything everywhere), or tune it from there."""
         await tuner.set(body.mode, body.precision)
         return tuner.describe()
 
     @router.post("/tuning/survey", response_model=bodies.Tuning)
+    @needs(Need.OPERATOR)
     async def survey() -> Any:
         """Measure every precision on recent events now: seconds of work beside the flow of events."""
         await tuner.survey()
@@ -42,11 +46,13 @@ def routes(network: Network, tuner: Tuner) -> APIRouter:
         }
 
     @router.get("/link", response_model=bodies.Link)
+    @needs(Need.OPERATOR)
     async def get_link() -> Any:
         """The limits of the way to the servers, and what has passed since the dispatcher started."""
         return link()
 
     @router.put("/link", response_model=bodies.Link)
+    @needs(Need.OPERATOR)
     async def put_link(body: bodies.LinkBody) -> Any:
         """Other limits, at once and until the dispatcher's next start; null lifts one."""
         network.link.limit(body.bytes_per_second)

@@ -43,6 +43,18 @@ def problem_response(error: EdnError) -> Response:
     )
 
 
+async def refuse(error: EdnError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request, or an opening WebSocket, with an error."""
+    response = problem_response(error)
+    if scope["type"] == "websocket":
+        if "websocket.http.response" not in scope.get("extensions", {}):
+            await send({"type": "websocket.close", "code": 1008, "reason": error.title})
+            return
+        await response(scope, receive, send)  # Starlette's responses know WebSockets
+        return
+    await response(scope, receive, send)
+
+
 def bug_response(path: str, error: Exception) -> Response:
     """For what nobody expected: the cause goes to the log, not to the client."""
     log.error("unhandled", path=path, exc_info=error)

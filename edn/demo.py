@@ -133,13 +133,13 @@ class Tally:
         )
 
 
-async def run_demo(url: str, *, plain: bool = False) -> None:
+async def run_demo(url: str, *, key: str | None = None, plain: bool = False) -> None:
     """Run the sample workload against the network at `url` until cancelled.
 
     `plain` prints a line now and then instead of the live view, as does an output that is no terminal.
     """
     tally = Tally()
-    async with AsyncClient(url) as client, Receiver(tally.notified) as receiver:
+    async with AsyncClient(url, key=key) as client, Receiver(tally.notified) as receiver:
         try:
             async with _subscribed(client, receiver.url) as ids:
                 tally.subscriptions = len(ids)

@@ -12,7 +12,8 @@
     ├── NotFound (404)
     ├── Conflict (409)
     ├── Gone (410)
-    ├── Unauthorized (401)
+    ├── Unauthorized (401)             no key, or one that is not known
+    ├── Forbidden (403)                a key that may do other things, but not this
     ├── Unsupported (415)              a media type that this call does not take
     ├── Overloaded (429)               try again after `retry_after` seconds
     ├── Unavailable (503)              try again after `retry_after` seconds
@@ -140,6 +141,11 @@ class Gone(EdnError):
 class Unauthorized(EdnError):
     status = 401
     title = "Unauthorized"
+
+
+class Forbidden(EdnError):
+    status = 403
+    title = "Forbidden"
 
 
 class Unsupported(EdnError):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import ipaddress
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import sys
+from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +56,17 @@ def read_secret(file: Path) -> str:
     return secret
 
 
+#: API keys, signing secrets, and whatever follows "Bearer"
+_SECRET = re.compile(r"(edn_[0-9a-f]{12}_|whsec_|[Bb]earer )[^\s\"\\]+")
+
+
+def hide_secrets(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Blot out what looks like a secret, wherever in a line it stands: the last resort, no licence to log it."""
+    return {
+        name: _SECRET.sub(r"\1…", value) if isinstance(value, str) else value for name, value in event.items()
+    }
+
+
 def configure_logs() -> None:
     """Structured lines on stderr; stdout belongs to the ready line."""
     structlog.configure(
@@ -61,6 +75,7 @@ def configure_logs() -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            hide_secrets,
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
@@ -82,6 +97,14 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens there."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def url_of(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -101,7 +124,7 @@ class _Server(uvicorn.Server):
             print(json.dumps({"ready": True, **self.ready}), flush=True)  # noqa: T201  programs read it
 
 
-def serve(app: FastAPI, listener: socket.socket, ready: dict[str, Any]) -> None:
+def serve(app: FastAPI, listeners: Sequence[socket.socket], ready: dict[str, Any]) -> None:
     """Run until SIGTERM or SIGINT; from the main thread."""
     # uvicorn raises the signal that stopped it once more when all is closed: a stop that was asked for
     # shall end with exit code 0.
@@ -118,4 +141,4 @@ def serve(app: FastAPI, listener: socket.socket, ready: dict[str, Any]) -> None:
     )
     server = _Server(config)
     server.ready = ready
-    server.run(sockets=[listener])
+    server.run(sockets=list(listeners))

@@ -309,6 +309,8 @@ class Subscribe(msgspec.Struct, frozen=True):
     body: bytes
     #: a host for each of them, in their order, or none; empty if there is nothing to say of any
     suggested: list[str | None]
+    #: the client's own Authorization header
+    authorization: str = ""
 
 
 class PeerPoll(msgspec.Struct, frozen=True):
@@ -390,8 +392,24 @@ class SubscriptionState(msgspec.Struct, frozen=True, array_like=True):
     renewed: bool
 
 
+class KeyState(msgspec.Struct, frozen=True, array_like=True):
+    """An API key as the dispatchers keep it."""
+
+    id: str
+    #: SHA-256 of the whole key
+    digest: bytes
+    name: str
+    tenant: str
+    #: JSON
+    scopes: str
+    quota: str
+    created: int
+    expires: int | None
+    revision: int
+
+
 class Gone(msgspec.Struct, frozen=True, array_like=True):
-    """Something has ended: a topic or a subscription (`dispatcher.changes.Kind`)."""
+    """Something has ended: a topic, a subscription or a key (`dispatcher.changes.Kind`)."""
 
     kind: int
     name: str
@@ -416,6 +434,7 @@ class PeerPage(msgspec.Struct, frozen=True):
     topics: list[TopicState] = []
     rings: list[RingState] = []
     subscriptions: list[SubscriptionState] = []
+    keys: list[KeyState] = []
     gone: list[Gone] = []
 
 

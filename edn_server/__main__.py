@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     warm()
     online.warm()
     url = settings.advertise or url_of(listener)
-    serve(create_app(node, url), listener, {"role": "server", "id": settings.id, "url": url})
+    serve(create_app(node, url), [listener], {"role": "server", "id": settings.id, "url": url})
     return node.exit_code
 
 

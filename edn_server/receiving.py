@@ -45,10 +45,12 @@ ACTIONS: tuple[tuple[str, str, str, TakesBody], ...] = (
     ("POST", "example", "Send an example to the address", "none"),
     ("POST", "rotate-secret", "Sign with another secret", "optional"),
 )
-_PASSED_BACK = ("content-type", "location", "retry-after", "allow")
+_PASSED_BACK = ("content-type", "location", "retry-after", "allow", "www-authenticate")
 _ANYTHING = {"application/json": {"schema": {"type": "object"}}}
 _REFUSALS = {
     "400": "the body cannot be read",
+    "401": "a key is wanted",
+    "403": "the key may not do this",
     "404": "there is no such thing",
     "409": "it contradicts what is there",
     "413": "more than the limit",
@@ -66,10 +68,11 @@ class Receiving:
         self._dispatchers = dispatchers
         self._exchange = exchange
 
-    async def subscribe(self, body: bytes) -> Response:
+    async def subscribe(self, body: bytes, authorization: str = "") -> Response:
+        """`authorization`: the client's own header, which the dispatcher holds against its keys."""
         understand = self._exchange.candidates
         found = understand(body) if len(body) <= SMALL else await asyncio.to_thread(understand, body)
-        message = wire.Subscribe(body, self._exchange.suggest(found))
+        message = wire.Subscribe(body, self._exchange.suggest(found), authorization)
         return await self._pass_on(
             "POST",
             "/internal/subscribe",
@@ -79,7 +82,11 @@ class Receiving:
 
     async def pass_on(self, request: Request, path: str) -> Response:
         """A call as it came, to the same path of the dispatcher."""
-        kept = {name: request.headers[name] for name in ("content-type", "accept") if name in request.headers}
+        # The client's own key, or none: never this server's secret, which opens everything.
+        kept = {"authorization": request.headers.get("authorization", "")}
+        kept |= {
+            name: request.headers[name] for name in ("content-type", "accept") if name in request.headers
+        }
         query = request.url.query
         return await self._pass_on(
             request.method,
@@ -118,7 +125,7 @@ def routes(receiving: Callable[[], Receiving]) -> APIRouter:
     )
     async def subscribe(request: Request) -> Response:
         """Like the dispatcher's call; the server that hosts a subscription is named in the answer."""
-        return await receiving().subscribe(await request.body())
+        return await receiving().subscribe(await request.body(), request.headers.get("authorization", ""))
 
     @router.get("", **_documented("List subscriptions", {"200": "a page"}))
     async def list_subscriptions(request: Request) -> Response:

@@ -19,9 +19,10 @@ def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
 
 @pytest.fixture(scope="module")
 def network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
-    """As many servers as the module's `SERVERS` says, and `DISPATCHERS`; starting one costs seconds."""
-    several = getattr(request.module, "DISPATCHERS", 1)
-    running = Network(tmp_path_factory.mktemp("network"), request.module.SERVERS, dispatchers=several)
+    """As many servers as the module's `SERVERS` says, and `DISPATCHERS`, `LOCKED`; starting costs seconds."""
+    several, locked = getattr(request.module, "DISPATCHERS", 1), getattr(request.module, "LOCKED", False)
+    folder = tmp_path_factory.mktemp("network")
+    running = Network(folder, request.module.SERVERS, dispatchers=several, locked=locked)
     try:
         running.start()
         yield running

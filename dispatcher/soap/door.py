@@ -10,6 +10,7 @@ from lxml import etree
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from dispatcher.access import caller_of
 from dispatcher.leading import Leading, replayed
 from dispatcher.soap import eventing, faults, management, publishing, wsdl
 from dispatcher.soap.operations import Operation, Request, Table
@@ -42,7 +43,9 @@ class SoapEndpoint:
             **management.operations(door),
         }
         self._leading = (
-            None if door.peers is None else Leading(self._carry_out, door.peers, limit=self._limit)
+            None
+            if door.peers is None
+            else Leading(self._carry_out, door.peers, limit=self._limit, secret=door.settings.secret)
         )
 
     @staticmethod
@@ -73,12 +76,14 @@ class SoapEndpoint:
             version = message.version
             headers = addressing.read(message)
             operation = self._operation(message, headers)
+            caller = caller_of(scope)
+            caller.require(operation.need)
             if pass_on and operation.changes:
                 assert self._leading is not None
                 await self._leading(scope, receive, send)
                 return
             assert message.payload is not None
-            request = Request(message, headers, message.payload, _url(scope), _topic(scope))
+            request = Request(message, headers, message.payload, _url(scope), _topic(scope), caller)
             reply = await operation.run(request)
             status, action, payload, extra = 200, reply.action, reply.payload, []
         except Exception as error:

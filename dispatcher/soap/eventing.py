@@ -18,6 +18,7 @@ from lxml import etree
 from pydantic import ValidationError
 
 from dispatcher import bodies
+from dispatcher.access import Need
 from dispatcher.expiry import parse_expires
 from dispatcher.soap import faults
 from dispatcher.soap.operations import Operation, Reply, Request, Table
@@ -58,7 +59,9 @@ def operations(door: Door) -> Table:
             ("GetStatus", source.status, False),
             ("Unsubscribe", source.unsubscribe, True),
         ):
-            table[words.tag(name)] = Operation(functools.partial(run, words), words.action(name), changes)
+            table[words.tag(name)] = Operation(
+                functools.partial(run, words), words.action(name), Need.SUBSCRIBE, changes
+            )
     return table
 
 
@@ -94,7 +97,7 @@ class _Source:
             wanted["id"] = chosen
         try:
             body = bodies.SubscriptionBody.model_validate(wanted)
-            content, _, _ = await self._door.subscribe(body)
+            content, _, _ = await self._door.subscribe(body, request.caller)
         except ValidationError as error:
             raise faults.of_subscribing(words, invalid(list(error.errors()))) from None
         except EdnError as error:
@@ -150,7 +153,7 @@ class _Source:
                 "Subscribe, names it",
             )
         try:
-            return self._door.subscriptions.get(xml.text_of(element))
+            return self._door.find(request.caller, xml.text_of(element))
         except NotFound as error:
             raise faults.eventing_fault(words, fault, error) from None
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lxml import etree
 
+from dispatcher.access import Need
 from dispatcher.soap.operations import Operation, Reply, Request, Table
 from dispatcher.soap.publishing import named_topic
 from edn import xml
@@ -36,14 +37,20 @@ def operations(door: Door) -> Table:
             for one in holder.iterchildren(tag("Attribute"))
         }
         engine = xml.text_of(request.payload.find(tag("Engine"))) or None
-        topic, _ = await door.topics.put(_name(request), attributes, engine, _availability(request.payload))
+        topic, _ = await door.topics.put(
+            _name(request),
+            attributes,
+            engine,
+            _availability(request.payload),
+            tenant=request.caller.tenant,
+        )
         answer = _answer("CreateTopicResponse")
         answer.append(_topic(topic))
         return Reply(_action("CreateTopicResponse"), answer)
 
     async def delete_topic(request: Request) -> Reply:
         cascade = xml.text_of(request.payload.find(tag("Cascade"))) in ("true", "1")
-        uid, ended = await door.topics.delete(_name(request), cascade=cascade)
+        uid, ended = await door.topics.delete(_name(request), cascade=cascade, tenant=request.caller.tenant)
         door.network.placing.forget_topic(uid)
         for server, count in ended.items():
             door.network.placing.ended(server, count)
@@ -51,7 +58,7 @@ def operations(door: Door) -> Table:
 
     async def enumerate_topics(request: Request) -> Reply:
         answer = _answer("EnumerateTopicsResponse")
-        for topic in door.topics.all():
+        for topic in door.topics.all(request.caller.tenant):
             answer.append(_topic(topic))
         return Reply(_action("EnumerateTopicsResponse"), answer)
 
@@ -65,12 +72,12 @@ def operations(door: Door) -> Table:
         return Reply(_action("EnumerateRoutesResponse"), answer)
 
     return {
-        tag(name): Operation(run, _action(name), changes)
-        for name, run, changes in (
-            ("CreateTopic", create_topic, True),
-            ("DeleteTopic", delete_topic, True),
-            ("EnumerateTopics", enumerate_topics, False),
-            ("EnumerateRoutes", enumerate_routes, False),
+        tag(name): Operation(run, _action(name), need, changes)
+        for name, run, need, changes in (
+            ("CreateTopic", create_topic, Need.ADMIN, True),
+            ("DeleteTopic", delete_topic, Need.ADMIN, True),
+            ("EnumerateTopics", enumerate_topics, Need.KEY, False),
+            ("EnumerateRoutes", enumerate_routes, Need.OPERATOR, False),
         )
     }
 

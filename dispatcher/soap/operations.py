@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from dispatcher.access import Caller, Need
 from edn.soap.addressing import Headers
 from edn.soap.envelope import Envelope
 from edn.xml import Element
@@ -20,6 +21,7 @@ class Request:
     url: str
     #: the topic that the door's URL names, if it does
     topic: str | None
+    caller: Caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,8 @@ class Operation:
     run: Callable[[Request], Awaitable[Reply]]
     #: wsa:Action of the request
     action: str
+    #: what its caller must have
+    need: Need
     #: it changes topics or subscriptions, so where there are several dispatchers the leader carries it out
     changes: bool = False
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from lxml import etree
 
+from dispatcher.access import Need
 from dispatcher.publishing import MAX_KEY
 from dispatcher.soap.operations import Operation, Reply, Request, Table
 from edn import eventxml, xml
@@ -31,7 +32,7 @@ def operations(door: Door, endpoint: PublishEndpoint) -> Table:
         name = named_topic(request)
         if name is None:
             raise Fault("Sender", "Publish names no topic; <e:Topic>stocks</e:Topic> in it is right")
-        topic = door.topics.get(name)
+        topic = door.topics.get(name, request.caller.tenant)
         types = topic.schema.attributes
         events = [_event(one, types) for one in request.payload.iterchildren(EVENT)]
         if not events:
@@ -46,7 +47,7 @@ def operations(door: Door, endpoint: PublishEndpoint) -> Table:
             etree.SubElement(answer, f"{{{NAMESPACE}}}Id").text = xml.sayable(id)
         return Reply(f"{ACTION}Response", answer)
 
-    return {_ROOT: Operation(publish, ACTION)}
+    return {_ROOT: Operation(publish, ACTION, Need.PUBLISH)}
 
 
 def named_topic(request: Request) -> str | None:

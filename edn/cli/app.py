@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from edn.checker import command as checking
-from edn.cli import delivery, exporting, listening, publishing, status, subscriptions, topics, up
+from edn.cli import delivery, exporting, keys, listening, publishing, status, subscriptions, topics, up
 from edn.cli.console import JsonOption, show_json
+from edn.cli.subscriptions import read_secret_file
 
 app = typer.Typer(
     name="edn",
@@ -17,8 +21,25 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback()
+def credentials(
+    key: Annotated[
+        str | None, typer.Option(help="API key; others on this machine can see it here: better EDN_KEY.")
+    ] = None,
+    key_file: Annotated[Path | None, typer.Option(help="File that holds the API key.")] = None,
+) -> None:
+    """An event distribution network: publish events, subscribe to their content, be notified."""
+    given = read_secret_file(key_file) or key
+    if given:
+        # Where every client of this process looks, those of the trees below too.
+        os.environ["EDN_KEY"] = given
+
+
 app.command("up")(up.up)
 app.add_typer(topics.app, name="topic")
+app.add_typer(keys.app, name="key")
 app.command("subscribe")(subscriptions.subscribe)
 app.command("pause")(subscriptions.pause)
 app.command("resume")(subscriptions.resume)

@@ -35,6 +35,8 @@ class Settings:
     servers: int | None
     demo: bool
     allow_loopback_sinks: bool
+    #: nobody is asked for a key
+    open: bool
     json_ready: bool
     #: stop when standard input ends
     with_stdin: bool
@@ -237,7 +239,7 @@ class Network:
         if self._settings.demo:
             from edn.demo import run_demo
 
-            await run_demo(self._url, plain=self._settings.json_ready)
+            await run_demo(self._url, key=self._key(), plain=self._settings.json_ready)
         await stop.wait()
         return None
 
@@ -250,6 +252,7 @@ class Network:
             front = ["dispatcher", "--data", str(folder.path / name), "--host", settings.host]
             for other, url in self._urls.items():
                 front += ["--peer", url] if other != name else []
+            front += ["--open"] if settings.open else []
             self._spawn(group, name, [*front, "--port", str(port), *shared])
         for name in folder.servers:
             data = folder.path / "servers" / name
@@ -271,12 +274,16 @@ class Network:
         group.create_task(child.keep(), name=f"keep {name}")
         return child
 
+    def _key(self) -> str:
+        """The network's own secret opens everything."""
+        return self._folder.secret.read_text().strip()
+
     async def _joined(self) -> list[Server]:
         """The servers, once every dispatcher counts all of them as ready."""
         deadline = time.monotonic() + JOIN_SECONDS
         servers: list[Server] = []
         for url in self._urls.values():
-            async with AsyncClient(url, retries=Retries(count=0)) as client:
+            async with AsyncClient(url, key=self._key(), retries=Retries(count=0)) as client:
                 servers = await self._joined_at(client, deadline)
         return servers
 
@@ -307,11 +314,14 @@ class Network:
             show_json({"ready": True, "url": self._url, "servers": servers})
             return
         docs = next(iter(self._urls.values())) + "/docs"
+        key = ""
+        if not self._settings.open:
+            key = f"  export EDN_KEY=$(edn --key-file {self._folder.secret} key create me --scope admin)\n"
         option = "" if self._url == "http://127.0.0.1:8080" else f"export EDN_URL={self._url}\n  "
         say(
             f"The network is up: {self._url} (interface described at {docs}), "
             f"{len(servers)} servers, data in {self._folder.path}\n"
-            "Try, in another terminal:\n"
+            f"Try, in another terminal:\n{key}"
             f"  {option}edn topic create trades symbol:string price:number\n"
             "  edn listen --topic trades --filter 'price > 30'\n"
             "  edn publish trades symbol=GE price=32.5\n"

@@ -43,6 +43,12 @@ def up(
         bool,
         typer.Option(help="Let notifications go to addresses on this machine: right for trying out only."),
     ] = True,
+    open: Annotated[
+        bool | None,
+        typer.Option(
+            "--open/--locked", help="Ask nobody for a key; right on loopback only, and the default there."
+        ),
+    ] = None,
     json_ready: Annotated[
         bool, typer.Option("--json-ready", help="Print one line of JSON when ready, for programs.")
     ] = False,
@@ -57,6 +63,7 @@ def up(
     import asyncio
 
     from edn.cli.network import Network, Settings, StartError, prepare
+    from edn.process import is_loopback
 
     settings = Settings(
         data=data.absolute(),
@@ -66,6 +73,7 @@ def up(
         dispatchers=dispatchers,
         demo=demo,
         allow_loopback_sinks=allow_loopback_sinks,
+        open=is_loopback(host) if open is None else open,
         json_ready=json_ready,
         with_stdin=with_stdin,
     )

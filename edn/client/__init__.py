@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Sequence
 from types import TracebackType
@@ -25,6 +26,7 @@ from edn.client.results import (
     DeadLetterPage,
     Delivery,
     Health,
+    Key,
     Published,
     Queued,
     Rotation,
@@ -47,6 +49,7 @@ __all__ = [
     "Delivery",
     "Health",
     "Keep",
+    "Key",
     "NewSubscription",
     "ProblemError",
     "Published",
@@ -125,8 +128,11 @@ class _Calls:
     tuning = _Method(calls.tuning)
     tune = _Method(calls.tune)
     health = _Method(calls.health)
+    create_key = _Method(calls.create_key)
+    keys = _Method(calls.keys)
+    revoke_key = _Method(calls.revoke_key)
 
-    def __init__(self, url: str | Sequence[str], retries: Retries | None) -> None:
+    def __init__(self, url: str | Sequence[str], retries: Retries | None, key: str | None) -> None:
         given = url.split(",") if isinstance(url, str) else url
         self.urls = tuple(dict.fromkeys(one.strip().rstrip("/") for one in given))
         for one in self.urls or ("",):
@@ -136,6 +142,9 @@ class _Calls:
         self.url = self.urls[0]
         self.retries = retries or Retries()
         self._asked = 0
+        given_key = os.environ.get("EDN_KEY") if key is None else key
+        #: sent with every call; never shown
+        self._key = given_key.strip() if given_key else None
 
     def _steps(self, work: Call[T] | Plan[T]) -> Generator[Step, Outcome, T]:
         return converse(work, self.retries, ", ".join(self.urls), len(self.urls))
@@ -154,12 +163,16 @@ class _Calls:
         return outcome
 
 
-def _settings(url: str, timeout: float) -> dict[str, Any]:
+def _settings(url: str, timeout: float, key: str | None) -> dict[str, Any]:
     # A proxy of the environment has no business between a client and a network named by its address.
     return {
         "base_url": url,
         "timeout": httpx.Timeout(timeout, connect=min(timeout, 5.0)),
-        "headers": {"User-Agent": "edn-client", "Accept": "application/json"},
+        "headers": {
+            "User-Agent": "edn-client",
+            "Accept": "application/json",
+            **({} if key is None else {"Authorization": f"Bearer {key}"}),
+        },
         "trust_env": False,
     }
 
@@ -182,19 +195,22 @@ class Client(_Calls):
 
     Of a network with several dispatchers, give all addresses, as a list or with commas: when one does not
     answer, the next is asked.
+
+    `key` is an API key, for networks that ask for one; without it, the one in the environment as EDN_KEY.
     """
 
     def __init__(
         self,
         url: str | Sequence[str] = DEFAULT_URL,
         *,
+        key: str | None = None,
         timeout: float = 10.0,
         retries: Retries | None = None,
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        super().__init__(url, retries)
-        self._http = httpx.Client(**_settings(self.url, timeout), transport=transport)
+        super().__init__(url, retries, key)
+        self._http = httpx.Client(**_settings(self.url, timeout, self._key), transport=transport)
         self._sleep = sleep
 
     def subscriptions(
@@ -264,13 +280,14 @@ class AsyncClient(_Calls):
         self,
         url: str | Sequence[str] = DEFAULT_URL,
         *,
+        key: str | None = None,
         timeout: float = 10.0,
         retries: Retries | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        super().__init__(url, retries)
-        self._http = httpx.AsyncClient(**_settings(self.url, timeout), transport=transport)
+        super().__init__(url, retries, key)
+        self._http = httpx.AsyncClient(**_settings(self.url, timeout, self._key), transport=transport)
         self._sleep = sleep
 
     async def subscriptions(

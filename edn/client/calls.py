@@ -25,6 +25,7 @@ from edn.client.results import (
     DeadLetterPage,
     Delivery,
     Health,
+    Key,
     Published,
     Queued,
     Rotation,
@@ -106,6 +107,10 @@ class _Subscribed(msgspec.Struct):
 
 class _Topics(msgspec.Struct):
     topics: list[Topic]
+
+
+class _Keys(msgspec.Struct):
+    keys: list[Key]
 
 
 class _Servers(msgspec.Struct):
@@ -436,6 +441,39 @@ def tune(mode: str, *, precision: float | None = None) -> Call[Tuning]:
     """Choose how precision is chosen: "fixed" (at `precision`), "paper" or "model"."""
     body = {"mode": mode} if precision is None else {"mode": mode, "precision": precision}
     return Call(method="PUT", path="/v1/tuning", body=encode(body), read=reading(Tuning))
+
+
+def create_key(
+    name: str,
+    scopes: Iterable[str],
+    *,
+    tenant: str = "",
+    expires: ExpiresLike = None,
+    quota: Mapping[str, float] | None = None,
+) -> Call[Key]:
+    """Make an API key with some of the scopes publish, subscribe and admin; its `key` is shown only here."""
+    body: dict[str, Any] = {
+        "name": name,
+        "scopes": list(scopes),
+        "tenant": tenant,
+        "quota": dict(quota or {}),
+    }
+    if expires is not None:
+        body["expires"] = expiry(expires)
+    # A second one would be another key, and nobody would know of the first.
+    return Call(method="POST", path="/v1/keys", body=encode(body), read=reading(Key), repeatable=False)
+
+
+def keys(*, tenant: str | None = None) -> Call[list[Key]]:
+    """All API keys that the caller may know of, without their secret parts."""
+    listing = reading(_Keys)
+    query = {} if tenant is None else {"tenant": tenant}
+    return Call(method="GET", path="/v1/keys", query=query, read=lambda response: listing(response).keys)
+
+
+def revoke_key(id: str) -> Call[None]:
+    """From the answer on the key opens nothing."""
+    return Call(method="DELETE", path=f"/v1/keys/{quote(id, safe='')}", read=lambda _: None)
 
 
 def health() -> Call[Health]:

@@ -16,6 +16,25 @@ class Topic(msgspec.Struct, frozen=True):
     availability: float | str | None = None
 
 
+class Key(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    #: whose topics it sees; empty is the operator
+    tenant: str
+    scopes: list[str]
+    created: str
+    expires: str | None = None
+    quota: dict[str, float] = {}
+    #: the whole of it; only in the answer to the call that made it
+    key: str | None = None
+
+    def __repr__(self) -> str:
+        shown = "" if self.key is None else ", key=…"
+        return (
+            f"Key(id={self.id!r}, name={self.name!r}, tenant={self.tenant!r}, scopes={self.scopes!r}{shown})"
+        )
+
+
 class Sink(msgspec.Struct, frozen=True):
     #: where notifications are posted
     url: str

@@ -111,7 +111,8 @@ class Fleet:
             )
 
         self.dispatchers = {
-            name: service(name, DISPATCHER, Proxy(), []) for name in (DISPATCHER, SECOND)[:dispatchers]
+            name: service(name, DISPATCHER, Proxy(), ["--open"])
+            for name in (DISPATCHER, SECOND)[:dispatchers]
         }
         self.dispatcher = self.dispatchers[DISPATCHER]
         self.servers = {

@@ -178,9 +178,11 @@ class Network:
         dispatchers: int = 1,
         dispatcher_options: Sequence[str] = (),
         server_options: Sequence[str] = (),
+        locked: bool = False,
     ) -> None:
         self.folder = folder
-        self._dispatcher_options = list(dispatcher_options)
+        self._locked = locked
+        self._dispatcher_options = [*dispatcher_options, *([] if locked else ["--open"])]
         self._server_options = list(server_options)
         secret = folder / "secret"
         secret.write_text("a secret of the tests, long enough\n")
@@ -197,7 +199,12 @@ class Network:
         ]
         self.dispatcher = self.dispatchers[0]
         self.servers = {f"s{number}": self.new_server(f"s{number}") for number in range(1, servers + 1)}
-        self.http = httpx.Client(base_url=self.url, timeout=30)
+        self.http = self._client()
+
+    def _client(self) -> httpx.Client:
+        """The operator's: where keys are wanted, it has the network's secret."""
+        authorization = {"authorization": f"Bearer {self.secret}"} if self._locked else {}
+        return httpx.Client(base_url=self.url, timeout=30, headers=authorization)
 
     def _new_dispatcher(self, name: str, url: str) -> Process:
         where = ["--data", str(self.folder / name), "--port", url.rpartition(":")[2]]
@@ -242,7 +249,7 @@ class Network:
         self.dispatcher.start()
         self.dispatcher.await_ready()
         self.http.close()  # connections of the earlier life
-        self.http = httpx.Client(base_url=self.url, timeout=30)
+        self.http = self._client()
 
     def processes(self) -> list[Process]:
         return [*self.dispatchers, *self.servers.values()]

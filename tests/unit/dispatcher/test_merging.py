@@ -64,7 +64,7 @@ class Side:
             cursor = page.upto
 
     def rows(self) -> dict[str, Subscription]:
-        found, _ = directory.page(self.log.reader, now=0, limit=1000, cursor=None, topic=None, owner=None)
+        found, _ = directory.page(self.log.reader, now=0, limit=1000, cursor=None)
         return {one.id: one for one in found}
 
     def controls(self, after: int = 0) -> list[tuple[str, str, list[str]]]:

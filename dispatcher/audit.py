@@ -1,0 +1,109 @@
+"""The audit: who changed what, who made keys, and who was turned away. One JSON line each, in `audit.jsonl`.
+
+A line names the key by its public id, never by its secret part, and neither bodies nor queries are written:
+they may hold secrets. Publishing and reading are not audited, refusals of them are. Refusals beyond some a
+second are only counted, so that nobody fills the disk by knocking. The file is closed at `MOST_BYTES` and
+kept beside its successor, as long as there are no more than `KEPT` of them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+import structlog
+from starlette.types import Message, Scope, Send
+
+from dispatcher.access import Caller
+from edn import clock
+from edn.coordinates import rfc3339
+from edn.errors import EdnError
+
+logger = structlog.get_logger()
+
+FILE = "audit.jsonl"
+MOST_BYTES = 16 << 20
+KEPT = 8
+#: refusals written in one second
+REFUSALS = 20
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+#: the network's own calls, among themselves
+_INTERNAL = "/internal/"
+
+
+class Audit:
+    """Appends to the file in a data folder; event loop only."""
+
+    def __init__(self, folder: Path, clock: Callable[[], float] = clock.now) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / FILE
+        self._clock = clock
+        self._file: IO[bytes] = self._open()
+        self._second = 0
+        self._refused = 0
+        self._suppressed = 0
+
+    def close(self) -> None:
+        self._file.close()
+
+    @staticmethod
+    def concerns(scope: Scope) -> bool:
+        """Whether a request changes something."""
+        return scope.get("method") not in _READING and not scope["path"].startswith(_INTERNAL)
+
+    def following(self, scope: Scope, who: Caller, send: Send) -> Send:
+        """Note what becomes of a request."""
+
+        async def noting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._write(
+                    "called", scope, key=who.key, name=who.name, tenant=who.tenant, status=message["status"]
+                )
+            await send(message)
+
+        return noting
+
+    def refused(self, scope: Scope, error: EdnError) -> None:
+        """Somebody was turned away at the door."""
+        second = int(time.monotonic())
+        if second != self._second:
+            if self._suppressed:
+                self._write("refused", None, more=self._suppressed)
+            self._second, self._refused, self._suppressed = second, 0, 0
+        self._refused += 1
+        if self._refused > REFUSALS:
+            self._suppressed += 1
+            return
+        self._write("refused", scope, status=error.status)
+
+    def _write(self, what: str, scope: Scope | None, **fields: Any) -> None:
+        line: dict[str, Any] = {"time": rfc3339(int(self._clock() * 1e6)), "what": what}
+        if scope is not None:
+            client = scope.get("client")
+            line |= {
+                "from": client[0] if client else None,
+                "method": scope.get("method", scope["type"]),
+                "path": scope["path"][:300],
+            }
+        try:
+            self._file.write(msgspec.json.encode(line | fields) + b"\n")
+            if self._file.tell() > MOST_BYTES:
+                self._turn_over()
+        except OSError as error:
+            logger.error("the audit cannot be written", reason=str(error))
+
+    def _open(self) -> IO[bytes]:
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        return os.fdopen(descriptor, "ab", buffering=0)
+
+    def _turn_over(self) -> None:
+        self._file.close()
+        stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(self._clock()))
+        self._path.rename(self._path.with_name(f"audit-{stamp}.jsonl"))
+        for old in sorted(self._path.parent.glob("audit-*.jsonl"))[:-KEPT]:
+            old.unlink()
+        self._file = self._open()

@@ -1,0 +1,211 @@
+"""API keys: shown once, kept as digests, ended by revoking and by time; what is written down of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import dispatcher.app
+from dispatcher import audit
+from dispatcher.settings import Settings
+from edn.process import hide_secrets
+
+SECRET = "s" * 24
+Work = Callable[[httpx.AsyncClient, dispatcher.app.Door], Awaitable[None]]
+
+
+def at_the_door(folder: Path, work: Work, **settings: Any) -> None:
+    async def run() -> None:
+        app = dispatcher.app.create_app(Settings(data=folder, secret=SECRET, **settings))
+        transport = httpx.ASGITransport(app)
+        async with (
+            httpx.AsyncClient(transport=transport, base_url="http://edn") as http,
+            app.router.lifespan_context(app),
+        ):
+            await work(http, app.state.door)
+
+    asyncio.run(run())
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+async def make(http: httpx.AsyncClient, key: str = SECRET, **body: Any) -> httpx.Response:
+    return await http.post(
+        "/v1/keys", json={"name": "ann", "scopes": ["publish"], **body}, headers=bearer(key)
+    )
+
+
+async def opens(http: httpx.AsyncClient, key: str) -> int:
+    return (await http.get("/v1/topics", headers=bearer(key))).status_code
+
+
+def test_a_key_is_shown_once_and_kept_as_a_digest(tmp_path: Path) -> None:
+    shown: list[str] = []
+
+    async def work(http: httpx.AsyncClient, _: Any) -> None:
+        made = await make(http, tenant="acme", quota={"events_per_second": 10})
+        assert made.status_code == 201
+        assert made.headers["cache-control"] == "no-store"
+        body = made.json()
+        shown.append(body.pop("key"))
+        assert shown[0].startswith(f"edn_{body['id']}_")
+        assert (body["name"], body["tenant"], body["scopes"]) == ("ann", "acme", ["publish"])
+        assert body["quota"] == {"events_per_second": 10.0}
+        one = await http.get(made.headers["location"], headers=bearer(SECRET))
+        listed = await http.get("/v1/keys", headers=bearer(SECRET))
+        assert one.json() == body
+        assert listed.json() == {"keys": [body]}
+        assert await opens(http, shown[0]) == 200
+
+    at_the_door(tmp_path, work)
+    secret_part = shown[0].split("_", 2)[2].encode()
+    for file in tmp_path.iterdir():
+        assert secret_part not in file.read_bytes(), file
+
+
+def test_a_key_lives_through_a_restart_and_ends_when_it_is_revoked(tmp_path: Path) -> None:
+    key: dict[str, str] = {}
+
+    async def begin(http: httpx.AsyncClient, _: Any) -> None:
+        key.update((await make(http)).json())
+
+    async def end(http: httpx.AsyncClient, _: Any) -> None:
+        assert await opens(http, key["key"]) == 200
+        gone = await http.delete(f"/v1/keys/{key['id']}", headers=bearer(SECRET))
+        assert gone.status_code == 204
+        assert await opens(http, key["key"]) == 401
+        again = await http.delete(f"/v1/keys/{key['id']}", headers=bearer(SECRET))
+        assert again.status_code == 404
+
+    at_the_door(tmp_path, begin)
+    at_the_door(tmp_path, end)
+
+
+def test_a_key_ends_with_its_time(tmp_path: Path) -> None:
+    async def work(http: httpx.AsyncClient, door: dispatcher.app.Door) -> None:
+        key = (await make(http, expires="PT10S")).json()["key"]
+        now = door.keys.now()
+        assert await opens(http, key) == 200
+        door.keys.now = lambda: now + 10_000_001
+        assert await opens(http, key) == 401
+
+    at_the_door(tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"scopes": []}, 422),
+        ({"scopes": ["everything"]}, 422),
+        ({"tenant": "a/b"}, 422),
+        ({"tenant": "a" * 65}, 422),
+        ({"name": "a name"}, 422),
+        ({"expires": "yesterday"}, 422),
+        ({"quota": {"events_per_second": 0}}, 422),
+        ({"quota": {"elephants": 1}}, 422),
+        ({"secret": "mine"}, 422),
+    ],
+)
+def test_a_key_that_makes_no_sense_is_refused(tmp_path: Path, body: dict[str, Any], status: int) -> None:
+    async def work(http: httpx.AsyncClient, _: Any) -> None:
+        assert (await make(http, **body)).status_code == status
+
+    at_the_door(tmp_path, work)
+
+
+def test_an_administrator_makes_keys_of_their_own_tenant_only(tmp_path: Path) -> None:
+    async def work(http: httpx.AsyncClient, _: Any) -> None:
+        boss = (await make(http, tenant="acme", scopes=["admin"])).json()
+        outsider = (await make(http, tenant="other")).json()
+        for tenant, status in (("acme", 201), ("other", 403), ("", 403)):
+            assert (await make(http, boss["key"], tenant=tenant)).status_code == status
+        for method in ("GET", "DELETE"):
+            answer = await http.request(method, f"/v1/keys/{outsider['id']}", headers=bearer(boss["key"]))
+            assert answer.status_code == 404
+
+    at_the_door(tmp_path, work)
+
+
+def test_tenants_have_names_of_their_own(tmp_path: Path) -> None:
+    """Two tenants and the operator, each with a topic of one name: each publishes to its own."""
+
+    async def work(http: httpx.AsyncClient, door: dispatcher.app.Door) -> None:
+        keys = {"": SECRET}
+        for tenant in ("acme", "other"):
+            keys[tenant] = (await make(http, tenant=tenant, scopes=["admin"])).json()["key"]
+        for number, (tenant, key) in enumerate(keys.items()):
+            attributes = {f"price{number}": "number"}
+            put = await http.put("/v1/topics/stocks", json={"attributes": attributes}, headers=bearer(key))
+            assert put.status_code == 201, tenant
+            published = await http.post(
+                "/v1/topics/stocks/events", json={f"price{number}": 1}, headers=bearer(key)
+            )
+            assert published.status_code == 202
+            strange = await http.post("/v1/topics/stocks/events", json={"price7": 1}, headers=bearer(key))
+            assert strange.status_code == 422
+        assert len({door.topics.get("stocks", tenant).uid for tenant in keys}) == 3
+        gone = await http.delete("/v1/topics/stocks", headers=bearer(keys["acme"]))
+        assert gone.status_code == 204
+        assert (await http.get("/v1/topics/stocks", headers=bearer(keys["acme"]))).status_code == 404
+        for tenant in ("", "other"):
+            assert (await http.get("/v1/topics/stocks", headers=bearer(keys[tenant]))).status_code == 200
+
+    at_the_door(tmp_path, work)
+
+
+def test_the_audit_tells_who_did_what_and_no_secret(tmp_path: Path) -> None:
+    made: dict[str, str] = {}
+
+    async def work(http: httpx.AsyncClient, _: Any) -> None:
+        made.update((await make(http, scopes=["admin"])).json())
+        attributes = {"attributes": {"price": "number"}}
+        await http.put("/v1/topics/stocks?note=hidden", json=attributes, headers=bearer(made["key"]))
+        await http.get("/v1/topics", headers=bearer(made["key"]))
+        await http.get("/v1/topics", headers=bearer(made["key"] + "x"))
+        await http.post("/v1/topics/stocks/events", json={"price": 1}, headers=bearer(made["key"]))
+        await http.post("/v1/topics/stocks/events", json={"price": 1})
+
+    at_the_door(tmp_path, work)
+    file = tmp_path / audit.FILE
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    seen = [(one["what"], one["method"], one["path"], one.get("key"), one["status"]) for one in lines]
+    assert seen == [
+        ("called", "POST", "/v1/keys", "", 201),
+        ("called", "PUT", "/v1/topics/stocks", made["id"], 201),
+        ("refused", "GET", "/v1/topics", None, 401),
+        ("refused", "POST", "/v1/topics/stocks/events", None, 401),
+    ]
+    assert made["key"].split("_", 2)[2] not in file.read_text()
+    assert SECRET not in file.read_text()
+    assert "hidden" not in file.read_text()
+    assert file.stat().st_mode & 0o077 == 0
+
+
+def test_who_knocks_often_does_not_fill_the_disk(tmp_path: Path) -> None:
+    async def work(http: httpx.AsyncClient, _: Any) -> None:
+        for _ in range(10 * audit.REFUSALS):
+            await http.get("/v1/topics")
+
+    at_the_door(tmp_path, work)
+    assert len((tmp_path / audit.FILE).read_text().splitlines()) < 6 * audit.REFUSALS
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("edn_0123456789ab_s3cr-t_x is wrong", "edn_0123456789ab_… is wrong"),
+        ("secret=whsec_YWJj, more", "secret=whsec_… more"),
+        ("Authorization: Bearer abc", "Authorization: Bearer …"),
+        ("nothing of the kind", "nothing of the kind"),
+    ],
+)
+def test_what_looks_like_a_secret_is_blotted_out_of_log_lines(line: str, shown: str) -> None:
+    assert hide_secrets(None, "info", {"reason": line, "n": 1}) == {"reason": shown, "n": 1}
