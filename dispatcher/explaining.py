@@ -242,7 +242,7 @@ class Explainer:
     def _pages(self, topic: Topic) -> Iterator[list[directory.Subscription]]:
         cursor: str | None = None
         while True:
-            page, cursor = self._subscriptions.page(limit=200, cursor=cursor, topic=topic.name, owner=None)
+            page, cursor = self._subscriptions.page(limit=200, cursor=cursor, topic=topic, owner=None)
             if page:
                 yield page
             if cursor is None:

@@ -61,7 +61,7 @@ _SECRET = re.compile(r"(edn_[0-9a-f]{12}_|whsec_|[Bb]earer )[^\s\"\\]+")
 
 
 def hide_secrets(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Blot out what looks like a secret, wherever in a line it stands: the last resort, no licence to log it."""
+    """Blot out what looks like a secret, wherever in a line it stands: the last resort."""
     return {
         name: _SECRET.sub(r"\1…", value) if isinstance(value, str) else value for name, value in event.items()
     }
