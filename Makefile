@@ -10,7 +10,7 @@ ARGS ?=
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-.PHONY: help setup java run test test-all lint format typecheck bench chaos load lock clean
+.PHONY: help setup java run test test-all lint format typecheck bench evaluate chaos load lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -55,6 +55,9 @@ typecheck: setup ## mypy, strict
 
 bench: setup ## kernels against their peers, side by side in one run
 	$(BIN)/edn bench kernels $(ARGS)
+
+evaluate: setup ## the published experiments, quick sizes; a page with figures in evaluation-results/ (some ten minutes)
+	$(BIN)/edn evaluate --quick $(ARGS)
 
 chaos: setup ## real processes killed, stopped and cut off under load, judged by the checker (15 minutes)
 	$(BIN)/python -m tests.chaos $(ARGS)

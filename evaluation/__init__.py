@@ -1,5 +1,9 @@
-"""The published experiments, run anew: figures and tables of what each claim amounts to here.
+"""The published experiments, run anew on this code: figures, and a table of what became of each claim.
 
-Each module is one experiment, a function from its parameters to a result; `command` shows results. It
-imports `edn`, `partitioning` and `selftune`; nothing imports it.
+`experiments/` has one module an experiment; `experiment` is what each of them looks like, `claims` the rule
+by which it is judged. `placing`, `searching`, `relative`, `settling` and `world` are what several of them do
+with the product's own code: nothing here partitions, cuts, routes or tunes by itself. `command` runs them,
+`results` keeps what they gave, `document` writes `docs/evaluation.md` from it.
+
+It imports `edn`, `partitioning` and `selftune`; nothing imports it but `edn bench placement`.
 """

@@ -3,133 +3,188 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
-from edn.errors import EdnError
+from edn.errors import EdnError, InvalidInput
+from evaluation.experiment import AnyExperiment, Scale
+from evaluation.results import Record
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 app = typer.Typer(
     name="evaluate",
-    help="Run the published experiments anew.",
-    no_args_is_help=True,
+    help="Run the published experiments on this code.",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-
-@app.callback()
-def evaluate() -> None:
-    """Run the published experiments anew."""
+_ROOT = Path(__file__).resolve().parents[1]
 
 
-@app.command("partitioning")
-def partitioning(
-    servers: Annotated[int, typer.Option(min=1, help="Servers.")] = 10,
-    dimensions: Annotated[int, typer.Option(min=1, help="Attributes of an event.")] = 4,
-    per_server: Annotated[int, typer.Option(min=1, help="Subscriptions a server, on average.")] = 10_000,
-    distribution: Annotated[
-        str, typer.Option(help="uniform; normal (events only), zipf (subscriptions only), zipf-both.")
-    ] = "uniform",
-    alpha: Annotated[float, typer.Option(help="Exponent of the Zipf-like law.")] = 1.0,
-    seed: Annotated[
-        list[int] | None, typer.Option(help="May be given several times; 0, 1, 2 by default.")
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where results, figures and the document go."""
+
+    results: Path
+    figures: Path
+    document: Path
+
+    @classmethod
+    def under(cls, folder: Path) -> Places:
+        return cls(folder / "results", folder / "figures", folder / "evaluation.md")
+
+    @classmethod
+    def committed(cls) -> Places:
+        """Those of the repository."""
+        docs = _ROOT / "docs"
+        return cls(_ROOT / "evaluation" / "results", docs / "figures", docs / "evaluation.md")
+
+
+@app.command()
+def evaluate(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Experiments; all but live ones by default.", show_default=False),
     ] = None,
-    method: Annotated[
-        list[str] | None, typer.Option(help="May be given several times; all by default.")
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small sizes: minutes for all. The default.")
+    ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="The published sizes: most of an hour for all.")
+    ] = False,
+    tiny: Annotated[
+        bool, typer.Option("--tiny", help="Shows that it runs; the figures mean nothing.")
+    ] = False,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="How many seeds; each experiment has its own.")
     ] = None,
-    events: Annotated[int, typer.Option(min=1, help="Events that judge.")] = 4000,
-    load_factor: Annotated[float, typer.Option(min=1.0, help="Largest load allowed ÷ average load.")] = 2.0,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Also those that start a network of their own.")
+    ] = False,
+    render: Annotated[
+        bool, typer.Option("--render", help="Run nothing; figures and page from what is kept.")
+    ] = False,
+    listing: Annotated[bool, typer.Option("--list", help="Name the experiments.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder for results, figures and page; the repository's own for --full and --render."
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON, for programs.")] = False,
 ) -> None:
-    """Hit ratio and loads of every way of partitioning, on one workload."""
-    import msgspec
-    from rich.console import Console
-    from rich.progress import Progress
+    """Run experiments, keep what they give as JSON, draw it, and write the page that judges every claim."""
+    from evaluation.experiments import ALL
 
-    from evaluation.partitioning import METHODS, Setup
-    from evaluation.partitioning import evaluate as run
-
-    setup = Setup(
-        servers=servers,
-        dimensions=dimensions,
-        per_server=per_server,
-        events=events,
-        distribution=distribution,
-        alpha=alpha,
-        seeds=tuple(seed) if seed else (0, 1, 2),
-        load_factor=load_factor,
-    )
     try:
-        with Progress(console=Console(stderr=True)) as bars:
-            task = bars.add_task("placing", total=None)
-            results = run(
-                setup,
-                tuple(method) if method else tuple(METHODS),
-                lambda done, total: bars.update(task, completed=done, total=total),
-            )
-    except (EdnError, ValueError) as error:
+        if sum((quick, full, tiny)) > 1:
+            raise InvalidInput("--quick, --full and --tiny exclude each other")
+        chosen = _chosen(names or [], live)
+        if listing:
+            for one in ALL:
+                typer.echo(f"{one.name:16} {one.line}: {one.title}")
+            return
+        scale: Scale = "full" if full else "tiny" if tiny else "quick"
+        places = Places.under(out) if out else None
+        if places is None:
+            places = Places.committed() if full or render else Places.under(Path("evaluation-results"))
+        records = [] if render else _run(chosen, scale, seeds, places)
+        kept, missing = publish(places, [] if render else chosen)
+    except EdnError as error:
         typer.echo(f"edn: {error}", err=True)
         raise typer.Exit(2) from None
     if json:
-        sys.stdout.write(msgspec.json.encode({"setup": setup, "results": results}).decode() + "\n")
+        import msgspec
+
+        sys.stdout.write(msgspec.json.encode(records).decode() + "\n")
         return
-    from rich.table import Table
-
-    table = Table("method", title=f"{distribution}, {dimensions} dimensions, {servers} × {per_server:,}")
-    for column in ("hit ratio", "least", "greatest", "smallest load", "largest load", "÷ average", "CPU s"):
-        table.add_column(column, justify="right")
-    for one in results:
-        table.add_row(
-            one.method,
-            f"{one.hit_ratio:.3f}",
-            f"{one.least:.3f}",
-            f"{one.greatest:.3f}",
-            f"{one.smallest_load:,}",
-            f"{one.largest_load:,}",
-            f"{one.imbalance:.2f}",
-            f"{one.seconds:.1f}",
-        )
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    _show([(one, record) for one, record in kept if render or one in chosen])
+    if missing:
+        typer.echo(f"not run yet: {', '.join(one.name for one in missing)}", err=True)
+    typer.echo(f"{places.document}", err=True)
 
 
-@app.command("selftuning")
-def selftuning(
-    servers: Annotated[int, typer.Option(min=1, help="Servers.")] = 10,
-    per_server: Annotated[int, typer.Option(min=2, help="Subscriptions a server.")] = 10_000,
-    events: Annotated[int, typer.Option(min=100, help="Events that hit ratios are measured with.")] = 2000,
-    seed: Annotated[int, typer.Option(help="Of subscriptions, events and noise.")] = 0,
-    seeds: Annotated[int, typer.Option(min=1, help="Noisy runs of each regime and start.")] = 5,
-    cut: Annotated[str, typer.Option(help="How summaries are cut: waste or level.")] = "waste",
-    plot: Annotated[Path | None, typer.Option(help="Draw the runs into this PNG file.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
-) -> None:
-    """Both self-tuning policies on a simulated network, with hit ratios from real summaries."""
-    import msgspec
-    from rich.console import Console
+def _chosen(names: list[str], live: bool) -> list[AnyExperiment]:
+    from evaluation.experiments import ALL
 
-    from evaluation.selftuning import evaluate as run
-    from evaluation.selftuning_curves import Setup
-    from evaluation.selftuning_report import draw, print_result
+    known = {one.name: one for one in ALL}
+    for name in names:
+        if name not in known:
+            raise InvalidInput(f'no experiment "{name}"; known are {", ".join(known)}')
+    if names:
+        return [known[name] for name in dict.fromkeys(names)]
+    return [one for one in ALL if live or not one.live]
 
-    if cut not in ("waste", "level"):
-        typer.echo(f'edn: no cut "{cut}"; known are waste, level', err=True)
-        raise typer.Exit(2)
-    setup = Setup(
-        servers=servers,
-        per_server=per_server,
-        events=events,
-        seed=seed,
-        cut="level" if cut == "level" else "waste",
+
+def _run(chosen: list[AnyExperiment], scale: Scale, seeds: int | None, places: Places) -> list[Record]:
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from evaluation import results
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[what]}"),
     )
-    result = run(setup, seeds=seeds)
-    if plot is not None:
-        draw(result, plot)
-    if json:
-        sys.stdout.write(msgspec.json.encode({"setup": setup, "result": result}).decode() + "\n")
-        return
-    print_result(result, Console(width=None if sys.stdout.isatty() else 140))
+    records = []
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        whole = bars.add_task("all", total=len(chosen), what="")
+        for one in chosen:
+            count = seeds or one.seeds[scale]
+            bar = bars.add_task(one.name, total=1.0, what="")
+            progress = partial(_update, bars, bar)
+            record = results.run(one, scale, list(range(count)), progress)
+            results.write(record, places.results)
+            _update(bars, bar, 1, 1, f"{record.cpu_seconds:,.0f} s")
+            bars.update(whole, advance=1)
+            records.append(record)
+    return records
+
+
+def _update(bars: Progress, bar: TaskID, done: int, total: int, what: str) -> None:
+    bars.update(bar, completed=done, total=total, what=what)
+
+
+def publish(
+    places: Places, drawn: list[AnyExperiment]
+) -> tuple[list[tuple[AnyExperiment, Record]], list[AnyExperiment]]:
+    """Figures and the page from all that is kept; `drawn` are the only figures to be drawn, none is all."""
+    from evaluation import document, drawing, results
+    from evaluation.experiments import ALL
+
+    kept: list[tuple[AnyExperiment, Record]] = []
+    missing: list[AnyExperiment] = []
+    for one in ALL:
+        record = results.read(one, places.results)
+        if record is None:
+            missing.append(one)
+            continue
+        kept.append((one, record))
+        if not drawn or one in drawn:
+            drawing.draw(one.draw, record.outcomes, places.figures / f"{one.name}.png")
+    document.write(places.document, places.figures, kept, missing)
+    return kept, missing
+
+
+def _show(kept: list[tuple[AnyExperiment, Record]]) -> None:
+    from evaluation.claims import judge
+    from evaluation.document import ours, published
+
+    table = Table("", "claim", "published", "ours", "verdict")
+    for one, record in kept:
+        for claim in one.claims:
+            first = judge(claim, record.outcomes)[0]
+            table.add_row(one.name, claim.text, published(claim), ours(claim, first), first.verdict)
+    Console(width=None if sys.stdout.isatty() else 150).print(table)
 
 
 if __name__ == "__main__":

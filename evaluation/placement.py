@@ -30,7 +30,7 @@ from edn.bench.publish import NOWHERE, network
 from edn.bench.report import Progress
 from edn.bench.workloads import uniform_points, uniform_rectangles
 from edn.client import Client, NewSubscription
-from evaluation.partitioning import hit_ratio
+from evaluation.placing import hit_ratio
 from partitioning.kernels import Floats
 from partitioning.online import Limits, Settings, new_placement
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from partitioning.kernels import Floats
 
@@ -44,6 +44,8 @@ class Settings:
     #: the most rectangles remembered a server; None remembers all
     bound: int | None = BOUND
     spread: int = SPREAD
+    #: who gets what several servers suit equally well; `random` is for comparison, it costs traffic
+    ties: Literal["least-loaded", "random"] = "least-loaded"
     #: server → network distance from the dispatcher; 1 where it is not named
     distances: Mapping[str, float] = field(default_factory=dict)
     #: server → the location that it is near to: subscribers' locations become dimensions of their own

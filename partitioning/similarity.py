@@ -81,7 +81,9 @@ class _ByContent:
         best = np.flatnonzero(costs == costs.min())
         if len(best) == 1:
             return candidates[best[0]], bool(similar[best[0]])
-        ties = least_loaded(loads, [candidates[place] for place in best])
+        ties = [candidates[place] for place in best]
+        if self._settings.ties == "least-loaded":
+            ties = least_loaded(loads, ties)
         return self._rng.choice(ties), bool(similar[best[0]])
 
     def placed(

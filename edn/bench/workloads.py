@@ -1,4 +1,5 @@
-"""Seeded random subscriptions and events: the distributions that benchmarks and tests share.
+"""Seeded random subscriptions and events: the distributions that benchmarks, the load test, the published
+experiments and tests share.
 
 A set of rectangles is a pair of float64 matrices `lo`, `hi` of shape (n, d); points are one of shape (n, d).
 Every function draws from the generator that it is given and from nothing else, so a seed replays a run.
@@ -7,7 +8,7 @@ Every function draws from the generator that it is given and from nothing else, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -31,12 +32,32 @@ def uniform_rectangles(rng: np.random.Generator, n: int, d: int) -> tuple[Floats
     return np.minimum(one, other), np.maximum(one, other)
 
 
+def limited_rectangles(
+    rng: np.random.Generator, n: int, d: int, *, side: float = SIDE, volume: float = 1.0
+) -> tuple[Floats, Floats]:
+    """Such subscriptions without those that have a longer side, or more than this share of the space.
+
+    A side that is too long is drawn anew by itself; a rectangle that is too large is, as a whole.
+    """
+    lo, hi = uniform_rectangles(rng, n, d)
+    while True:
+        long = hi - lo > side
+        large = (~long.any(axis=1)) & (np.prod((hi - lo) / SIDE, axis=1) > volume)
+        again = long | large[:, None]
+        count = int(again.sum())
+        if not count:
+            return lo, hi
+        one, other = rng.random(count) * SIDE, rng.random(count) * SIDE
+        lo[again], hi[again] = np.minimum(one, other), np.maximum(one, other)
+
+
 @dataclass(frozen=True, slots=True)
 class Zipf:
     """A Zipf-like law over the cells of a grid: the i-th most popular of bins^d cells weighs 1 / i^alpha.
 
     Unless a ranking is given, cells are ranked by their number, whose first digit is the first dimension:
-    the first dimensions then matter more than the last.
+    the first dimensions then matter more than the last. Bounds include both drawn cells whole; where they do
+    not, as the published text says literally, most rectangles have no volume.
     """
 
     d: int
@@ -46,10 +67,17 @@ class Zipf:
     cumulative: Floats
     #: cell number by popularity; None where both are the same
     ranking: npt.NDArray[np.int64] | None
+    inclusive: bool = True
 
     @classmethod
     def make(
-        cls, d: int, alpha: float, *, bins: int = BINS, ranking: npt.NDArray[np.int64] | None = None
+        cls,
+        d: int,
+        alpha: float,
+        *,
+        bins: int = BINS,
+        ranking: npt.NDArray[np.int64] | None = None,
+        inclusive: bool = True,
     ) -> Zipf:
         cells = bins**d
         if cells > 1 << 24:
@@ -59,11 +87,11 @@ class Zipf:
         # Floats from the start: integer powers overflow at 20 bins and alpha 4.
         weights = np.arange(1, cells + 1, dtype=np.float64) ** -alpha
         cumulative = np.cumsum(weights)
-        return cls(d, alpha, bins, cumulative / cumulative[-1], ranking)
+        return cls(d, alpha, bins, cumulative / cumulative[-1], ranking, inclusive)
 
     def reranked(self, rng: np.random.Generator) -> Zipf:
         """The same law with popularity dealt to the cells at random: where events follow another taste."""
-        return Zipf(self.d, self.alpha, self.bins, self.cumulative, rng.permutation(self.bins**self.d))
+        return replace(self, ranking=rng.permutation(self.bins**self.d))
 
     def cells(self, rng: np.random.Generator, n: int) -> npt.NDArray[np.int64]:
         """Grid coordinates, (n, d), each in 0 … bins - 1."""
@@ -78,10 +106,9 @@ class Zipf:
         return (self.cells(rng, n) + rng.random((n, self.d))) * (SIDE / self.bins)
 
     def rectangles(self, rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
-        """Bounds include both drawn cells whole: otherwise most rectangles would have no volume."""
         one, other = self.cells(rng, n), self.cells(rng, n)
         width = SIDE / self.bins
-        return np.minimum(one, other) * width, (np.maximum(one, other) + 1) * width
+        return np.minimum(one, other) * width, (np.maximum(one, other) + self.inclusive) * width
 
 
 #: columns of the market workload: a symbol, a venue, a price, a volume, a change, a time of day
@@ -161,15 +188,36 @@ def crowd(d: int) -> Workload:
     return Workload(f"crowd d={d}", d, lambda rng, n: uniform_rectangles(rng, n, d), points)
 
 
-def zipf(d: int, alpha: float, *, bins: int = BINS) -> Workload:
+def limited(d: int, *, side: float = SIDE, volume: float = 1.0) -> Workload:
+    """Even events, and subscriptions none of which is large: the published Figure 8."""
+    return Workload(
+        f"limited d={d}, side ≤ {side:g}, volume ≤ {volume:g}",
+        d,
+        lambda rng, n: limited_rectangles(rng, n, d, side=side, volume=volume),
+        lambda rng, n: uniform_points(rng, n, d),
+    )
+
+
+def local(d: int, share: float) -> Workload:
+    """Even events, and all subscriptions within one corner that has this share of the space."""
+    scale = share ** (1.0 / d)
+
+    def rectangles(rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+        lo, hi = uniform_rectangles(rng, n, d)
+        return lo * scale, hi * scale
+
+    return Workload(f"locality {share:g}, d={d}", d, rectangles, lambda rng, n: uniform_points(rng, n, d))
+
+
+def zipf(d: int, alpha: float, *, bins: int = BINS, inclusive: bool = True) -> Workload:
     """Subscriptions follow the law, events are even: the published Figure 5."""
-    law = Zipf.make(d, alpha, bins=bins)
+    law = Zipf.make(d, alpha, bins=bins, inclusive=inclusive)
     return Workload(f"Zipf {alpha:g}, d={d}", d, law.rectangles, lambda rng, n: uniform_points(rng, n, d))
 
 
-def zipf_both(d: int, alpha: float, *, bins: int = BINS, seed: int = 0) -> Workload:
+def zipf_both(d: int, alpha: float, *, bins: int = BINS, inclusive: bool = True, seed: int = 0) -> Workload:
     """Subscriptions and events follow the law, each with a ranking of its own: the published Figure 6."""
-    law = Zipf.make(d, alpha, bins=bins)
+    law = Zipf.make(d, alpha, bins=bins, inclusive=inclusive)
     events = law.reranked(np.random.default_rng(seed))
     return Workload(f"Zipf {alpha:g} both, d={d}", d, law.rectangles, events.points)
 

@@ -1,0 +1,138 @@
+"""The experiments themselves, run tiny: each gives what its claims and its figure ask for, and the page has a
+row for every line of the published evaluation.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from evaluation import document, drawing, results
+from evaluation.claims import judge
+from evaluation.command import Places, app, publish
+from evaluation.experiment import AnyExperiment, silent
+from evaluation.experiments import ALL
+
+pytest.importorskip("sklearn", reason="K-means needs the extra `spark`")
+
+RUN = [one for one in ALL if not one.live]
+#: the lines of the published evaluation
+LINES = (
+    "Figure 3", "Figure 4", "Figure 5", "Figure 6", "load-balancing factor", "30/50/100 % offline",
+    "2–10 dimensions", "Table I", "Figure 7", "Figure 8", "Figure 9", "Figure 10", "locality x", "Figure 12",
+    "Figures 12–15", "Figure 16", "Figure 17",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_every_line_of_the_published_evaluation_has_claims(line: str) -> None:
+    assert [claim for one in ALL if one.line == line for claim in one.claims]
+
+
+def test_names_are_unique_and_every_claim_has_a_reading_of_its_own_name() -> None:
+    assert len({one.name for one in ALL}) == len(ALL)
+    for one in ALL:
+        for claim in one.claims:
+            names = [reading.name for reading in claim.readings]
+            assert names, claim.text
+            assert len(set(names)) == len(names), claim.text
+
+
+@pytest.mark.parametrize("one", RUN, ids=lambda one: one.name)
+def test_a_tiny_run_can_be_kept_read_judged_and_drawn(one: AnyExperiment, tmp_path: Path) -> None:
+    steps: list[tuple[int, int]] = []
+    record = results.run(one, "tiny", [0, 1], lambda done, total, what: steps.append((done, total)))
+    assert all(0 <= done < total for done, total in steps)
+    assert steps == sorted(steps)
+    results.write(record, tmp_path)
+    kept = results.read(one, tmp_path)
+    assert kept == record
+    for claim in one.claims:
+        for judged in judge(claim, kept.outcomes):
+            assert len(judged.ours) == len(judged.spread) >= 1
+    drawing.draw(one.draw, kept.outcomes, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
+    page = document.text([(one, kept)], [], Path("figures"))
+    for claim in one.claims:
+        assert claim.text in page
+
+
+def test_a_seed_gives_the_same_again(tmp_path: Path) -> None:
+    [one] = [one for one in ALL if one.name == "figure-3"]
+    first = results.run(one, "tiny", [5], silent)
+    assert results.run(one, "tiny", [5], silent).outcomes == first.outcomes
+    assert results.run(one, "tiny", [6], silent).outcomes != first.outcomes
+
+
+def test_the_command_runs_what_is_named_and_writes_results_figures_and_a_page(tmp_path: Path) -> None:
+    words = ["load-factor", "--tiny", "--seeds", "2", "--out", str(tmp_path)]
+    told = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
+    assert told.exit_code == 0
+    [record] = json.loads(told.stdout)
+    assert (record["experiment"], record["scale"], record["seeds"]) == ("load-factor", "tiny", [0, 1])
+    assert json.loads((tmp_path / "results" / "load-factor.json").read_text()) == record
+    assert (tmp_path / "figures" / "load-factor.png").exists()
+    page = (tmp_path / "evaluation.md").read_text()
+    assert "figures/load-factor.png" in page
+    assert "Not run here: `figure-3`" in page
+    again = CliRunner().invoke(app, ["--render", "--out", str(tmp_path)], catch_exceptions=False)
+    assert "load-factor" in again.stdout
+    assert (tmp_path / "evaluation.md").read_text() == page
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["figure-99"], 'no experiment "figure-99"; known are figure-3, '),
+        (["--quick", "--full"], "exclude each other"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_with_what_can(words: list[str], said: str) -> None:
+    outcome = CliRunner().invoke(app, words)
+    assert outcome.exit_code == 2
+    assert said in outcome.stderr
+
+
+def test_a_result_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "figure-3.json").write_text('{"experiment": 3}')
+    outcome = CliRunner().invoke(app, ["--render", "--out", str(tmp_path)])
+    assert outcome.exit_code == 2
+    assert "figure-3.json is no result of this program" in outcome.stderr
+
+
+def test_the_committed_page_and_figures_are_those_of_the_committed_results(tmp_path: Path) -> None:
+    committed = Places.committed()
+    here = Places(committed.results, committed.figures, tmp_path / "evaluation.md")
+    kept = [(one, record) for one in ALL if (record := results.read(one, here.results)) is not None]
+    missing = [one for one in ALL if one not in [known for known, _ in kept]]
+    assert committed.document.read_text() == document.text(kept, missing, Path("figures"))
+    for one, _ in kept:
+        assert (committed.figures / f"{one.name}.png").exists(), one.name
+
+
+@pytest.mark.slow
+def test_deleting_the_results_and_running_again_gives_the_same_table_within_the_spread(
+    tmp_path: Path,
+) -> None:
+    """Of those experiments that take seconds; numbers of the first reading, quick sizes, other seeds."""
+    for name in ("locality", "figure-9"):
+        [one] = [one for one in ALL if one.name == name]
+        first, second = (results.run(one, "quick", seeds, silent) for seeds in ([0, 1], [2, 3]))
+        for claim in one.claims:
+            before, after = judge(claim, first.outcomes)[0], judge(claim, second.outcomes)[0]
+            assert before.verdict == after.verdict, claim.text
+            for mine, yours in zip(before.ours, after.ours, strict=True):
+                assert mine == pytest.approx(yours, rel=0.15), claim.text
+
+
+def test_publishing_draws_only_what_was_run(tmp_path: Path) -> None:
+    [one] = [one for one in ALL if one.name == "load-factor"]
+    places = Places.under(tmp_path)
+    results.write(results.run(one, "tiny", [0], silent), places.results)
+    kept, missing = publish(places, [])
+    assert [known.name for known, _ in kept] == ["load-factor"]
+    assert len(missing) == len(ALL) - 1
