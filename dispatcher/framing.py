@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,7 @@ class _Rows:
     times: list[tuple[int, int]] = field(default_factory=list)
     stamps: list[Ints] = field(default_factory=list)
     points: list[npt.NDArray[np.float64]] = field(default_factory=list)
-    lines: list[bytes] = field(default_factory=list)
+    lines: list[npt.NDArray[np.uint8]] = field(default_factory=list)
     #: empty for a record whose ids follow from the offsets
     ids: list[list[str]] = field(default_factory=list)
     #: empty for a record without trace contexts
@@ -95,15 +96,19 @@ def _segment(log: str, topic: int, rows: _Rows) -> wire.Segment:
     points = stack(rows.points)
     return wire.Segment(
         topic=topic,
-        offsets=wire.int64_bytes(np.concatenate(rows.offsets)),
-        times=wire.int64_bytes(np.repeat(*np.array(rows.times, dtype=np.int64).T)),
-        stamps=wire.int64_bytes(np.concatenate(rows.stamps)),
-        points=wire.points_bytes(points),
+        offsets=wire.view(_joined(rows.offsets)),
+        times=wire.view(np.repeat(*np.array(rows.times, dtype=np.int64).T)),
+        stamps=wire.view(_joined(rows.stamps)),
+        points=wire.view(points),
         width=points.shape[1],
         ids=_ids(log, rows) if any(rows.ids) else [],
-        lines=b"".join(rows.lines),
+        lines=wire.view(_joined(rows.lines)),
         traces=_traces(rows) if any(rows.traces) else [],
     )
+
+
+def _joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _ids(log: str, rows: _Rows) -> list[str]:

@@ -108,11 +108,11 @@ def events_payload(record: EventsRecord) -> bytes:
     return msgspec.msgpack.encode(
         _StoredEvents(
             record.ids,
-            wire.int64_bytes(record.stamps),
+            wire.view(record.stamps),
             record.lines,
             record.points.shape[1],
-            wire.points_bytes(record.points),
-            b"" if record.expiries is None else wire.int64_bytes(record.expiries),
+            wire.view(record.points),
+            b"" if record.expiries is None else wire.view(record.expiries),
             record.traces,
         )
     )

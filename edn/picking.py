@@ -15,12 +15,9 @@ Bytes = npt.NDArray[np.uint8]
 
 def pick(
     chosen: npt.NDArray[np.bool_], stamps: Ints, points: Floats, lines: bytes, ends: Ends
-) -> tuple[Ints, Ints, Floats, bytes]:
+) -> tuple[Ints, Ints, Floats, Bytes]:
     """Of the events that are chosen: their places, stamps, points and lines."""
-    places, some_stamps, some_points, some_lines = _pick(
-        chosen, stamps, points, np.frombuffer(lines, dtype=np.uint8), ends
-    )
-    return places, some_stamps, some_points, some_lines.tobytes()
+    return _pick(chosen, stamps, points, np.frombuffer(lines, dtype=np.uint8), ends)
 
 
 @kernel(

@@ -33,6 +33,8 @@ def main(argv: list[str] | None = None) -> int:
     except EdnError as error:
         print(f"edn_server: {error.detail}", file=sys.stderr)  # noqa: T201  it never started
         return 1
+    if settings.nice:
+        os.nice(settings.nice)
     # The first subscription shall not wait for a compiler.
     warm()
     online.warm()

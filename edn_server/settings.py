@@ -72,6 +72,8 @@ class Settings:
     smtp_password: str = field(default="", repr=False)
     #: seconds between two looks for rows that nothing needs any more
     collect_seconds: float = 5.0
+    #: added to the process's niceness
+    nice: int = 0
 
 
 def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
@@ -122,6 +124,11 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         default=_flag("allow-loopback-sinks", given("allow-loopback-sinks", "") or ""),
         help="notify loopback addresses, over plain http too: for development only",
     )
+    add(
+        "--nice",
+        default=given("nice", "0"),
+        help="0 to 19: how much it yields to others on this machine, a dispatcher above all (%(default)s)",
+    )
     _add_delivery(add, given)
     values = parser.parse_args(arguments)
     values.dispatcher = values.dispatcher or [u for u in (given("dispatcher") or "").split(",") if u]
@@ -144,6 +151,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         distance=_positive("--distance", values.distance),
         exchange_seconds=_positive("--exchange-seconds", values.exchange_seconds),
         allow_loopback_sinks=values.allow_loopback_sinks,
+        nice=_nice(values.nice),
         **_delivery(values),
     )
 
@@ -249,6 +257,12 @@ def _flag(name: str, text: str) -> bool:
 def _port(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or int(text) > 65535:
         raise CannotStart(f'--port "{text}": 0 to 65535 are right')
+    return int(text)
+
+
+def _nice(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or int(text) > 19:
+        raise CannotStart(f'--nice "{text}": a whole number from 0 to 19 is right')
     return int(text)
 
 

@@ -76,7 +76,7 @@ def measure_publish(
     ] = None,
     servers: Annotated[int, typer.Option("--servers", min=1)] = 10,
     subscriptions: Annotated[int, typer.Option("--subscriptions", min=1, help="Per server.")] = 10_000,
-    events: Annotated[int, typer.Option("--events", min=100, help="Per round.")] = 20_000,
+    events: Annotated[int, typer.Option("--events", min=100, help="Per round.")] = 60_000,
     repeats: Annotated[int, typer.Option("--repeats", min=1)] = 3,
 ) -> None:
     """A whole network, from publishing to the committed outbox, beside a bare app that only decodes."""
