@@ -39,7 +39,7 @@ def test_what_is_picked_is_what_a_filter_over_the_rows_gives(texts: list[bytes],
         assert places.tolist() == wanted
         assert some_stamps.tolist() == [7 * place for place in wanted]
         assert some_points.tolist() == [points[place].tolist() for place in wanted]
-        assert split(some_lines) == [texts[place] for place in wanted]
+        assert split(some_lines.tobytes()) == [texts[place] for place in wanted]
 
 
 def event(first: int, count: int = 1, *, topic: int = 1, time: int = 5, ids: bool = False) -> EventsRecord:
