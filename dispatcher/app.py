@@ -38,8 +38,9 @@ from dispatcher.tuning_loop import Tuner
 from edn import strictjson
 from edn.asgi import BodyLimit, StrictRoute, install, refuse
 from edn.coordinates import rfc3339
-from edn.errors import EdnError, InvalidInput, NotFound, TooLarge, Unavailable
+from edn.errors import EdnError, InvalidFilter, InvalidInput, NotFound, TooLarge, Unavailable
 from edn.filter import Filter
+from edn.index.matcher import XPATH_URI
 from edn.sinkpolicy import check_url
 from edn.webhooks import check_secret
 from selftune.tuning import Tuning
@@ -155,6 +156,7 @@ class Door:
         place = "/filter"
         try:
             parsed = Filter.parse(body.filter)
+            check_dialect(parsed, topic)
             bound = parsed.bind(topic.schema)
             place = "/sink/url"
             check_url(
@@ -257,6 +259,15 @@ class Door:
         [(found, new)] = await self.subscriptions.create(wanted)
         headers = {"location": f"/v1/subscriptions/{found.id}"}
         return self.view(found, who, secrets), 201 if new else 200, headers
+
+
+def check_dialect(filter: Filter, topic: Topic) -> None:
+    """XPath is for topics whose engine it is: it costs their events much more than other filters do."""
+    if filter.uses_xpath and topic.engine != "xpath":
+        raise InvalidFilter(
+            f'topic "{topic.name}" has the engine {topic.engine}; filters in XPath are for topics with the '
+            f"engine xpath, or {XPATH_URI}"
+        )
 
 
 class _App(FastAPI):

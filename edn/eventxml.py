@@ -93,7 +93,9 @@ def build(attributes: Iterable[tuple[str, str]], parent: Element | None = None) 
                 if known is None:
                     known = inner[path] = etree.SubElement(place, element_name(part))
                 place = known
-        etree.SubElement(place, element_name(name)).text = content
+        leaf = etree.SubElement(place, element_name(name))
+        if content:  # an empty text would be a node that no parser would find again
+            leaf.text = content
     return root
 
 

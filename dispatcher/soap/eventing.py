@@ -26,13 +26,14 @@ from dispatcher.soap.publishing import named_topic
 from edn import xml
 from edn.asgi import invalid
 from edn.coordinates import instant, rfc3339
-from edn.errors import EdnError, InvalidInput, NotFound
+from edn.errors import EdnError, InvalidFilter, InvalidInput, NotFound, TooLarge
 from edn.eventxml import NAMESPACE
 from edn.soap.address import SoapAddress
 from edn.soap.addressing import Endpoint
 from edn.soap.envelope import Fault
 from edn.soap.eventing import ACTION, BY_NAMESPACE, FILTER, TOPIC_ACTION, WSE_2004, XPATH, Vocabulary
 from edn.xml import Element
+from edn.xpath import parsing, writing
 
 if TYPE_CHECKING:
     from dispatcher.app import Door
@@ -257,7 +258,7 @@ def _filter(words: Vocabulary, request: Request) -> tuple[str, Any]:
         elif dialect == FILTER:
             filter = text
         elif dialect in words.xpath_dialects:
-            filter = {"$xpath": _xpath(element, text)}
+            filter = {"$xpath": _xpath(words, element, text)}
         else:
             raise _no_dialect(words, dialect)
     if not topic:
@@ -267,11 +268,13 @@ def _filter(words: Vocabulary, request: Request) -> tuple[str, Any]:
     return topic, filter
 
 
-def _xpath(element: Element, text: str) -> Any:
-    """The JSON form of an XPath, with what its prefixes mean where it stands."""
-    known = {prefix: uri for prefix, uri in element.nsmap.items() if prefix is not None and prefix != "xml"}
-    used = {prefix: uri for prefix, uri in known.items() if f"{prefix}:" in text}
-    return {"path": text, "namespaces": used} if used else text
+def _xpath(words: Vocabulary, element: Element, text: str) -> str:
+    """An XPath with our prefix for what its own prefixes mean where it stands."""
+    prefixes = {prefix: uri for prefix, uri in element.nsmap.items() if prefix is not None}
+    try:
+        return writing.write(parsing.parse(text, prefixes)) if ":" in text else text
+    except (InvalidFilter, TooLarge) as error:
+        raise faults.eventing_fault(words, words.faults.filter, error) from None
 
 
 def _topic_of_actions(words: Vocabulary, text: str) -> str | None:

@@ -1,4 +1,4 @@
-"""The filter as a tree: tests of one attribute each, combined by all, any and not.
+"""The filter as a tree: tests of one attribute each and XPaths, combined by all, any and not.
 
 Both forms of a filter, JSON and text, are read into this tree and written from it. It is kept in a
 canonical shape: no `All` directly inside an `All`, no `AnyOf` inside an `AnyOf`, neither with a single
@@ -90,7 +90,16 @@ class Not:
     part: Node
 
 
-Node = Test | All | AnyOf | Not
+@dataclass(frozen=True, slots=True)
+class XPath:
+    """A condition in XPath 1.0 on the XML form of the event (`edn.xpath`)."""
+
+    text: str
+    #: JSON pointer to it; None in a text
+    pointer: str | None = field(default=None, compare=False)
+
+
+Node = Test | All | AnyOf | Not | XPath
 
 
 def all_of(parts: Iterable[Node]) -> Node:
@@ -132,6 +141,14 @@ def tests(node: Node) -> Iterator[Test]:
         yield from tests(child)
 
 
+def xpaths(node: Node) -> Iterator[XPath]:
+    """Every XPath in the tree."""
+    if isinstance(node, XPath):
+        yield node
+    for child in children(node):
+        yield from xpaths(child)
+
+
 def check_depth(node: Node) -> None:
     """Refuse a tree deeper than `MAX_DEPTH`, level by level, so that no tree is too deep to be looked at."""
     level: tuple[Node, ...] = (node,)
@@ -159,6 +176,8 @@ def identity(node: Node | None) -> Hashable:
             return (type(node).__name__, distinct) if len(distinct) > 1 else next(iter(distinct))
         case Not(part):
             return ("not", identity(part))
+        case XPath(text):
+            return ("xpath", text)
     return None
 
 

@@ -2,7 +2,7 @@
 
 A bound tree has the shape of the filter's own; each test knows its column, its domain and its operands as
 keys. From it come, independently of each other, the exact predicate (`predicate`) and the sets of values
-(`normal`).
+(`normal`), which for an XPath is only a cover.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from edn.coordinates import Domain, Key, String
 from edn.errors import InvalidFilter
-from edn.filter.ast import ORDER_OPERATORS, STRING_OPERATORS, All, AnyOf, Node, Not, Test, exclude
+from edn.filter.ast import ORDER_OPERATORS, STRING_OPERATORS, All, AnyOf, Node, Not, Test, XPath, exclude
 from edn.filter.boxes import Both, Either, Leaf, Normal
 from edn.filter.cells import Cell, Pattern
 from edn.filter.intervals import Intervals, complement, everything, single, union
@@ -49,7 +49,16 @@ class BoundNot:
     part: BoundNode
 
 
-BoundNode = BoundTest | BoundAll | BoundAny | BoundNot
+@dataclass(frozen=True, slots=True)
+class BoundXPath:
+    path: XPath
+    #: exact
+    verdict: Predicate
+    #: holds wherever the verdict does
+    cover: BoundNode
+
+
+BoundNode = BoundTest | BoundAll | BoundAny | BoundNot | BoundXPath
 
 
 def bind(node: Node | None, schema: Schema) -> BoundNode:
@@ -67,6 +76,26 @@ def bind(node: Node | None, schema: Schema) -> BoundNode:
             return BoundAny(tuple(bind(part, schema) for part in parts))
         case Not(part):
             return BoundNot(bind(part, schema))
+        case XPath():
+            return _bind_xpath(node, schema)
+
+
+def _bind_xpath(node: XPath, schema: Schema) -> BoundXPath:
+    # Imported here: it brings lxml, which most filters do not need.
+    from edn.xpath import covering, parsing
+    from edn.xpath.cost import check
+    from edn.xpath.evaluation import Verdict
+
+    types = schema.attributes
+    try:
+        expression = parsing.parse(node.text)
+        document = covering.tree_of(types)
+        check(expression, covering.count_nodes(document))
+        verdict = Verdict(expression, types)
+    except InvalidFilter as error:
+        error.pointer = node.pointer
+        raise
+    return BoundXPath(node, verdict, bind(covering.cover(expression, document), schema))
 
 
 def _bind_test(test: Test, schema: Schema) -> BoundTest:
@@ -136,6 +165,8 @@ def predicate(node: BoundNode) -> Predicate:
         case BoundNot(part):
             inner = predicate(part)
             return lambda values: not inner(values)
+        case BoundXPath(verdict=verdict):
+            return verdict
         case BoundAll(parts):
             wanted = tuple(map(predicate, parts))
             if not wanted:
@@ -214,6 +245,9 @@ def normal(node: BoundNode, holds: bool = True) -> Normal:
             return Leaf(node.column, cell if holds else cell.complement())
         case BoundNot(part):
             return normal(part, not holds)
+        case BoundXPath(cover=cover):
+            # Of where it does not hold nothing is known: that may be anywhere.
+            return normal(cover) if holds else Both(())
         case BoundAll(parts) | BoundAny(parts):
             inner = tuple(normal(part, holds) for part in parts)
             return Both(inner) if isinstance(node, BoundAll) == holds else Either(inner)

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from edn.filter import jsonform, textform
-from edn.filter.ast import Node, check_depth, identity, tests
+from edn.filter.ast import Node, check_depth, identity, tests, xpaths
 from edn.filter.binding import BoundNode, Predicate, bind, normal, predicate
 from edn.filter.boxes import Both, Expansion, Normal, TooMuchWork
 from edn.filter.rectangles import MAX_RECTS, rectangles
@@ -58,6 +60,10 @@ class Filter:
             frozenset(test.attribute for test in tests(self._root)) if self._root is not None else frozenset()
         )
 
+    @property
+    def uses_xpath(self) -> bool:
+        return self._root is not None and any(xpaths(self._root))
+
     def bind(self, schema: Schema) -> BoundFilter:
         """The filter under a schema; raises `InvalidFilter` if it does not fit it."""
         root = bind(self._root, schema)
@@ -85,7 +91,8 @@ class BoundFilter:
 
     @property
     def attributes(self) -> frozenset[str]:
-        return self.filter.attributes
+        """Those that must stay as they are: an XPath may see all of them."""
+        return frozenset(self.schema.attributes) if self.filter.uses_xpath else self.filter.attributes
 
     def rects(self) -> Rects:
         """At most 64 rectangles that contain every point that matches."""
@@ -99,6 +106,8 @@ class BoundFilter:
         """
         if not self._comparable(other):
             return False
+        if self.filter == other.filter:
+            return True
         try:
             return not _expanded(Both((other._normal, self._complement)))
         except TooMuchWork:
@@ -124,7 +133,10 @@ class BoundFilter:
     @cached_property
     def _rects(self) -> Rects:
         boxes = Expansion(MAX_RECTS, joins=True, steps=_RECTANGLE_STEPS).expand(self._normal)
-        return rectangles(boxes, self.schema.width)
+        found = rectangles(boxes, self.schema.width)
+        if self.filter.uses_xpath:
+            return Rects(found.lo, found.hi, np.zeros_like(found.exact))
+        return found
 
     @cached_property
     def _normal(self) -> Normal:

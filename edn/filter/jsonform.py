@@ -3,7 +3,7 @@
     {"symbol": "GE", "price": {"gt": 30.0}, "$any": [{"venue": {"prefix": "NY"}}, {"volume": [100, 200]}]}
 
 A literal is equality, a list is "one of", an object holds operators that all must hold. What stands in one
-object all holds.
+object all holds. `{"$xpath": "price > 30"}` is a condition in XPath.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from edn.filter.ast import (
     Operand,
     Place,
     Test,
+    XPath,
     all_of,
     any_of,
     refused,
@@ -36,7 +37,7 @@ from edn.filter.ast import (
 from edn.filter.literals import attribute_name, literal
 from edn.strictjson import token
 
-_COMBINATORS = "$any, $all and $not"
+_COMBINATORS = "$any, $all, $not and $xpath"
 _ALL_OPERATORS = (*OPERATORS, "not")
 
 
@@ -75,6 +76,11 @@ class _Reader:
                 )
             parts = [self.filter(part, f"{place}/{index}", depth + 1) for index, part in enumerate(value)]
             return any_of(parts) if name == "$any" else all_of(parts)
+        if name == "$xpath":
+            self._count(1)
+            if not isinstance(value, str) or not value.strip():
+                raise InvalidFilter(f"$xpath holds an expression; got {_got(value)}", pointer=place)
+            return XPath(value, place)
         if name.startswith("$"):
             raise InvalidFilter(
                 f"{quoted(name)} combines nothing; what begins with $ is {_COMBINATORS}", pointer=place
@@ -209,6 +215,8 @@ class _Object:
                 return True
             case Not(inner):
                 return self._combine("$not", write(inner) if "$not" not in self._combined else None)
+            case XPath(text):
+                return self._combine("$xpath", text if "$xpath" not in self._combined else None)
             case AnyOf(parts):
                 return self._combine(
                     "$any", list(map(write, parts)) if "$any" not in self._combined else None

@@ -8,7 +8,16 @@ all alternatives.
 from __future__ import annotations
 
 from edn.filter.ast import All, AnyOf, Node, Not
-from edn.filter.binding import BoundAll, BoundAny, BoundNode, BoundNot, BoundTest, Values, predicate
+from edn.filter.binding import (
+    BoundAll,
+    BoundAny,
+    BoundNode,
+    BoundNot,
+    BoundTest,
+    BoundXPath,
+    Values,
+    predicate,
+)
 from edn.filter.filter import BoundFilter
 from edn.filter.textform import write
 
@@ -38,6 +47,8 @@ def _unbound(node: BoundNode) -> Node:
     match node:
         case BoundTest(test=test):
             return test
+        case BoundXPath(path=path):
+            return path
         case BoundNot(part):
             return Not(_unbound(part))
         case BoundAll(parts):

@@ -2,7 +2,7 @@
 
     filter   = all { "or" all }
     all      = one { "and" one }
-    one      = "not" one | "(" filter ")" | test
+    one      = "not" one | "(" filter ")" | "xpath" string | test
     test     = name [ "not" ] condition
     condition = ( "=" | "==" | "!=" | "<>" | "<" | "<=" | ">" | ">=" ) literal
              | "in" "(" literal { "," literal } ")"
@@ -37,6 +37,7 @@ from edn.filter.ast import (
     Not,
     Place,
     Test,
+    XPath,
     all_of,
     any_of,
     surely_exclude,
@@ -182,6 +183,8 @@ class _Parser:
                 wanted += " (a name that is a word of the language is written in backticks)"
             raise self._expected(wanted)
         self._take()
+        if token.text.lower() == "xpath" and self._next.kind == "string":
+            return self._xpath(self._take())
         try:
             name = attribute_name(token.text[1:-1].replace("``", "`") if token.kind == "name" else token.text)
         except ValueError as error:
@@ -189,6 +192,14 @@ class _Parser:
         if name.startswith("$"):
             raise InvalidFilter("no attribute begins with $", column=token.column)
         return self._condition(name, token.column, negated=self._skip("keyword", "not"))
+
+    def _xpath(self, token: _Token) -> Node:
+        """No word of the language: after an attribute of that name no string can stand."""
+        expression = _string(token)
+        if not expression.strip():
+            raise InvalidFilter("the XPath is empty", column=token.column)
+        self._count(1)
+        return XPath(expression)
 
     def _condition(self, name: str, column: int, *, negated: bool) -> Node:
         token = self._next
@@ -253,10 +264,13 @@ class _Parser:
             raise InvalidFilter(str(error), column=token.column) from None
 
     def _counted(self, test: Test) -> Test:
-        self._predicates += len(test.literals) if test.operator == "in" else 1
+        self._count(len(test.literals) if test.operator == "in" else 1)
+        return test
+
+    def _count(self, predicates: int) -> None:
+        self._predicates += predicates
         if self._predicates > MAX_PREDICATES:
             raise TooLarge(f"the filter has more than {MAX_PREDICATES} predicates")
-        return test
 
 
 def _number(token: _Token) -> int | float:
@@ -292,6 +306,8 @@ def write(node: Node) -> str:
             return _test_text(node)
         case Not(part):
             return f"not {_inside(part)}"
+        case XPath(expression):
+            return f"xpath {json.dumps(expression, ensure_ascii=False)}"
         case All(parts):
             return " and ".join(map(_inside, parts))
         case AnyOf(parts):

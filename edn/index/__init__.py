@@ -5,6 +5,7 @@
     bitmap   coded blocks, bitmaps over them, compiled kernels: the default (`bitmap.py`, `docs/matching.md`)
     rtree    libspatialindex, as a second opinion and an example of an engine that is not ours (`spatial.py`)
     scan     numpy, the yardstick of the others (`scan.py`)
+    xpath    bitmap for the rectangles of filters in XPath (`edn.xpath`), which topics of other engines refuse
 
 Other packages add theirs in the entry-point group `edn.matchers`. `kernels.py` holds what routing shares with
 matching. Nothing here knows of subscriptions, topics, networks or disks, and only `edn.errors` is imported.

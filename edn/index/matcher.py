@@ -18,7 +18,9 @@ Scalar = TypeVar("Scalar", np.int64, np.float64)
 URI_PREFIX = "urn:edn:matcher:"
 #: other packages add matchers in this group: a callable that takes the number of dimensions
 ENTRY_POINT_GROUP = "edn.matchers"
-BUILT_IN = ("bitmap", "rtree", "scan")
+BUILT_IN = ("bitmap", "rtree", "scan", "xpath")
+#: the URI that XPath 1.0 has of its own
+XPATH_URI = "http://www.w3.org/TR/1999/REC-xpath-19991116"
 
 
 @runtime_checkable
@@ -58,7 +60,7 @@ def known_engines() -> tuple[str, ...]:
 
 def engine_name(engine: str) -> str:
     """The name of an engine that is given by its name or its URI; `InvalidInput` if there is none such."""
-    name = engine.removeprefix(URI_PREFIX)
+    name = "xpath" if engine == XPATH_URI else engine.removeprefix(URI_PREFIX)
     known = known_engines()
     if name not in known:
         raise InvalidInput(
@@ -74,7 +76,8 @@ def new_matcher(engine: str, dimensions: int) -> Matcher:
         raise InvalidInput(f"a matcher cannot have {dimensions} dimensions")
     name = engine_name(engine)
     # imported here, because each brings a large library and few processes need more than one
-    if name == "bitmap":
+    if name in ("bitmap", "xpath"):
+        # Filters in XPath have rectangles, too: covers, after which the filter's own predicate decides.
         from edn.index.bitmap import BitmapMatcher
 
         return BitmapMatcher(dimensions)

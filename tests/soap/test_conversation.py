@@ -102,3 +102,75 @@ def test_what_is_made_over_rest_is_seen_here(network: Network) -> None:
     assert one.manage("Unsubscribe", name).status == 200
     assert network.http.get(f"/v1/subscriptions/{name}").status_code == 404
     one.close()
+
+
+XPATH = "http://www.w3.org/TR/1999/REC-xpath-19991116"
+
+
+@pytest.mark.parametrize("dialect", [None, XPATH, f"{EVENTING['2011']}/Dialects/XPath10"])
+def test_xpath_filters_are_matched_on_a_topic_that_is_bound_to_them(
+    network: Network, sink: Sink, dialect: str | None
+) -> None:
+    one = Client(network.url)
+    topic = f"bound{0 if dialect is None else len(dialect)}"
+    made = one.ask(
+        "urn:edn:soap/CreateTopic",
+        f"<e:CreateTopic><e:Topic>{topic}</e:Topic><e:Attributes>"
+        '<e:Attribute name="price" type="number"/><e:Attribute name="symbol" type="string"/></e:Attributes>'
+        f"<e:Engine>{XPATH}</e:Engine><x:Extra xmlns:x='urn:x'/></e:CreateTopic>",
+    )
+    assert made.status == 200, made.reason
+    assert network.http.get(f"/v1/topics/{topic}").json()["engine"] == "xpath"
+    named = "" if dialect is None else f' Dialect="{dialect}"'
+    filter = f'<w:Filter{named} xmlns:q="urn:edn:soap">/q:event[price &gt; 30]/symbol = "GE"</w:Filter>'
+    answer = one.subscribe(topic, sink.url(f"/{topic}"), filter=filter)
+    assert answer.status == 200, answer.reason
+    name = answer.text("//e:Subscription")
+    shown = network.http.get(f"/v1/subscriptions/{name}").json()
+    assert shown["filter"] == {"$xpath": '(/child::e:event[(child::price > 30)]/child::symbol = "GE")'}
+    ours = network.http.post(
+        "/v1/subscriptions",
+        json={
+            "topic": topic,
+            "filter": "xpath \"starts-with(symbol, 'G')\" and price < 31",
+            "sink": {"url": f"soap:?to={sink.url(f'/rest-{topic}')}&wrap=1"},
+        },
+    )
+    assert ours.status_code == 201, ours.text
+    one.publish(
+        topic,
+        event(symbol="GE", price=30.5),
+        event(symbol="GE", price=29),
+        event(symbol="IBM", price=99),
+        event(symbol="GE", price=32),
+    )
+    heard = until("two events", lambda: sink.at(f"/{topic}")[1:] and sink.at(f"/{topic}"))
+    assert [message.text("//price") for message in heard] == ["30.5", "32"]
+    wrapped = until("the wrapped ones", lambda: sink.at(f"/rest-{topic}"))
+    prices = [price.text for message in wrapped for price in message.all("//w:Notify//e:event/price")]
+    assert prices == ["30.5", "29"]
+    one.close()
+
+
+def test_xpath_is_refused_by_a_topic_of_another_engine(network: Network, sink: Sink) -> None:
+    one = Client(network.url)
+    answer = one.subscribe("stocks", sink.url("/no"), filter="<w:Filter>price &gt; 30</w:Filter>")
+    assert answer.codes[-1] == "CannotProcessFilter"
+    assert "engine bitmap" in answer.reason
+    one.close()
+
+
+def test_an_attempt_after_a_failure_begins_with_the_message_that_failed(network: Network, sink: Sink) -> None:
+    one = Client(network.url)
+    name = one.subscribe("stocks", sink.url("/again")).text("//e:Subscription")
+    sink.answers["/again"] = [202, 503, 202, 500]
+    one.publish("stocks", *(event(symbol="A", price=number) for number in range(6)))
+    heard = until("six events", lambda: sink.at("/again")[5:] and sink.at("/again"))
+    assert [message.text("//price") for message in heard] == [str(number) for number in range(6)]
+    tried = sink.at("/again", taken=False)
+    assert len(tried) == 8
+    ids = {message.text("//price"): message.text("//a:MessageID") for message in tried}
+    assert all(ids[message.text("//price")] == message.text("//a:MessageID") for message in tried)
+    assert len(set(ids.values())) == 6
+    one.manage("Unsubscribe", name)
+    one.close()

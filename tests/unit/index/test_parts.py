@@ -124,7 +124,7 @@ def test_a_matcher_has_no_fewer_than_no_dimensions() -> None:
 def test_an_installed_package_can_bring_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = EntryPoints([EntryPoint("their-scan", "edn.index.scan:ScanMatcher", "edn.matchers")])
     monkeypatch.setattr(edn.index.matcher, "entry_points", installed.select)
-    assert known_engines() == ("bitmap", "rtree", "scan", "their-scan")
+    assert known_engines() == ("bitmap", "rtree", "scan", "xpath", "their-scan")
     assert engine_name("urn:edn:matcher:their-scan") == "their-scan"
     assert isinstance(new_matcher("their-scan", 2), ScanMatcher)
     assert isinstance(new_matcher("urn:edn:matcher:their-scan", 2), ScanMatcher)

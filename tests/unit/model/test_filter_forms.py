@@ -68,7 +68,7 @@ REFUSED_JSON: list[tuple[Any, str, str]] = [
     ({"$any": ["a > 1"]}, "/$any/0", "the string"),
     ({"$not": []}, "/$not", "an array"),
     ({"$not": {"$all": [{"a/b": {"~": 1}}]}}, "/$not/$all/0/a~1b/~0", "no operator"),
-    ({"$or": [{"a": 1}]}, "/$or", "$any, $all and $not"),
+    ({"$or": [{"a": 1}]}, "/$or", "$any, $all, $not and $xpath"),
 ]  # fmt: skip
 
 
