@@ -13,13 +13,15 @@ from typing import Annotated, Any
 import msgspec
 import structlog
 from fastapi import APIRouter, Body, FastAPI, Query, Response
-from starlette.responses import RedirectResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from dispatcher import bodies, changes, directory, evidence, internal, keyrings, keys_door, metrics, openapi
 from dispatcher.access import Caller, Guard, Need, Who, needs
 from dispatcher.audit import Audit
+from dispatcher.dashboard import door as dashboard
+from dispatcher.dashboard.projecting import Projector
+from dispatcher.dashboard.sampling import Sampler
 from dispatcher.expiry import parse_expires, parse_since
 from dispatcher.explaining import Explainer, one_of
 from dispatcher.keys import Keys
@@ -69,6 +71,7 @@ class Door:
         tuning = Tuning(**{"mode": settings.tuning, **stored})
         self.network.table.set_precision(tuning.precision)
         self.tuner = Tuner(self.network, tuning, interval=settings.tuning_seconds)
+        self.sampler = Sampler(self.network, self.topics, self.tuner)
         #: the other dispatchers, if there are any
         self.peers: Peers | None = None
         changes.prepare(self.network.log, shared=bool(settings.peers))
@@ -84,6 +87,7 @@ class Door:
         if self.peers is not None:
             self.peers.start()
         self.network.spawn(self.tuner.run(), "tuning")
+        self.network.spawn(self.sampler.run(), "sampling")
         yield
         await self.network.stop()
         if self.peers is not None:
@@ -345,10 +349,12 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(keys_door.routes(door.keys))
     app.include_router(tuning_routes(door.network, door.tuner))
     app.include_router(metrics.routes(door.network, door.topics, door.tuner, door.accepting))
+    app.include_router(dashboard.routes(door.sampler, Projector(door.network), door.topics))
     app.include_router(evidence.routes(door.network, door.find))
     app.add_middleware(BodyLimit, limit=settings.body_limit)
     openapi.install(app)
     app.state.door = door
+    app.state.closing = [door.sampler.close]
     return app
 
 
@@ -426,15 +432,21 @@ def _subscriptions(door: Door) -> APIRouter:
         owner: Annotated[str | None, Query(max_length=128)] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         cursor: Annotated[str | None, Query(max_length=64)] = None,
+        search: Annotated[
+            str | None, Query(max_length=256, description="in id, owner, address, recipient or filter")
+        ] = None,
     ) -> Any:
         """In the order of creation; `next` is the cursor of the following page. The operator sees all."""
-        found, following = door.subscriptions.page(
-            limit=limit,
-            cursor=cursor,
-            topic=None if topic is None else door.topics.get(topic, who.tenant),
-            owner=owner,
-            tenant=None if who.operates else who.tenant,
-        )
+        wanted = door.topics.get(topic, who.tenant) if topic is not None else None
+        tenant = None if who.operates else who.tenant
+        if search:
+            found, following = await door.subscriptions.search(
+                search, limit=limit, cursor=cursor, topic=wanted, owner=owner, tenant=tenant
+            )
+        else:
+            found, following = door.subscriptions.page(
+                limit=limit, cursor=cursor, topic=wanted, owner=owner, tenant=tenant
+            )
         return {"subscriptions": [door.view(one, who) for one in found], "next": following}
 
     @router.delete("", response_model=bodies.Ended)
@@ -564,10 +576,5 @@ def _operations(door: Door) -> APIRouter:
         if not ready:
             raise Unavailable("no server is ready", retry_after=math.ceil(door.settings.heartbeat_seconds))
         return {"status": "ready", "servers": ready}
-
-    @router.get("/", include_in_schema=True, status_code=307, response_class=RedirectResponse)
-    @needs(Need.PUBLIC)
-    async def root() -> Any:
-        return "/docs"
 
     return router

@@ -443,6 +443,55 @@ class ExplainedFilter(BaseModel):
     subscriptions: int
 
 
+class Stop(BaseModel):
+    at: float
+    label: str
+
+
+class Axis(BaseModel):
+    attribute: str
+    type: str
+    #: of the coordinates of what is shown; null if there is none
+    range: list[float] | None
+    #: of strings and booleans: the places that are named, in order
+    stops: list[Stop] | None
+
+
+class ProjectedServer(BaseModel):
+    server: str
+    #: it gets every event
+    everything: bool
+    #: that route to it, and those of its precise summary
+    rectangles: int
+    maximal: int
+    #: x from, x to, y from, y to of the 300 largest distinct ones; null is unbounded
+    shadows: list[list[float | None]]
+
+
+class ProjectedEvent(BaseModel):
+    x: float
+    y: float
+    #: the servers that it is sent to
+    to: list[str]
+
+
+class Projection(BaseModel):
+    """Times are microseconds since 1970; strings lie by their first six bytes."""
+
+    topic: str
+    x: Axis
+    y: Axis
+    #: that is shown, and that is in force
+    precision: float | None
+    in_force: float | None
+    servers: list[ProjectedServer]
+    events: list[ProjectedEvent]
+    #: recent events that were asked about, and how many servers one of them goes to at each precision
+    sampled: int
+    copies: float | None
+    copies_in_force: float | None
+
+
 class Problem(BaseModel):
     """RFC 9457."""
 

@@ -128,8 +128,12 @@ def page(
     cursor: str | None,
     topics: list[int] | None = None,
     owner: str | None = None,
+    search: str | None = None,
 ) -> tuple[list[Subscription], str | None]:
-    """A page in the order of creation, and the cursor of the next one, None at the end."""
+    """A page in the order of creation, and the cursor of the next one, None at the end.
+
+    `search` stands in the id, owner, address, recipient or filter, in whatever case; it looks at every row.
+    """
     conditions = ["serial > ?", "(expires IS NULL OR expires > ?)"]
     values: list[int | str] = [_decode(cursor), now]
     if topics is not None and len(topics) == 1:
@@ -141,6 +145,10 @@ def page(
     if owner is not None:
         conditions.append("owner = ?")
         values.append(owner)
+    if search is not None:
+        said = "id || char(10) || owner || char(10) || url || char(10) || coalesce(recipient, '')"
+        conditions.append(f"instr(lower({said} || char(10) || coalesce(filter, '')), lower(?))")
+        values.append(search)
     rows = connection.execute(
         f"SELECT {_FIELDS} FROM subscriptions WHERE {' AND '.join(conditions)} ORDER BY serial LIMIT ?",
         (*values, limit + 1),

@@ -22,7 +22,7 @@ so are the columns. All other methods are for one thread, the event loop's.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import msgspec
@@ -284,9 +284,17 @@ class RoutingTable:
         counts[columns.rows, 1] += len(points)
         return out
 
-    def would_route(self, topic: int, points: Floats) -> Bools:
-        """The same of events that nobody published: nothing is counted."""
-        return _marked(self._columns, topic, points)
+    def would_route(self, topic: int, points: Floats, recut: Recut | None = None) -> Bools:
+        """The same of events that nobody published: nothing is counted. With a plan, as if in force."""
+        if recut is None or recut.servers != self.servers:
+            return _marked(self._columns, topic, points)
+        everything = [held.accepted is None or recut.precision == 0 for held in self._servers.values()]
+        columns = replace(self._columns, everything=np.array(everything, dtype=np.bool_))
+        bundles, cuts = columns.topics.get(topic), recut.bundles.get(topic)
+        if bundles is not None:
+            fresh = replace(bundles, cuts=cuts if cuts is not None else self._router.bundle([]))
+            columns = replace(columns, topics={topic: fresh})
+        return _marked(columns, topic, points)
 
     def rectangles(self, server: str, topic: int) -> Iterator[tuple[Why, Floats, Floats]]:
         """What routes events of a topic to a server, in parts: why, and the bounds of the rectangles."""

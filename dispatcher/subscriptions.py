@@ -103,14 +103,37 @@ class Subscriptions:
         tenant: str | None = None,
     ) -> tuple[list[Subscription], str | None]:
         """Of a topic, an owner or a tenant, or of all."""
-        topics: list[int] | None = None
-        if topic is not None:
-            topics = [topic.uid]
-        elif tenant is not None:
-            topics = [one.uid for one in self._topics.all(tenant)]
+        topics, now = self._uids(topic, tenant), self._log.now()
         return directory.page(
-            self._log.reader, now=self._log.now(), limit=limit, cursor=cursor, topics=topics, owner=owner
+            self._log.reader, now=now, limit=limit, cursor=cursor, topics=topics, owner=owner
         )
+
+    async def search(
+        self,
+        text: str,
+        *,
+        limit: int,
+        cursor: str | None,
+        topic: Topic | None = None,
+        owner: str | None = None,
+        tenant: str | None = None,
+    ) -> tuple[list[Subscription], str | None]:
+        """A page of those that hold a text; in a thread, because it looks at every one."""
+        topics, now = self._uids(topic, tenant), self._log.now()
+
+        def look() -> tuple[list[Subscription], str | None]:
+            with contextlib.closing(self._log.connect_reader()) as reader:
+                return directory.page(
+                    reader, now=now, limit=limit, cursor=cursor, topics=topics, owner=owner, search=text
+                )
+
+        return await asyncio.to_thread(look)
+
+    def _uids(self, topic: Topic | None, tenant: str | None) -> list[int] | None:
+        """Of a topic, or of a tenant's; None is all."""
+        if topic is not None:
+            return [topic.uid]
+        return None if tenant is None else [one.uid for one in self._topics.all(tenant)]
 
     # -- changing ---------------------------------------------------------------------------------------
 

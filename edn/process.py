@@ -12,7 +12,7 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +114,13 @@ class _Server(uvicorn.Server):
     """Says one JSON line on stdout when requests are taken."""
 
     ready: dict[str, Any]
+    #: called when it is to stop, before it waits for answers that go on: they shall end
+    closing: Sequence[Callable[[], None]] = ()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for close in self.closing:
+            close()
+        await super().shutdown(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -141,4 +148,5 @@ def serve(app: FastAPI, listeners: Sequence[socket.socket], ready: dict[str, Any
     )
     server = _Server(config)
     server.ready = ready
+    server.closing = getattr(app.state, "closing", ())
     server.run(sockets=list(listeners))

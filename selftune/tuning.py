@@ -99,6 +99,10 @@ class Tuning:
         self.decided += 1
         return decision
 
+    def latest(self, count: int) -> list[Decision]:
+        """The last decisions, the oldest of them first."""
+        return list(self._history)[-count:] if count else []
+
     def describe(self) -> dict[str, Any]:
         return {
             "mode": self.mode,

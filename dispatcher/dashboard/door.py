@@ -1,0 +1,102 @@
+"""The dashboard's routes: the page and its files, the live stream, projections."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+from starlette.responses import FileResponse, HTMLResponse, StreamingResponse
+
+from dispatcher import bodies
+from dispatcher.access import Need, Who, needs
+from dispatcher.dashboard.projecting import Projector
+from dispatcher.dashboard.sampling import Sampler
+from dispatcher.topics import Topics
+from edn.asgi import StrictRoute
+from edn.errors import NotFound
+
+_STATIC = Path(str(files("dispatcher.dashboard") / "static"))
+#: what the page may load: itself; Plotly writes styles into its own elements
+_POLICY = (
+    "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+    "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
+_HEADERS = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
+_PLOTLY = "plotly.min.js"
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_FILES = {path.name: path for path in _STATIC.iterdir() if path.suffix in _TYPES}
+
+
+def _plotly() -> Path | None:
+    """Plotly's browser bundle, found without importing the package, which takes long."""
+    spec = find_spec("plotly")
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    found = Path(spec.submodule_search_locations[0]) / "package_data" / _PLOTLY
+    return found if found.exists() else None
+
+
+def routes(sampler: Sampler, projector: Projector, topics: Topics) -> APIRouter:
+    router = APIRouter(tags=["dashboard"], route_class=StrictRoute)
+    served = dict(_FILES)
+    plotly = _plotly()
+    if plotly is not None:
+        served[_PLOTLY] = plotly
+
+    @router.get("/", response_class=HTMLResponse)
+    @needs(Need.PUBLIC)
+    async def page() -> Response:
+        """The dashboard."""
+        return FileResponse(_STATIC / "index.html", media_type="text/html", headers=_HEADERS)
+
+    @router.get(
+        "/dashboard/{file}",
+        response_class=Response,
+        responses={200: {"content": {kind: {"schema": {"type": "string"}} for kind in _TYPES.values()}}},
+    )
+    @needs(Need.PUBLIC)
+    async def file(file: str) -> Response:
+        """A file of the dashboard: script, style or picture."""
+        path = served.get(file)
+        if path is None:
+            raise NotFound(f'the dashboard has no file "{file[:80]}"')
+        # Ours change with the program, and are small; Plotly is neither.
+        caching = "public, max-age=86400" if file == _PLOTLY else "no-cache"
+        return FileResponse(
+            path, media_type=_TYPES[path.suffix], headers={**_HEADERS, "cache-control": caching}
+        )
+
+    @router.get(
+        "/v1/live",
+        response_class=StreamingResponse,
+        responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+    )
+    @needs(Need.OPERATOR)
+    async def live() -> Response:
+        """Server-sent events: `history`, the last ten minutes, then a `sample` every second, until you go."""
+        return StreamingResponse(
+            sampler.stream(), media_type="text/event-stream", headers={"cache-control": "no-store"}
+        )
+
+    @router.get("/v1/topics/{name}/projection", response_model=bodies.Projection)
+    @needs(Need.OPERATOR)
+    async def projection(
+        name: str,
+        who: Who,
+        x: Annotated[str, Query(max_length=256, description="an attribute")],
+        y: Annotated[str, Query(max_length=256, description="another one")],
+        precision: Annotated[
+            float | None, Query(ge=0, le=1, description="as it would be; without one, as it is")
+        ] = None,
+    ) -> Any:
+        """What routes events to each server, as rectangles on two attributes, and recent events with it."""
+        return await projector.project(topics.get(name, who.tenant), x, y, precision)
+
+    return router

@@ -1,0 +1,82 @@
+// The network's interface: calls with the key if there is one, errors as they are said, the live stream.
+
+let key = "";
+try { key = sessionStorage.getItem("edn-key") || ""; } catch { /* storage may be forbidden; then it is asked for again */ }
+
+let onKeyWanted = () => {};
+
+export class Problem extends Error {
+  constructor(status, problem) {
+    super(problem.detail || problem.title || `the network answered ${status}`);
+    this.status = status;
+    this.pointer = problem.errors?.[0]?.pointer;
+  }
+}
+
+export function whenKeyIsWanted(ask) { onKeyWanted = ask; }
+
+export function useKey(given) {
+  key = given.trim();
+  try { sessionStorage.setItem("edn-key", key); } catch { /* as above */ }
+}
+
+function headers(more = {}) {
+  return key ? { ...more, authorization: `Bearer ${key}` } : more;
+}
+
+async function refuse(response) {
+  let problem = {};
+  try { problem = await response.json(); } catch { /* not every proxy answers JSON */ }
+  if (response.status === 401) onKeyWanted();
+  throw new Problem(response.status, problem);
+}
+
+export async function call(method, path, body) {
+  const options = { method, headers: headers() };
+  if (body !== undefined) {
+    options.headers["content-type"] = "application/json";
+    options.body = JSON.stringify(body);
+  }
+  const response = await fetch(path, options);
+  if (!response.ok) await refuse(response);
+  return response.status === 204 ? null : response.json();
+}
+
+export const get = (path) => call("GET", path);
+export const post = (path, body) => call("POST", path, body);
+
+// An EventSource cannot carry a key, so the stream is read by hand. Calls `on[event](data)`; tries again for ever.
+export async function watch(path, on, state) {
+  for (let pause = 500; ; pause = Math.min(pause * 2, 10000)) {
+    try {
+      const response = await fetch(path, { headers: headers({ accept: "text/event-stream" }) });
+      if (!response.ok) await refuse(response);
+      state("live");
+      pause = 500;
+      await read(response.body.getReader(), on);
+      state("lost", "the stream ended");
+    } catch (error) {
+      state("lost", error.message);
+    }
+    await new Promise((resolve) => setTimeout(resolve, pause));
+  }
+}
+
+async function read(reader, on) {
+  const decoder = new TextDecoder();
+  let text = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    text += decoder.decode(value, { stream: true });
+    for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
+      const fields = {};
+      for (const line of text.slice(0, end).split("\n")) {
+        const colon = line.indexOf(": ");
+        fields[line.slice(0, colon)] = line.slice(colon + 2);
+      }
+      text = text.slice(end + 2);
+      if (fields.data && on[fields.event]) on[fields.event](JSON.parse(fields.data));
+    }
+  }
+}

@@ -1,0 +1,99 @@
+// Wires the views to the live stream; tabs, theme and key.
+
+import { useKey, watch, whenKeyIsWanted } from "./api.js";
+import { draw } from "./charts.js";
+import * as explain from "./explain.js";
+import * as map from "./map.js";
+import * as overview from "./overview.js";
+import { $, say, trying } from "./page.js";
+import * as subscriptions from "./subscriptions.js";
+
+const tabs = [...document.querySelectorAll("[role=tab]")];
+const shows = (name) => !document.hidden && !document.getElementById(name).hidden;
+
+const OPENED = {
+  overview: () => draw(),
+  map: trying(() => map.refresh()),
+  subscriptions: trying(() => subscriptions.search()),
+  letters: trying(() => subscriptions.showLetters()),
+};
+
+function select(tab, focus = true) {
+  for (const one of tabs) {
+    const chosen = one === tab;
+    one.setAttribute("aria-selected", String(chosen));
+    one.tabIndex = chosen ? 0 : -1;
+    document.getElementById(one.getAttribute("aria-controls")).hidden = !chosen;
+  }
+  if (focus) tab.focus();
+  const name = tab.getAttribute("aria-controls");
+  history.replaceState(null, "", `#${name}`);
+  OPENED[name]?.();
+}
+
+for (const tab of tabs) {
+  tab.addEventListener("click", () => select(tab));
+  tab.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const to = step ? tabs[(tabs.indexOf(tab) + step + tabs.length) % tabs.length] : { Home: tabs[0], End: tabs.at(-1) }[event.key];
+    if (to) { event.preventDefault(); select(to); }
+  });
+}
+
+$("#theme-button").addEventListener("click", () => {
+  const root = document.documentElement;
+  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = dark ? "light" : "dark";
+  try { localStorage.setItem("edn-theme", root.dataset.theme); } catch { /* it lasts for this page */ }
+  redraw();
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+
+function redraw() {
+  draw();
+  map.redraw();
+}
+
+const keyDialog = $("#key-dialog");
+function askForKey() {
+  $("#key-button").hidden = false;
+  if (!keyDialog.open) keyDialog.showModal();
+}
+whenKeyIsWanted(askForKey);
+$("#key-button").addEventListener("click", askForKey);
+keyDialog.addEventListener("close", () => {
+  if (keyDialog.returnValue !== "use" || !$("#key-input").value) return;
+  useKey($("#key-input").value);
+  $("#key-input").value = "";
+  location.reload();
+});
+
+overview.whenTopicsChange((all) => {
+  map.setTopics(all);
+  subscriptions.setTopics(all);
+  explain.setTopics(all);
+  if (shows("map")) trying(() => map.refresh())();
+});
+map.begin();
+subscriptions.begin();
+explain.begin();
+const wanted = tabs.find((tab) => `#${tab.getAttribute("aria-controls")}` === location.hash);
+if (wanted) select(wanted, false);
+
+const WORDS = { live: "live", lost: "no connection, trying again" };
+watch("/v1/live", {
+  history: trying((data) => overview.history(data)),
+  sample: trying(async (data) => {
+    $("#status-text").textContent = `live, ${data.servers.filter((server) => server.state === "ready").length} of ${data.servers.length} servers ready`;
+    await overview.sample(data, shows("overview"));
+    map.sample(data, shows("map"));
+    explain.sample(data);
+  }),
+}, (state, why) => {
+  $(".dot").dataset.state = state;
+  $("#status-text").textContent = state === "live" ? WORDS.live : `${WORDS.lost}${why ? ` (${why})` : ""}`;
+});
+
+window.addEventListener("load", () => {
+  if (!window.Plotly) say("Charts need Plotly, which this installation lacks: pip install plotly");
+});

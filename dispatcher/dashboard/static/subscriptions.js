@@ -1,0 +1,120 @@
+// Subscriptions, found by a search, with their counters and attempts; dead letters.
+
+import { get, post } from "./api.js";
+import { $, code, count, element, fill, number, row, say, trying, when } from "./page.js";
+
+const PAGE = 50;
+let shown = [];
+let following = null;
+let letters = [];
+let nextLetter = null;
+
+export function begin() {
+  $("#search-form").addEventListener("submit", (event) => { event.preventDefault(); trying(search)(); });
+  $("#search-topic").addEventListener("change", trying(search));
+  $("#more-subscriptions").addEventListener("click", trying(more));
+  $("#letters-form").addEventListener("submit", (event) => { event.preventDefault(); trying(showLetters)(); });
+  $("#more-letters").addEventListener("click", trying(moreLetters));
+}
+
+export function setTopics(all) {
+  const chosen = $("#search-topic").value;
+  $("#search-topic").replaceChildren(element("option", { value: "" }, "all"), ...all.map((topic) => element("option", { value: topic.name, selected: topic.name === chosen }, topic.name)));
+}
+
+export async function search() {
+  shown = [];
+  following = null;
+  await more();
+}
+
+async function more() {
+  const query = new URLSearchParams({ limit: PAGE });
+  if ($("#search").value.trim()) query.set("search", $("#search").value.trim());
+  if ($("#search-topic").value) query.set("topic", $("#search-topic").value);
+  if (following) query.set("cursor", following);
+  const page = await get(`/v1/subscriptions?${query}`);
+  shown.push(...page.subscriptions);
+  following = page.next;
+  list();
+}
+
+function list() {
+  fill($("#subscription-table tbody"), shown.map((one) => {
+    const made = row(
+      element("td", {}, element("button", { type: "button", "data-open": one.id, onclick: trying(() => open(one.id)) }, one.id.length > 13 ? `${one.id.slice(0, 12)}…` : one.id)),
+      one.topic, code(one.filter === null ? "everything" : JSON.stringify(one.filter)), target(one), one.server,
+      element("td", { class: one.state === "paused" ? "warn" : "good" }, one.state),
+      element("td", { class: "actions" }, element("button", { type: "button", "data-toggle": one.id, onclick: trying(() => toggle(one)) }, one.state === "paused" ? "Resume" : "Pause")));
+    made.dataset.subscription = one.id;
+    return made;
+  }), "Nothing found.", 7);
+  $("#more-subscriptions").hidden = !following;
+  $("#subscription-count").textContent = following ? `the first ${count(shown.length)}` : `${count(shown.length)} in all`;
+}
+
+function target(one) {
+  const at = one.sink?.url ? code(one.sink.url) : element("td", { class: "soft" }, "a stream");
+  if (one.sink?.recipient) at.append(element("div", { class: "soft" }, one.sink.recipient));
+  return at;
+}
+
+async function toggle(one) {
+  const changed = await post(`/v1/subscriptions/${encodeURIComponent(one.id)}/${one.state === "paused" ? "resume" : "pause"}`);
+  shown = shown.map((other) => (other.id === one.id ? { ...other, state: changed.state } : other));
+  list();
+  say(`${one.id} is ${changed.state}.`);
+  $(`[data-toggle="${CSS.escape(one.id)}"]`)?.focus();
+}
+
+const FIELDS = [["state", "Address"], ["evaluated", "Evaluated"], ["matched", "Matched"], ["delivered", "Delivered"], ["failed", "Given up"], ["dead_letters", "Dead letters"], ["reason", "Last failure"], ["next_attempt", "Next attempt"]];
+
+async function open(id) {
+  const path = `/v1/subscriptions/${encodeURIComponent(id)}`;
+  const [one, { attempts }] = await Promise.all([get(path), get(`${path}/attempts`).catch(() => ({ attempts: [] }))]);
+  const dialog = $("#subscription-dialog");
+  const facts = [["Topic", one.topic], ["Filter", one.filter === null ? "everything" : JSON.stringify(one.filter)], ["To", one.sink?.url ?? "a stream"], ["Server", one.server], ["Owner", one.owner], ["Created", when(one.created)], ["Expires", one.expires ? when(one.expires) : "never"]];
+  if (one.delivery) for (const [field, name] of FIELDS) if (one.delivery[field] !== null) facts.push([name, typeof one.delivery[field] === "number" ? count(one.delivery[field]) : one.delivery[field]]);
+  const act = (name, work) => element("button", { type: "button", onclick: trying(async () => { say(await work()); await open(id); }) }, name);
+  dialog.replaceChildren(
+    element("h2", { id: "subscription-title" }, id),
+    element("dl", {}, ...facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, String(value ?? ""))])),
+    element("h3", {}, "Last attempts"),
+    element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Last attempts" }, element("table", { id: "attempts" },
+      element("thead", {}, element("tr", {}, ...["When", "Outcome", "Status", "Seconds", "Notifications", "Answer"].map((name) => element("th", {}, name)))),
+      element("tbody", {}, ...(attempts.length ? attempts.slice(0, 10).map((one) => row(when(one.time), one.outcome, one.status ?? "", number(one.seconds.toFixed(3)), number(count(one.notifications)), one.reason ?? one.answer)) : [element("tr", {}, element("td", { class: "empty", colspan: 6 }, "None yet."))])))),
+    element("menu", {},
+      act("Send an example", async () => { const attempt = await post(`${path}/example`); return `The sink answered ${attempt.status ?? attempt.reason}.`; }),
+      act("Enable", async () => { await post(`${path}/enable`); return "Its address is tried again."; }),
+      act("Resend dead letters", async () => { const queued = await post(`${path}/recover`, { since: "1970-01-01T00:00:00Z" }); return `${queued.notifications} notifications wait to be sent.`; }),
+      element("button", { type: "button", class: "primary", onclick: () => dialog.close() }, "Close")));
+  if (!dialog.open) dialog.showModal();
+}
+
+// -- dead letters -------------------------------------------------------------------------------------------------
+
+export async function showLetters() {
+  letters = [];
+  nextLetter = null;
+  await moreLetters();
+}
+
+async function moreLetters() {
+  const query = new URLSearchParams({ limit: PAGE });
+  if ($("#letters-subscription").value.trim()) query.set("subscription", $("#letters-subscription").value.trim());
+  if (nextLetter) query.set("after", nextLetter);
+  const page = await get(`/v1/dead-letters?${query}`);
+  letters.push(...page.dead_letters);
+  nextLetter = page.next;
+  fill($("#letter-table tbody"), letters.map((letter) => {
+    const resend = element("button", { type: "button", "data-resend": letter.id }, "Resend");
+    resend.addEventListener("click", trying(async () => {
+      const queued = await post(`/v1/dead-letters/${encodeURIComponent(letter.id)}/resend`);
+      say(`${queued.notifications} notifications wait to be sent.`);
+      await showLetters();
+    }));
+    return row(letter.id, when(letter.died), code(letter.url), number(count(letter.notifications)), number(count(letter.attempts)), letter.reason, element("td", { class: "actions" }, resend));
+  }), "No dead letters.", 7);
+  $("#more-letters").hidden = !nextLetter;
+  $("#letter-count").textContent = nextLetter ? `the first ${count(letters.length)}` : `${count(letters.length)} in all`;
+}

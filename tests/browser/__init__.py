@@ -1,0 +1,1 @@
+"""The dashboard in headless Chromium, over a running network."""
