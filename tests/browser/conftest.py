@@ -16,7 +16,7 @@ from tests.network import Hook, Network
 SYMBOLS = ("GE", "IBM", "KO")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # no longer: playwright holds an event loop, which others want to run
 def browser() -> Iterator[Browser]:
     """Debian's Chromium; where it is not installed the tests are skipped, except in CI."""
     program = shutil.which("chromium") or shutil.which("google-chrome")
