@@ -44,7 +44,9 @@ def exposed(app: FastAPI) -> dict[str, tuple[str, str]]:
 
 
 def test_the_page_names_what_the_services_expose(tmp_path: Path) -> None:
-    front = dispatcher.app.create_app(dispatcher.settings.Settings(data=tmp_path / "d", secret=SECRET))
+    front = dispatcher.app.create_app(
+        dispatcher.settings.Settings(data=tmp_path / "d", secret=SECRET, open=True)
+    )
     node = Node(Settings(id="s1", data=tmp_path / "s", dispatcher="http://127.0.0.1:9", secret=SECRET))
     try:
         found = exposed(front) | exposed(edn_server.app.create_app(node, "http://127.0.0.1:9"))
