@@ -27,12 +27,17 @@ from dispatcher.explaining import Explainer, one_of
 from dispatcher.keys import Keys
 from dispatcher.leading import Leading
 from dispatcher.merging import Merger
+from dispatcher.moving import Moving
+from dispatcher.moving_door import routes as moving_routes
 from dispatcher.network import Network
 from dispatcher.peers import Peers
+from dispatcher.proposing import Proposing
 from dispatcher.publishing import PublishEndpoint
+from dispatcher.repartitioning import Repartitioning
 from dispatcher.replaying import Replayer
 from dispatcher.settings import Settings
 from dispatcher.soap.door import SoapEndpoint
+from dispatcher.settling import Settling
 from dispatcher.subscriptions import Subscriptions, Wanted
 from dispatcher.topics import Topic, Topics
 from dispatcher.tuning_door import routes as tuning_routes
@@ -78,6 +83,28 @@ class Door:
         if settings.peers:
             merger = Merger(self.network, self.topics, self.replayer.begin, self.keys.reload)
             self.peers = Peers(self.network, merger)
+        self.settling = Settling(self.network)
+        moving = Moving(
+            self.network,
+            self.topics,
+            self.subscriptions,
+            on_moved=self.settling.wake,
+            on_replay=self.replayer.begin,
+        )
+        self.proposing = Proposing(
+            self.network,
+            precision=lambda: self.tuner.tuning.precision,
+            may_start=lambda: self.repartitioning.running() is None,
+        )
+        self.repartitioning = Repartitioning(
+            self.network,
+            self.topics,
+            moving,
+            self.peers,
+            unsettled=self.settling.unsettled,
+            hit_ratio=self.proposing.hit_ratio,
+            on_done=self.proposing.done,
+        )
 
     @contextlib.asynccontextmanager
     async def life(self, _: FastAPI) -> AsyncIterator[None]:
@@ -88,6 +115,9 @@ class Door:
             self.peers.start()
         self.network.spawn(self.tuner.run(), "tuning")
         self.network.spawn(self.sampler.run(), "sampling")
+        self.network.spawn(self.settling.run(), "settling")
+        self.network.spawn(self.repartitioning.run(), "repartitioning")
+        self.network.spawn(self.proposing.run(), "proposing")
         yield
         await self.network.stop()
         if self.peers is not None:
@@ -350,6 +380,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(tuning_routes(door.network, door.tuner))
     app.include_router(metrics.routes(door.network, door.topics, door.tuner, door.accepting))
     app.include_router(dashboard.routes(door.sampler, Projector(door.network), door.topics))
+    app.include_router(moving_routes(door.repartitioning, door.settling, door.proposing))
     app.include_router(evidence.routes(door.network, door.find))
     app.add_middleware(BodyLimit, limit=settings.body_limit)
     openapi.install(app)

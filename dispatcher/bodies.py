@@ -240,6 +240,8 @@ class Server(BaseModel):
     id: str
     url: str
     state: Literal["ready", "joining", "away"]
+    #: it takes no new subscriptions: it is being emptied, or will not come back
+    leaving: Literal["draining", "lost"] | None
     subscriptions: int
     backlog: int
     cpu: float

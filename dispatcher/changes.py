@@ -54,14 +54,16 @@ class Change:
     since: int | None = None
     #: of a subscription: whether its expiry is another than that which was stored
     renewed: bool = False
+    #: of a subscription: the server that it was on before, if it has moved
+    former: str | None = None
 
 
-_FIELDS = "touched, kind, name, revision, gone, version, server, epoch, seq, since, renewed"
+_FIELDS = "touched, kind, name, revision, gone, version, server, epoch, seq, since, renewed, former"
 
 
 def _load(row: tuple[Any, ...]) -> Change:
     values = list(row)
-    values[1], values[-1] = Kind(row[1]), bool(row[-1])
+    values[1], values[10] = Kind(row[1]), bool(row[10])
     return Change(*values)
 
 
@@ -84,29 +86,33 @@ def note(
     stored: wire.Stored | None = None,
     since: int | None = None,
     renewed: bool = False,
+    former: str | None = None,
     whole: bool = False,
 ) -> int:
     """Something changes in this transaction; its revision, 0 where there are no other dispatchers.
 
     `revision` is given where another dispatcher has made the change. `stored` goes with a new version of a
     subscription; without it what is known of the present one stays, unless this is the `whole` of it.
+    `former` goes with a move to another server, and stays.
     """
     if not transaction.noting:
         return 0
     transaction.noted = True
     connection = transaction.connection
-    former = find(connection, kind, name)
+    known = find(connection, kind, name)
     if revision is None:
-        revision = max(transaction.time, former.revision + 1 if former else 0)
+        revision = max(transaction.time, known.revision + 1 if known else 0)
     epoch, seq = (stored.epoch, stored.seq) if stored else (None, None)
-    if former is not None:
-        connection.execute("DELETE FROM changes WHERE touched = ?", (former.touched,))
-        if stored is None and gone is None and former.gone is None and not whole:
-            epoch, seq, since = former.epoch, former.seq, former.since
-            renewed = renewed or former.renewed
+    if known is not None:
+        connection.execute("DELETE FROM changes WHERE touched = ?", (known.touched,))
+        if gone is None and known.gone is None and not whole:
+            former = former or known.former
+            if stored is None:
+                epoch, seq, since = known.epoch, known.seq, known.since
+                renewed = renewed or known.renewed
     connection.execute(
-        f"INSERT INTO changes ({_FIELDS[len('touched, ') :]}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (kind, name, revision, gone, version, server, epoch, seq, since, renewed),
+        f"INSERT INTO changes ({_FIELDS[len('touched, ') :]}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (kind, name, revision, gone, version, server, epoch, seq, since, renewed, former),
     )
     return revision
 
@@ -278,4 +284,5 @@ def _subscription(connection: sqlite3.Connection, change: Change) -> wire.Subscr
         seq=change.seq,
         since=change.since,
         renewed=change.renewed,
+        former=change.former,
     )

@@ -108,6 +108,13 @@ def replace(connection: sqlite3.Connection, changed: Subscription, attributes: f
     )
 
 
+def move(connection: sqlite3.Connection, subscription: str, server: str, version: int) -> None:
+    """It goes on as this version, on another server."""
+    connection.execute(
+        "UPDATE subscriptions SET server = ?, version = ? WHERE id = ?", (server, version, subscription)
+    )
+
+
 def renew(connection: sqlite3.Connection, subscription: str, expires: int | None) -> None:
     connection.execute("UPDATE subscriptions SET expires = ? WHERE id = ?", (expires, subscription))
 

@@ -31,6 +31,9 @@ _CHANGES = (
     ({"POST"}, re.compile(r"/internal/subscribe")),
     ({"POST"}, re.compile(r"/v1/keys")),
     ({"DELETE"}, re.compile(r"/v1/keys/[^/]+")),
+    # Not changes, but known to whoever carries them out.
+    ({"GET", "POST"}, re.compile(r"/v1/repartitions(/.*)?")),
+    ({"POST"}, re.compile(r"/v1/servers/[^/]+/(drain|replace|fill)")),
 )
 _NOT_PASSED = {"host", "content-length", "connection", "transfer-encoding", "expect", PASSED_ON}
 _PASSED_BACK = ("content-type", "location", "retry-after", "allow", "www-authenticate")

@@ -54,7 +54,7 @@ Floats = npt.NDArray[np.float64]
 _STEP = 1000
 
 #: raised with every change of the tables below that older programs cannot read
-FORMAT = 2
+FORMAT = 3
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -68,7 +68,28 @@ CREATE TABLE IF NOT EXISTS records (
 CREATE TABLE IF NOT EXISTS replays (
     subscription TEXT NOT NULL, version INTEGER NOT NULL, server TEXT NOT NULL, topic INTEGER NOT NULL,
     filter TEXT, upto INTEGER NOT NULL, time INTEGER NOT NULL, since INTEGER,
+    -- null: what was available, otherwise all that the log took after this offset, in place of a lost server
+    after INTEGER,
     PRIMARY KEY (subscription, version)) WITHOUT ROWID;
+-- subscriptions that have moved and whose former server may still have something to deliver: `keeping` if it
+-- holds what it kept for a paused one
+CREATE TABLE IF NOT EXISTS moves (
+    subscription TEXT NOT NULL, version INTEGER NOT NULL, source TEXT NOT NULL, destination TEXT NOT NULL,
+    keeping INTEGER NOT NULL, PRIMARY KEY (subscription, version)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS moves_by_source ON moves (source);
+-- repartitions, and of those that are not over where what is to be moved shall go
+CREATE TABLE IF NOT EXISTS repartitions (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, state TEXT NOT NULL, server TEXT,
+    created INTEGER NOT NULL, began INTEGER, ended INTEGER, rate REAL NOT NULL,
+    total INTEGER NOT NULL DEFAULT 0, moved INTEGER NOT NULL DEFAULT 0, skipped INTEGER NOT NULL DEFAULT 0,
+    hit_ratio REAL, expected_hit_ratio REAL);
+CREATE TABLE IF NOT EXISTS assignments (
+    repartition INTEGER NOT NULL, subscription TEXT NOT NULL, server TEXT NOT NULL,
+    PRIMARY KEY (repartition, subscription)) WITHOUT ROWID;
+-- up to where servers have read, as last noted, and those that are being emptied or are lost, with that
+CREATE TABLE IF NOT EXISTS cursors (server TEXT PRIMARY KEY, cursor INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS leaving (
+    server TEXT PRIMARY KEY, state TEXT NOT NULL, cursor INTEGER) WITHOUT ROWID;
 -- only ids that publishers chose: an id that we made cannot come twice
 CREATE TABLE IF NOT EXISTS event_ids (
     topic INTEGER NOT NULL, id TEXT NOT NULL, digest BLOB NOT NULL, time INTEGER NOT NULL,
@@ -97,7 +118,7 @@ CREATE INDEX IF NOT EXISTS rings_by_url ON rings (owner, url, given);
 CREATE TABLE IF NOT EXISTS changes (
     touched INTEGER PRIMARY KEY AUTOINCREMENT, kind INTEGER NOT NULL, name TEXT NOT NULL,
     revision INTEGER NOT NULL, gone INTEGER, version INTEGER, server TEXT, epoch INTEGER, seq INTEGER,
-    since INTEGER, renewed INTEGER NOT NULL DEFAULT 0, UNIQUE (kind, name));
+    since INTEGER, renewed INTEGER NOT NULL DEFAULT 0, former TEXT, UNIQUE (kind, name));
 CREATE INDEX IF NOT EXISTS changes_gone ON changes (gone) WHERE gone IS NOT NULL;
 -- API keys, by digest only
 CREATE TABLE IF NOT EXISTS keys (
@@ -244,6 +265,8 @@ class Log:
             )
         if found == 1:
             upgrading.from_format_1(connection)
+        if found <= 2:
+            upgrading.from_format_2(connection)
             meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
         for statement in _INDEXES.split(";"):
             connection.execute(statement)
@@ -310,7 +333,8 @@ class Log:
         the log's end is read from it.
         """
 
-        upto = min(upto, self.head)
+        (needed,) = self.reader.execute("SELECT min(after) FROM replays").fetchone()
+        upto = min(upto, self.head) if needed is None else min(upto, self.head, int(needed))
 
         def operation(transaction: Transaction) -> bool:
             transaction.connection.execute(

@@ -9,12 +9,15 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import httpx
 
 from dispatcher.forwarding import Forwarder
 from edn import wire
 from edn.errors import Conflict, InvalidInput
+
+Leaving = Literal["draining", "lost"]
 
 _SERVER_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -52,6 +55,8 @@ class Member:
     registered: int
     #: in the directory, or being stored
     subscriptions: int = 0
+    #: it takes no new subscriptions: it is being emptied, or will not come back
+    leaving: Leaving | None = None
     #: where it is, and how far from here; see `dispatcher.placing`
     location: tuple[float, ...] = ()
     distance: float = 1.0
@@ -112,5 +117,17 @@ class Members:
     def touch(self, member: Member) -> None:
         member.seen = self._clock()
 
+    def remove(self, server: str) -> None:
+        self._members.pop(server, None)
+
+    def set_leaving(self, server: str, leaving: Leaving | None) -> None:
+        member = self._members.get(server)
+        if member is not None:
+            member.leaving = leaving
+
     def ready(self) -> list[Member]:
         return [member for member in self._members.values() if self.state(member) == "ready"]
+
+    def hosts(self) -> list[Member]:
+        """The ready ones that take new subscriptions."""
+        return [member for member in self.ready() if member.leaving is None]

@@ -183,11 +183,21 @@ def _apply(
     for ring in page.rings:
         _take_ring(transaction, ring)
     begun: list[tuple[Prepared, wire.SubscriptionState]] = []
+    moved: list[tuple[Subscription, wire.SubscriptionState]] = []
+    departed: dict[str, list[tuple[str, int]]] = {}
     for state in page.subscriptions:
         if _newer(transaction, Kind.SUBSCRIPTION, state.id, state.revision):
-            new = _take_subscription(transaction, state, schemas, bound, outcome)
+            before = directory.find(transaction.connection, state.id)
+            new = _take_subscription(transaction, state, schemas, bound, outcome, moved)
             if new is not None:
                 begun.append((new, state))
+            # It has ended there in this log, too: only what every log has ended is forgotten by its server.
+            hosts = {state.former}
+            if before is not None and before.created == state.created:
+                hosts.add(before.server)
+            for server in hosts - {None, state.server}:
+                departed.setdefault(str(server), []).append((state.id, state.version))
+    _append_moves(transaction, moved, departed)
     for server in dict.fromkeys(new.subscription.server for new, _ in begun):
         items = [new for new, _ in begun if new.subscription.server == server]
         outcome.replays += subscriptions.activate(transaction, server, items)
@@ -195,6 +205,23 @@ def _apply(
     for new, state in begun:
         _bring_up(transaction, new.subscription, state, renewed=state.renewed, paused=False)
     return outcome
+
+
+def _append_moves(
+    transaction: Transaction,
+    moved: list[tuple[Subscription, wire.SubscriptionState]],
+    departed: dict[str, list[tuple[str, int]]],
+) -> None:
+    """What has moved ends and begins at one place of the log; then what else is to be said of it."""
+    for server, versions in departed.items():
+        transaction.append_control(server, "move", versions=versions)
+    arrived: dict[str, list[tuple[str, int]]] = {}
+    for taken, _ in moved:
+        arrived.setdefault(taken.server, []).append((taken.id, taken.version))
+    for server, versions in arrived.items():
+        transaction.append_control(server, "move", versions=versions)
+    for taken, state in moved:
+        _bring_up(transaction, taken, state, renewed=state.renewed, paused=False)
 
 
 def _newer(transaction: Transaction, kind: Kind, name: str, revision: int) -> bool:
@@ -296,8 +323,11 @@ def _take_subscription(
     schemas: dict[int, Topic],
     bound: dict[str, BoundFilter],
     outcome: _Outcome,
+    moved: list[tuple[Subscription, wire.SubscriptionState]],
 ) -> Prepared | None:
-    """Write it to the directory and append what that means, but for one that begins: that is given back."""
+    """Write it to the directory and append what that means, but for one that begins: that is given back, and
+    for one that is on another server now: that is among the `moved`.
+    """
     connection = transaction.connection
     found = directory.find(connection, state.id)
     here = connection.execute("SELECT 1 FROM topics WHERE uid = ?", (state.topic,)).fetchone()
@@ -314,9 +344,18 @@ def _take_subscription(
         stored=wire.Stored(state.epoch or 0, state.seq or 0) if known else None,
         since=state.since,
         renewed=state.renewed,
+        former=state.former,
         whole=True,
     )
-    if found is not None and (found.created, found.server) != (taken.created, taken.server):
+    if found is not None and found.created == taken.created and found.server != taken.server:
+        directory.replace(connection, taken, attributes)
+        directory.move(connection, taken.id, taken.server, taken.version)
+        directory.pause(connection, taken.id, taken.paused)
+        outcome.ended[found.server] += 1
+        outcome.begun[taken.server] += 1
+        moved.append((taken, state))
+        return None
+    if found is not None and found.created != taken.created:
         directory.delete(connection, found.id)
         transaction.append_control(found.server, "deactivate", ids=[found.id])
         outcome.ended[found.server] += 1

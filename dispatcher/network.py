@@ -58,6 +58,8 @@ class Network:
         self.placing = Placing(settings, self.members)
         #: events accepted in this life
         self.published = 0
+        #: server → what was last noted of how far it has read
+        self._noted: dict[str, int] = {}
         #: too little room for the log: nothing is accepted
         self.disk_full = False
         self._client: httpx.AsyncClient | None = None
@@ -143,6 +145,7 @@ class Network:
             self.pressure.update()  # a server may have gone away meanwhile
             if time.monotonic() >= next_truncation:
                 next_truncation = time.monotonic() + self.settings.truncate_seconds
+                await self._note_cursors()
                 cursors = [member.forwarder.acked if member.forwarder else 0 for member in self.members]
                 upto = min(cursors, default=0)
                 if upto > truncated or self.log.expired():
@@ -154,6 +157,34 @@ class Network:
                     else:
                         truncated = upto
             await asyncio.sleep(1.0)
+
+    async def _note_cursors(self) -> None:
+        """For the case that a server is lost while this dispatcher does not run."""
+        known = {member.id: member.forwarder.acked for member in self.members if member.forwarder}
+        fresh = [(server, cursor) for server, cursor in known.items() if self._noted.get(server) != cursor]
+
+        def operation(transaction: Transaction) -> None:
+            transaction.connection.executemany(
+                "INSERT OR REPLACE INTO cursors SELECT ?1, ?2 WHERE EXISTS"
+                " (SELECT 1 FROM servers WHERE id = ?1)",
+                fresh,
+            )
+
+        if fresh:
+            try:
+                await self.log.submit(operation)
+            except Unavailable as error:
+                logger.warning("how far servers have read was not noted", reason=str(error))
+            else:
+                self._noted.update(fresh)
+
+    def cursor(self, server: str) -> int:
+        """Up to where a server has read the log, as far as is known."""
+        member = self.members.get(server)
+        if member is not None and member.forwarder is not None:
+            return member.forwarder.acked
+        row = self.log.reader.execute("SELECT cursor FROM cursors WHERE server = ?", (server,)).fetchone()
+        return max(int(row[0]) if row else 0, self.log.floor)
 
     # -- servers come, live and go ----------------------------------------------------------------------
 
@@ -314,6 +345,21 @@ class Network:
             self.members.add(Member(state.id, state.url, state.key, state.epoch, now))
             self.table.add(state.id)
 
+    async def forget(self, server: str) -> None:
+        """A server that hosts nothing is no part of the network any more; if it returns, it is a new one."""
+
+        def operation(transaction: Transaction) -> None:
+            for table, column in (("servers", "id"), ("cursors", "server"), ("leaving", "server")):
+                transaction.connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (server,))
+
+        await self.log.submit(operation)
+        member = self.members.get(server)
+        if member is not None and member.task is not None:
+            member.task.cancel()
+        self.members.remove(server)
+        self.table.remove(server)
+        self.placing.forget_server(server)
+
     def doubt(self, server: str) -> None:
         """Its summary may lack something that it hosts: route everything to it until a new one is there."""
         member = self.members.get(server)
@@ -410,6 +456,7 @@ class Network:
                     "id": member.id,
                     "url": member.url,
                     "state": self.members.state(member),
+                    "leaving": member.leaving,
                     "subscriptions": member.subscriptions,
                     "backlog": member.backlog,
                     "cpu": member.cpu,

@@ -335,6 +335,12 @@ class Peers:
             follower.sees == self._log.id for follower in self._counting()
         )
 
+    def complete(self) -> bool:
+        """Whether all dispatchers are there, and level."""
+        now = self._clock()
+        there = all(peer.ready and not peer.dead(now, self._lease) for peer in self._peers)
+        return there and len(list(self._counting())) >= len(self._peers)
+
     def _reported(self) -> str:
         # As long as a change is under way here nobody else shall begin one.
         return self._log.id if self._executing else self.leader()

@@ -87,7 +87,7 @@ class Placing:
 
     def place(self, candidates: Sequence[Candidate]) -> list[str]:
         """A server for each, one after the other; each is counted there until `ended`."""
-        ready = {member.id: member for member in self._members.ready()}
+        ready = {member.id: member for member in self._members.hosts()}
         if not ready:
             raise Unavailable("no server is ready to host subscriptions", retry_after=2)
         loads = {name: member.subscriptions for name, member in ready.items()}
@@ -101,6 +101,13 @@ class Placing:
         for server in chosen:
             ready[server].subscriptions += 1
         return chosen
+
+    def choose(self, candidate: Candidate) -> str:
+        """A server for one that is to be moved; it is counted there when it has."""
+        loads = {member.id: member.subscriptions for member in self._members.hosts()}
+        if not loads:
+            raise Unavailable("no server is ready to host subscriptions", retry_after=2)
+        return self._choose(candidate, loads)
 
     def _choose(self, candidate: Candidate, loads: Mapping[str, int]) -> str:
         policy, rects = self._policy(candidate.topic), candidate.rects
@@ -131,6 +138,21 @@ class Placing:
         self._ended[server] = self._ended.get(server, 0) + count
         if self._ended[server] > max(_ENDED, member.subscriptions // _ENDED_SHARE):
             self._await(server)
+
+    def moved(self, source: str, destination: str, candidate: Candidate) -> None:
+        """A subscription is on another server now."""
+        self.begun(destination, 1)
+        if destination in self._awaited:
+            self._awaited[destination].append(candidate)
+        _tell(self._policy(candidate.topic), destination, candidate)
+        self.ended(source)
+
+    def forget_server(self, server: str) -> None:
+        self._cuts.pop(server, None)
+        self._awaited.pop(server, None)
+        self._ended.pop(server, None)
+        for policy in self._policies.values():
+            policy.forget(server)
 
     def forget_topic(self, topic: int) -> None:
         self._policies.pop(topic, None)
@@ -232,7 +254,7 @@ class Placing:
             topics=list(topics),
             peers=[
                 wire.Peer(member.id, member.subscriptions, list(member.location), member.distance)
-                for member in self._members.ready()
+                for member in self._members.hosts()
             ],
             boxes=[
                 wire.Boxes(

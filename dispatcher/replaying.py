@@ -11,6 +11,8 @@ the server's committed position ends. After the last page the server lets the li
 Both sides keep their place durably, so a crash of either repeats at most a page, and the server drops what it
 has. The log keeps expired events as long as a replay that began before may need them.
 
+A subscription that takes the place of one on a lost server is told the same way what that one had not read.
+
 Reading and choosing happen in a thread of its own, with a connection of its own: publishers do not wait.
 """
 
@@ -62,6 +64,8 @@ class Replay:
     time: int
     #: events of before that log time are left out
     since: int | None
+    #: in place of a lost server: everything beyond this offset, available or not
+    after: int | None = None
 
 
 def available(transaction: Transaction, topic: int, since: int | None) -> bool:
@@ -77,7 +81,7 @@ def note(transaction: Transaction, replay: Replay) -> None:
     """Write a replay down, in the transaction that activates its subscription."""
     filter = None if replay.filter is None else json.dumps(replay.filter)
     transaction.connection.execute(
-        "INSERT INTO replays VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO replays VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             replay.subscription,
             replay.version,
@@ -87,6 +91,7 @@ def note(transaction: Transaction, replay: Replay) -> None:
             replay.upto,
             replay.time,
             replay.since,
+            replay.after,
         ),
     )
 
@@ -95,9 +100,12 @@ def choose(record: EventsRecord, replay: Replay, rects: Rects) -> npt.NDArray[np
     """Which events of a record the subscription may want: available at its beginning, inside a rectangle."""
     offsets = record.first + np.arange(record.count)
     chosen = offsets <= replay.upto
-    if record.expiries is None or (replay.since is not None and record.time < replay.since):
+    if replay.after is not None:
+        chosen &= offsets > replay.after
+    elif record.expiries is None or (replay.since is not None and record.time < replay.since):
         return np.zeros(record.count, dtype=np.bool_)
-    chosen &= record.expiries > replay.time
+    else:
+        chosen &= record.expiries > replay.time
     width = max(record.points.shape[1], rects.lo.shape[1])
     points = np.full((record.count, width), MISSING)
     points[:, : record.points.shape[1]] = record.points
@@ -123,9 +131,9 @@ class Replayer:
     def start(self) -> None:
         self._reader = self._network.log.connect_reader()
         rows = self._network.log.reader.execute("SELECT * FROM replays ORDER BY upto").fetchall()
-        for subscription, version, server, topic, filter, upto, time, since in rows:
+        for subscription, version, server, topic, filter, upto, time, since, after in rows:
             parsed = None if filter is None else json.loads(filter)
-            self.begin(Replay(subscription, version, server, topic, parsed, upto, time, since))
+            self.begin(Replay(subscription, version, server, topic, parsed, upto, time, since, after))
 
     def stop(self) -> None:
         self._thread.shutdown()
@@ -202,10 +210,14 @@ class Replayer:
         assert self._reader is not None
         builder = FrameBuilder()
         upto, read = after, 0
+        if replay.after is None:
+            wanted, first_after = "expires > ?2", after
+        else:
+            wanted, first_after = "?2 = ?2", max(after, replay.after)
         rows = self._reader.execute(
-            "SELECT last, count, time, payload FROM records"
-            " WHERE topic = ? AND expires > ? AND last > ? ORDER BY last",
-            (replay.topic, replay.time, after),
+            f"SELECT last, count, time, payload FROM records WHERE topic = ?1 AND {wanted} AND last > ?3"
+            " ORDER BY last",
+            (replay.topic, replay.time, first_after),
         )
         final = True
         for last, count, time, payload in rows if rects is not None else ():

@@ -84,5 +84,11 @@ class Settings:
     peers: tuple[str, ...] = ()
     #: seconds after which one that is silent is left out; it takes nothing any more a little earlier
     lease_seconds: float = 6.0
+    #: a repartition is proposed when the hit ratio has grown by more than this part of it; 0 is never
+    repartition_threshold: float = 0.25
+    #: seconds between two looks at it
+    repartition_seconds: float = 30.0
+    #: what is started when one is proposed; empty is nothing
+    repartition_command: str = ""
     #: records that a server may be behind before publishers are held; None: the log grows instead
     lag_limit: int | None = None

@@ -32,7 +32,7 @@ from dispatcher.placing import Candidate
 from dispatcher.replaying import Replay
 from dispatcher.topics import Topic, Topics
 from edn import defects, wire
-from edn.errors import Conflict, EdnError, NotFound
+from edn.errors import Conflict, EdnError, NotFound, Unavailable
 from edn.filter import BoundFilter, Filter
 from edn.rect import Rects
 
@@ -73,6 +73,8 @@ class Prepared:
     bound: BoundFilter
     #: None: it begins now; else with what is available of that time or later
     since: int | None = 0
+    #: it comes from another server, which may still have something to deliver
+    arriving: bool = False
 
 
 class Subscriptions:
@@ -83,7 +85,7 @@ class Subscriptions:
         self._log = network.log
         self._topics = topics
         self._placing = network.placing
-        self._exclusion = Exclusion()
+        self.exclusion = Exclusion()
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -145,9 +147,10 @@ class Subscriptions:
         )
         if repeated:
             raise Conflict(f'id "{min(repeated)}" stands twice in one request')
-        async with self._exclusion.hold(named):
+        async with self.exclusion.hold(named):
             standing = [self._standing(want) for want in wanted]
             new = [want for want, found in zip(wanted, standing, strict=True) if found is None]
+            self._check_departures([want.id for want in new if want.id is not None])
             prepared = self._prepare(new) if new else []
             if prepared:
                 await self._store_and_activate(prepared)
@@ -176,6 +179,19 @@ class Subscriptions:
                 pointer="/id",
             )
         return found
+
+    def _check_departures(self, names: Sequence[str]) -> None:
+        """What a server still keeps under an id is not to be taken for that of a new subscription."""
+        for name in names:
+            row = self._log.reader.execute(
+                "SELECT source FROM moves WHERE subscription = ? AND keeping", (name,)
+            ).fetchone()
+            if row is not None:
+                raise Unavailable(
+                    f'subscription "{name}" ended while it was being moved away from {row[0]}: '
+                    "its id is free when that is over",
+                    retry_after=1,
+                )
 
     def _prepare(self, wanted: Sequence[Wanted]) -> list[Prepared]:
         """Everything that is known before a server is asked; each has its server, and counts there."""
@@ -215,13 +231,13 @@ class Subscriptions:
 
     async def _store_and_activate(self, prepared: list[Prepared]) -> None:
         try:
-            stored = await self._store(prepared)
+            stored = await self.store(prepared)
 
             def append(transaction: Transaction) -> tuple[list[str], list[Replay]]:
                 by_server: dict[str, list[Prepared]] = {}
                 made_room: list[str] = []
                 for item in prepared:
-                    _check_topic(transaction, item)
+                    check_topic(transaction, item)
                     made_room += _end_expired(transaction, item.subscription.id)
                     directory.insert(transaction.connection, item.subscription, item.bound.attributes)
                     changes.note(
@@ -244,14 +260,14 @@ class Subscriptions:
         except BaseException as error:
             self._ended(Counter(item.subscription.server for item in prepared))
             if isinstance(error, EdnError):
-                await self._discard(prepared)
+                await self.discard(prepared)
             raise
 
     def _ended(self, by_server: Mapping[str, int]) -> None:
         for server, count in by_server.items():
             self._placing.ended(server, count)
 
-    async def _store(self, prepared: list[Prepared]) -> dict[tuple[str, int], wire.Stored]:
+    async def store(self, prepared: list[Prepared]) -> dict[tuple[str, int], wire.Stored]:
         """Every server stores its own, durably; then the routing table covers them all.
 
         What each answered, by server and topic.
@@ -276,15 +292,16 @@ class Subscriptions:
             self._log.id,
             self._log.incarnation,
             topic.info(),
-            [_item(one.subscription) for one in items],
+            [_item(one) for one in items],
             keyrings.read(self._log.reader, {one.subscription.ring for one in items}),
         )
         stored = await self._network.store(server, request)
-        if not defects.planted("skip-the-widening"):  # for tests only
+        moving = any(item.arriving for item in items)
+        if not defects.planted("move-before-widening" if moving else "skip-the-widening"):  # for tests only
             widen(self._network, server, topic.uid, [item.bound.rects() for item in items], stored)
         return stored
 
-    async def _discard(self, prepared: list[Prepared]) -> None:
+    async def discard(self, prepared: list[Prepared]) -> None:
         """Tell the servers to forget what was stored for nothing; it costs only width until they do."""
 
         def forget(transaction: Transaction) -> None:
@@ -300,7 +317,7 @@ class Subscriptions:
 
     async def change(self, subscription: str, want: Wanted) -> Subscription:
         """Replace filter, sink and expiry: the old hold up to the record's offset, the new after it."""
-        async with self._exclusion.hold([subscription]):
+        async with self.exclusion.hold([subscription]):
             found = self.get(subscription)
             if found.topic != want.topic.uid:
                 raise Conflict(
@@ -319,8 +336,8 @@ class Subscriptions:
             item = Prepared(changed, want.topic, want.bound)
 
             def switch(transaction: Transaction) -> None:
-                _live(transaction, subscription)
-                _check_topic(transaction, item)
+                live(transaction, subscription)
+                check_topic(transaction, item)
                 directory.replace(transaction.connection, changed, item.bound.attributes)
                 transaction.append_control(changed.server, "change", versions=[(changed.id, changed.version)])
                 since = changes.find(transaction.connection, Kind.SUBSCRIPTION, subscription)
@@ -333,10 +350,10 @@ class Subscriptions:
                 )
 
             try:
-                stored = await self._store([item])
+                stored = await self.store([item])
                 await self._log.submit(switch)
             except EdnError:
-                await self._discard([item])
+                await self.discard([item])
                 raise
             self._placing.changed(
                 changed.server, Candidate(want.topic.uid, want.bound.rects(), changed.location)
@@ -345,20 +362,20 @@ class Subscriptions:
 
     async def renew(self, subscription: str, expires: int | None) -> Subscription:
         def operation(transaction: Transaction) -> Subscription:
-            found = _live(transaction, subscription)
+            found = live(transaction, subscription)
             directory.renew(transaction.connection, subscription, expires)
             transaction.append_control(found.server, "renew", expiries=[(subscription, expires)])
             changes.note(transaction, Kind.SUBSCRIPTION, subscription, renewed=True)
             return replace(found, expires=expires)
 
-        async with self._exclusion.hold([subscription]):
+        async with self.exclusion.hold([subscription]):
             return await self._log.submit(operation)
 
     async def pause(self, subscription: str, paused: bool) -> Subscription:
         """From the record on notifications are kept, not sent; or what was kept and what follows is sent."""
 
         def operation(transaction: Transaction) -> Subscription:
-            found = _live(transaction, subscription)
+            found = live(transaction, subscription)
             if found.paused != paused:
                 directory.pause(transaction.connection, subscription, paused)
                 revision = changes.note(transaction, Kind.SUBSCRIPTION, subscription)
@@ -366,18 +383,18 @@ class Subscriptions:
                 transaction.append_control(found.server, kind, ids=[subscription], revision=revision)
             return replace(found, paused=paused)
 
-        async with self._exclusion.hold([subscription]):
+        async with self.exclusion.hold([subscription]):
             return await self._log.submit(operation)
 
     async def delete(self, subscription: str) -> None:
         def operation(transaction: Transaction) -> str:
-            found = _live(transaction, subscription)
+            found = live(transaction, subscription)
             directory.delete(transaction.connection, subscription)
             transaction.append_control(found.server, "deactivate", ids=[subscription])
             changes.note_end(transaction, found)
             return found.server
 
-        async with self._exclusion.hold([subscription]):
+        async with self.exclusion.hold([subscription]):
             self._placing.ended(await self._log.submit(operation))
 
     async def delete_covered(self, topic: Topic, owner: str, bound: BoundFilter) -> list[str]:
@@ -472,7 +489,8 @@ def activate(transaction: Transaction, server: str, items: Sequence[Prepared]) -
     return replays
 
 
-def _item(subscription: Subscription) -> wire.StoreItem:
+def _item(prepared: Prepared) -> wire.StoreItem:
+    subscription = prepared.subscription
     return wire.StoreItem(
         subscription.id,
         subscription.version,
@@ -482,10 +500,11 @@ def _item(subscription: Subscription) -> wire.StoreItem:
         subscription.recipient,
         subscription.expires,
         subscription.ring,
+        prepared.arriving,
     )
 
 
-def _live(transaction: Transaction, subscription: str) -> Subscription:
+def live(transaction: Transaction, subscription: str) -> Subscription:
     found = directory.find(transaction.connection, subscription)
     if found is None or (found.expires is not None and found.expires <= transaction.time):
         raise NotFound(f'no subscription "{subscription[:80]}"')
@@ -518,7 +537,7 @@ def _end_expired(transaction: Transaction, subscription: str) -> list[str]:
     return []
 
 
-def _check_topic(transaction: Transaction, item: Prepared) -> None:
+def check_topic(transaction: Transaction, item: Prepared) -> None:
     """The topic may have changed since the filter was bound; what the filter uses must still be there."""
     row = transaction.connection.execute(
         "SELECT revision, attributes FROM topics WHERE uid = ?", (item.topic.uid,)

@@ -40,6 +40,12 @@ def from_format_1(connection: sqlite3.Connection) -> None:
         )
 
 
+def from_format_2(connection: sqlite3.Connection) -> None:
+    """Subscriptions that move from server to server."""
+    _add_column(connection, "changes", "former", "TEXT")
+    _add_column(connection, "replays", "after", "INTEGER")
+
+
 def _add_column(connection: sqlite3.Connection, table: str, column: str, kind: str) -> None:
     if column not in {name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")}:
         connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")

@@ -27,6 +27,7 @@ Defect = Literal[
     "accept-an-old-snapshot",
     "cursor-before-outbox",
     "forget-the-join",
+    "move-before-widening",
 ]
 
 #: what each one does
@@ -37,6 +38,7 @@ DEFECTS: Mapping[str, str] = {
     "accept-an-old-snapshot": "a snapshot replaces widenings that are newer than it",
     "cursor-before-outbox": "a server commits how far it has read before the notifications that follow",
     "forget-the-join": "a returning server's stream goes on at the log's end, the gap unseen",
+    "move-before-widening": "a subscription moves to a server before events for it are routed there",
 }
 assert set(DEFECTS) == set(get_args(Defect))
 

@@ -18,6 +18,14 @@ below the cursor are repeats and dropped.
 
 *Explaining.* `POST /internal/explain` on a server carries `Explain` and is answered `Explained`.
 
+*Moving.* A subscription that goes to another server is stored there as `arriving`, under a version of its
+own; then one *move* record a log ends it here and begins it there. The dispatcher asks the old server by
+`POST /internal/departures` what of it is still to be delivered (`Departures`, `Departed`), takes what it kept
+for a paused one (`/internal/departures/kept`, `KeptAfter`, `Kept`) and whom it told of what
+(`/internal/departures/told`, `ToldAfter`, `Told`) to the new one (`/internal/arrivals/kept` and
+`/internal/arrivals/told`), and says by `POST /internal/arrivals` (`Arrivals`) that nothing is left before
+what was found there. All of these may be repeated.
+
 *Summaries.* `GET /internal/summary` on a server answers `SummarySnapshot`, whose `seq` was read before
 anything else was.
 
@@ -48,7 +56,7 @@ from edn.webhooks import KeyRing
 #: the media type of all of these
 MSGPACK = "application/msgpack"
 
-Kind = Literal["activate", "deactivate", "change", "renew", "pause", "resume", "rotate", "join"]
+Kind = Literal["activate", "deactivate", "change", "move", "renew", "pause", "resume", "rotate", "join"]
 
 
 class TopicInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -78,6 +86,8 @@ class StoreItem(msgspec.Struct, frozen=True, array_like=True):
     expires: int | None
     #: id of the key ring that its notifications are signed with; empty is none
     ring: str = ""
+    #: it comes from another server: what is found here waits until that one has delivered its own
+    arriving: bool = False
 
 
 class Store(msgspec.Struct, frozen=True):
@@ -104,6 +114,8 @@ class Control(msgspec.Struct, frozen=True):
     pause       `ids`: what matches after this offset is kept and not sent
     resume      `ids`: what was kept goes out, to the sink of now, before what matches after this offset
     change      `versions`: the older version matches up to this offset, the named one after it
+    move        the same where the older one is on another server: each of the two has this record, beside
+                each other in the log, and does its part. What begins by it may have `replays`, too
     deactivate  `ids`: the active version ends here, or what is stored if none is active, so that a
                 subscription made anew under an id whose end is yet to be read is not lost; `versions`: just
                 these end
@@ -219,6 +231,80 @@ class Explanation(msgspec.Struct, frozen=True, array_like=True):
 class Explained(msgspec.Struct, frozen=True):
     matched: int
     subscriptions: list[Explanation]
+
+
+class Departures(msgspec.Struct, frozen=True):
+    """Which subscriptions have moved away, each with the version that it goes on as elsewhere."""
+
+    versions: list[tuple[str, int]]
+    #: those of which nothing that was kept is needed any more
+    forget: list[str] = []
+
+
+class Departed(msgspec.Struct, frozen=True):
+    #: every log has ended them here: nothing is found for them any more
+    ended: list[str]
+    #: of these, those that notifications are kept for
+    keeping: list[str]
+    #: of these, those that nothing waits for that is to be delivered from here
+    delivered: list[str]
+
+
+class KeptAfter(msgspec.Struct, frozen=True):
+    subscription: str
+    #: how many rows of what is kept were taken before
+    after: int
+
+
+class KeptEvent(msgspec.Struct, frozen=True, array_like=True):
+    topic: int
+    id: str
+    stamp: int
+    #: the attributes as JSON
+    body: bytes
+    #: the trace context that it came with
+    trace: str = ""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What a server kept for a subscription that was paused when it moved: rows (after, upto], in order."""
+
+    subscription: str
+    version: int
+    after: int
+    upto: int
+    events: list[KeptEvent]
+    #: nothing follows
+    final: bool
+
+
+class ToldAfter(msgspec.Struct, frozen=True):
+    subscriptions: list[str]
+    #: topic and id of the last event of the page before
+    after: tuple[int, str]
+
+
+class Told(msgspec.Struct, frozen=True):
+    """Which events, whose ids their publishers chose, were told to whom: another log may bring them again."""
+
+    #: topic, id, the log's time, places in `subscriptions` of the question
+    events: list[tuple[int, str, int, list[int]]]
+    subscriptions: list[str]
+    #: where the next page begins; None: there is none
+    following: tuple[int, str] | None
+
+
+class Arrivals(msgspec.Struct, frozen=True):
+    """Subscriptions of which the server that they come from has nothing to deliver any more."""
+
+    versions: list[tuple[str, int]]
+
+
+class Taken(msgspec.Struct, frozen=True):
+    #: how many rows were taken of what was kept elsewhere; of no meaning elsewhere
+    position: int = 0
+    #: the subscription is not awaited here (any more)
+    unknown: bool = False
 
 
 class SummarySnapshot(msgspec.Struct, frozen=True):
@@ -390,6 +476,8 @@ class SubscriptionState(msgspec.Struct, frozen=True, array_like=True):
     since: int | None
     #: its expiry is another than that which the server was given with this version
     renewed: bool
+    #: the server that it was on before, if it has moved
+    former: str | None = None
 
 
 class KeyState(msgspec.Struct, frozen=True, array_like=True):

@@ -169,6 +169,7 @@ def create_app(node: Node, url: str) -> FastAPI:
             Route("/internal/replay", MessageRoute(secret, wire.ReplayPage, replay), methods=["POST"]),
             Route("/internal/explain", MessageRoute(secret, wire.Explain, explain), methods=["POST"]),
             Route("/internal/summary", MessageRoute(secret, None, summary), methods=["GET"]),
+            *_moving_routes(node, secret),
         ]
     )
     app.include_router(receiving.routes(node.receiving))
@@ -176,6 +177,28 @@ def create_app(node: Node, url: str) -> FastAPI:
     app.add_middleware(BodyLimit, limit=node.settings.body_limit, paths=limits)
     _describe_plain_routes(app)
     return app
+
+
+_Work = Callable[[Any], Awaitable[msgspec.Struct]]
+
+
+def _moving_routes(node: Node, secret: str) -> list[Route]:
+    """What is asked of a server that subscriptions leave, or come to."""
+
+    def route(path: str, request: type[msgspec.Struct], work: _Work) -> Route:
+        async def answer(message: Any) -> tuple[int, msgspec.Struct]:
+            return 200, await work(message)
+
+        return Route(path, MessageRoute(secret, request, answer), methods=["POST"])
+
+    return [
+        route("/internal/departures", wire.Departures, node.departures),
+        route("/internal/departures/kept", wire.KeptAfter, node.kept),
+        route("/internal/departures/told", wire.ToldAfter, node.told),
+        route("/internal/arrivals", wire.Arrivals, node.arrivals),
+        route("/internal/arrivals/kept", wire.Kept, node.take_kept),
+        route("/internal/arrivals/told", wire.Told, node.take_told),
+    ]
 
 
 _MSGPACK_BODY = {"content": {wire.MSGPACK: {"schema": {"type": "string", "format": "binary"}}}}
@@ -190,6 +213,16 @@ _GAP = {
         "content": {**_MSGPACK_BODY["content"], **_PROBLEM_BODY["content"]},
     }
 }
+
+
+_MOVING = (
+    ("departures", "What is left of subscriptions that have moved away", "Departures", "Departed"),
+    ("departures/kept", "What was kept for one that was paused", "KeptAfter", "Kept"),
+    ("departures/told", "Whom events were told to that may come again", "ToldAfter", "Told"),
+    ("arrivals", "Nothing is left on the servers that these come from", "Arrivals", "Taken"),
+    ("arrivals/kept", "What another server kept for a subscription", "Kept", "Taken"),
+    ("arrivals/told", "Whom another server told of events that may come again", "Told", "Taken"),
+)
 
 
 def _describe_plain_routes(app: FastAPI) -> None:
@@ -247,6 +280,10 @@ def _describe_plain_routes(app: FastAPI) -> None:
             "post": operation("What an event would be to this server", "Explain", "Explained", {})
         },
         "/internal/summary": {"get": operation("The summary of what is hosted", None, "SummarySnapshot", {})},
+        **{
+            f"/internal/{path}": {"post": operation(summary, takes, gives, {})}
+            for path, summary, takes, gives in _MOVING
+        },
     }
     paths["/internal/stream"]["post"]["responses"] |= _GAP
     generate = app.openapi

@@ -2,6 +2,8 @@
 
     activate     a version begins: since := offset
     change       the named one begins, the older ones of its subscription end there
+    move         the same, but the named one and the older ones are on different servers (see `departing`,
+                 `arriving`)
     deactivate   the versions that it names end; of a subscription that it names the active one ends, or,
                  when none is, those that were stored for nothing. So a subscription that is made anew under
                  the id of one whose end this server has yet to read loses nothing
@@ -30,7 +32,7 @@ from edn import wire
 from edn.webhooks import KeyRing
 from edn_server import outbox
 from edn_server.holds import FrameHolds, release
-from edn_server.hosting import NEVER, Hosting, LogState
+from edn_server.hosting import NEVER, Hosting, LogState, arrival
 from edn_server.storing import keep_rings
 from edn_server.topic import Int64s
 from edn_server.writer import Job
@@ -51,6 +53,8 @@ class Controls:
         #: (number, offset) of what begins in it
         self.begun: list[tuple[int, int]] = []
         self.rings: list[KeyRing] = []
+        #: numbers whose subscription goes on elsewhere
+        self.moved: list[int] = []
         self.holds = FrameHolds(hosting, log.name)
         self.joined = log.joined
 
@@ -69,9 +73,20 @@ class Controls:
                     self.holds.add(id, offset, control.kind, control.revision)
             case "change":
                 for id, version in control.versions:
-                    older = [n for n in self._numbers(id) if self._hosting.versions[n].version < version]
-                    self._end(older, offset)
+                    self._end(self._older(id, version), offset)
                     self._begin(id, version, offset)
+            case "move":
+                for id, version in control.versions:
+                    older = self._older(id, version)
+                    self._end(older, offset)
+                    if self._number(id, version) is not None:
+                        self._begin(id, version, offset)
+                    else:
+                        self.moved += older
+                for id, version in control.replays:
+                    number = self._number(id, version)
+                    if number is not None:
+                        self.holds.begin_replay(number)
             case "deactivate":
                 for id in control.ids:
                     self.holds.add(id, offset, "end")
@@ -102,6 +117,7 @@ class Controls:
         ]
         db.executemany("INSERT OR REPLACE INTO intervals VALUES (?, ?, ?, ?, ?)", rows)
         keep_rings(db, self.rings)
+        db.executemany("UPDATE versions SET moved = 1 WHERE number = ?", [(n,) for n in self.moved])
 
     # -- one kind each ----------------------------------------------------------------------------------
 
@@ -159,6 +175,9 @@ class Controls:
 
     def _numbers(self, id: str) -> list[int]:
         return self._hosting.numbers.get(id, [])
+
+    def _older(self, id: str, version: int) -> list[int]:
+        return [n for n in self._numbers(id) if self._hosting.versions[n].version < version]
 
     def _number(self, id: str, version: int) -> int | None:
         found = (n for n in self._numbers(id) if self._hosting.versions[n].version == version)
@@ -251,12 +270,17 @@ def _retire(db: sqlite3.Connection, hosting: Hosting, left: Sequence[str], heir:
     for name in left:
         db.execute("UPDATE logs SET retired = 1 WHERE log = ?", (name,))
         db.execute("UPDATE OR REPLACE pauses SET log = ? WHERE log = ?", (heir, name))
-        db.execute("DELETE FROM replays WHERE log = ?", (name,))
+        db.execute("DELETE FROM replays WHERE log IN (?, ?)", (name, arrival(name)))
     # Nobody will tell the rest of that past: what waits behind it goes out.
     for number, logs in hosting.replaying.items():
         found = hosting.versions.get(number)
-        if found is not None and not logs.difference(left) and found.id not in hosting.paused:
+        if found is not None and not logs.difference(_tellers(left)) and found.id not in hosting.paused:
             release(db, hosting, found.id, finished=[number])
+
+
+def _tellers(left: Sequence[str]) -> list[str]:
+    """Those by whom a past that these dispatchers would have told is awaited."""
+    return [*left, *map(arrival, left)]
 
 
 def _over(db: sqlite3.Connection, hosting: Hosting, left: Sequence[str], heir: LogState) -> list[int]:
@@ -266,7 +290,7 @@ def _over(db: sqlite3.Connection, hosting: Hosting, left: Sequence[str], heir: L
         if log.live and log.name not in left:
             ended &= log.until != NEVER
     # One whose past is still coming ends with the last page of it.
-    ended[[number for number, logs in hosting.replaying.items() if logs.difference(left)]] = False
+    ended[[n for n, logs in hosting.replaying.items() if logs.difference(_tellers(left))]] = False
     over: list[int] = np.flatnonzero(ended).tolist()
     mark = outbox.last_row(db)
     db.executemany("UPDATE versions SET over = ? WHERE number = ?", [(mark, n) for n in over])
@@ -281,7 +305,7 @@ def _leave(hosting: Hosting, left: Sequence[str], heir: str) -> None:
             if name in logs:
                 logs[heir] = logs.pop(name)
     for number in list(hosting.replaying):
-        hosting.replaying[number].difference_update(left)
+        hosting.replaying[number].difference_update(_tellers(left))
         if not hosting.replaying[number]:
             del hosting.replaying[number]
             found = hosting.versions.get(number)

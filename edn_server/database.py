@@ -4,7 +4,8 @@ meta        format, identity key, epoch (the durable count of starts), seq (the 
 topics      what filters were bound with; columns are append-only
 versions    each version of each hosted subscription, with the rectangles that it was bound to. `over` is
             empty while any log may still match it; then it is the last outbox row that can name it, and
-            the version goes when no row up to that one waits at its address (see `outbox.collect`)
+            the version goes when no row up to that one waits at its address (see `outbox.collect`);
+            `moved` tells that its subscription goes on elsewhere
 intervals   where each log activated and ended a version: it matches the offsets (since, until], and until
             when it lives there if that log has renewed it
 logs        the cursor of each log, its newest incarnation, where this server joined it, and whose it is
@@ -33,7 +34,7 @@ from pathlib import Path
 
 from edn.process import CannotStart, lock_folder
 
-FORMAT = 4
+FORMAT = 5
 #: events of one batch have keys batch << BATCH_BITS and up
 BATCH_BITS = 24
 
@@ -99,6 +100,14 @@ CREATE TABLE told (
 ) WITHOUT ROWID;
 CREATE INDEX told_time ON told (time);
 """
+#: what format 5 added, for subscriptions that move: `replays` may name one who moves them
+_MOVING_TABLES = """
+ALTER TABLE versions ADD COLUMN moved INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX versions_by_id ON versions (id);
+"""
+_FROM_FORMAT_4 = """
+UPDATE meta SET value = 5 WHERE name = 'format';
+"""
 _FROM_FORMAT_2 = """
 ALTER TABLE pauses RENAME TO paused;
 ALTER TABLE intervals ADD COLUMN expires INTEGER;
@@ -163,7 +172,7 @@ class Folder:
         with contextlib.closing(self.connect()) as db:
             db.execute("BEGIN IMMEDIATE")
             if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone():
-                for statement in (_TABLES + _DELIVERY_TABLES + _SEVERAL_TABLES).split(";"):
+                for statement in (_TABLES + _DELIVERY_TABLES + _SEVERAL_TABLES + _MOVING_TABLES).split(";"):
                     db.execute(statement)
                 values = [("format", FORMAT), ("key", secrets.token_hex(16)), ("epoch", 0), ("seq", 0)]
                 db.executemany("INSERT INTO meta VALUES (?, ?)", values)
@@ -178,6 +187,10 @@ class Folder:
                 meta["format"] = 3
             if meta["format"] == 3:
                 for statement in _FROM_FORMAT_3.split(";"):
+                    db.execute(statement)
+                meta["format"] = 4
+            if meta["format"] == 4:
+                for statement in (_MOVING_TABLES + _FROM_FORMAT_4).split(";"):
                     db.execute(statement)
                 meta["format"] = FORMAT
             if meta["format"] != FORMAT:

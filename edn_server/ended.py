@@ -1,7 +1,8 @@
 """Rows that wait at a failing address for subscriptions that are no more: which they are, and their end.
 
-A row goes if nobody that it names lives. One that also names somebody who does must stay as it is, because
-its body must not change between attempts; and so must a parcel of which any row stays.
+A row goes if nobody that it names lives, here or, having moved, elsewhere. One that also names somebody who
+does must stay as it is, because its body must not change between attempts; and so must a parcel of which any
+row stays.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def _anybody(row: Row, hosting: Hosting) -> bool:
         return any(
             subscription in hosting.numbers for subscription in deadletters.recipients(row.composition)
         )
-    return bool(np.any(hosting.living[outbox.numbers_of(row)]))
+    numbers = outbox.numbers_of(row)
+    return bool(np.any(hosting.living[numbers])) or not hosting.moved.isdisjoint(numbers.tolist())
 
 
 class Drop(Job[int]):

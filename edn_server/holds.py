@@ -9,6 +9,8 @@ has by then. They were never tried, so no receiver knows their ids.
     resume     what is held goes out, before what matches after it
     end        of a paused subscription: what is held goes, and so does the rest of its past
     replay     from the activation on what matches is held, until the last page is there
+    arrival    of a subscription that comes from another server: what matches is held until that one has
+               delivered its own, whatever else happens to it meanwhile (see `arriving`)
 
 Each log has pauses of its own: an event is held if it lies behind one in its own log. A resumption lets
 everything go, whatever log it was found in, unless another log tells of a newer pause: then it was read late.
@@ -148,7 +150,12 @@ class FrameHolds:
                 db.execute("DELETE FROM pauses WHERE id = ? AND log = ?", (subscription, log))
 
     def _cancel(self, db: sqlite3.Connection, subscription: str) -> None:
-        numbers = [n for n in self._numbers(subscription) if n in self._hosting.replaying or n in self.begun]
+        self.cancel(
+            db, [n for n in self._numbers(subscription) if n in self._hosting.replaying or n in self.begun]
+        )
+
+    def cancel(self, db: sqlite3.Connection, numbers: Sequence[int]) -> None:
+        """The past of these is not awaited any more."""
         db.executemany("DELETE FROM replays WHERE number = ?", [(number,) for number in numbers])
         self.cancelled += numbers
 
@@ -188,7 +195,7 @@ def release(
     `begun` and `finished` are replays of this transaction. The address that it went to, if anything was.
     """
     numbers = hosting.numbers.get(subscription, [])
-    if not numbers:
+    if not numbers or any(hosting.arriving(n) and n not in finished for n in numbers):
         return None
     target = speaker(hosting, subscription)
     address = hosting.addresses[hosting.address[target]]

@@ -27,6 +27,13 @@ from edn_server.topic import Flags, Int32s, Int64s, Matrix, Topic
 
 #: an offset or a time that is never reached
 NEVER = np.iinfo(np.int64).max
+#: begins the name under which the past of a subscription that comes from another server is awaited
+ARRIVAL = "move:"
+
+
+def arrival(log: str) -> str:
+    """Who tells such a past, besides the logs: the dispatcher of this one, which moves it."""
+    return ARRIVAL + log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +131,7 @@ class Hosting:
         #: what is found for it is kept and not sent
         self.held: Flags = np.zeros(capacity, dtype=np.bool_)
         #: subscriptions that are paused, with the logs that say so and the revision of that; numbers whose
-        #: past is still coming, with its logs
+        #: past is still coming, with its logs (and see `arrival`)
         self.paused: dict[str, dict[str, int]] = {}
         self.replaying: dict[int, set[str]] = {}
         #: index into `log_names`: whose dispatcher stored it
@@ -136,6 +143,8 @@ class Hosting:
         self.rings: dict[str, KeyRing] = {}
         #: counters by number
         self.tally = Tally()
+        #: numbers that ended because their subscription moved to another server
+        self.moved: set[int] = set()
         #: addresses of versions that ended lately: rows may wait there for nobody
         self.left: set[str] = set()
 
@@ -152,6 +161,7 @@ class Hosting:
         if number < len(self.fragments):
             self.fragments[number] = None
             self.tally.forget(number)
+        self.moved.discard(number)
         self._free.append(number)
 
     def reserve(self, used: set[int]) -> None:
@@ -263,10 +273,20 @@ class Hosting:
             version.bound = Filter.parse(msgspec.json.decode(version.filter)).bind(schema)
         return version.bound
 
-    def over(self, numbers: Int64s, reading: LogState) -> Int64s:
+    def arriving(self, number: int) -> bool:
+        """Whether the server that it comes from may still have something to deliver."""
+        return any(name.startswith(ARRIVAL) for name in self.replaying.get(number, ()))
+
+    def begun(self, number: int, reading: LogState) -> bool:
+        """Whether any log has activated it, also the one that is being read."""
+        return any(log.since[number] != NEVER for log in (reading, *self.logs.values()))
+
+    def over(self, numbers: Int64s, reading: LogState | None = None) -> Int64s:
         """Which of these living versions every live log has ended, the one that is being read among them."""
         ended = np.ones(len(numbers), dtype=np.bool_)
-        live = [reading, *(log for log in self.logs.values() if log.live and log is not reading)]
+        live = [log for log in self.logs.values() if log.live and log is not reading]
+        if reading is not None:
+            live.append(reading)
         for log in live:
             ended &= log.until[numbers] != NEVER
         return numbers[ended & self.living[numbers]]

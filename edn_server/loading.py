@@ -30,6 +30,7 @@ def load(db: sqlite3.Connection) -> Hosting:
         "SELECT number, id, recipient FROM versions WHERE over IS NOT NULL"
     ):
         hosting.name(number, id, recipient)
+    hosting.moved.update(number for (number,) in db.execute("SELECT number FROM versions WHERE moved"))
     db.execute("DELETE FROM rings WHERE id NOT IN (SELECT ring FROM versions)")
     for values in db.execute("SELECT id, current, previous, until, version FROM rings"):
         hosting.rings[values[0]] = KeyRing(*values)

@@ -15,10 +15,12 @@ import structlog
 from edn import clock, wire
 from edn.errors import Unavailable
 from edn.summary import Summary
-from edn_server import attempts, deadletters, outbox, repeats, tally
+from edn_server import attempts, deadletters, departing, outbox, repeats, tally
+from edn_server.arriving import Arrive, TakeKept, TakeTold
 from edn_server.controls import Follow, Leave
 from edn_server.database import BATCH_BITS, Folder
 from edn_server.delivery import HttpSink
+from edn_server.departing import Depart
 from edn_server.dispatchers import Dispatchers
 from edn_server.evidence import Evidence
 from edn_server.exchange import Exchange
@@ -172,6 +174,28 @@ class Node:
     async def explain(self, question: wire.Explain) -> wire.Explained:
         return await self._submit(Call(lambda _: explain(self.hosting, question)))
 
+    async def departures(self, request: wire.Departures) -> wire.Departed:
+        answer, dropped = await self._submit(Depart(self.hosting, request))
+        if self.notifier is not None:
+            self.notifier.counters.backlog -= dropped
+        return answer
+
+    async def kept(self, question: wire.KeptAfter) -> wire.Kept:
+        return await self._submit(Call(lambda db: departing.kept(db, question)))
+
+    async def told(self, question: wire.ToldAfter) -> wire.Told:
+        return await self._submit(Call(lambda db: departing.told(db, question)))
+
+    async def take_kept(self, page: wire.Kept) -> wire.Taken:
+        self._batch += 1
+        return await self._submit(TakeKept(self.hosting, self._batch, page, self._on_applied))
+
+    async def take_told(self, page: wire.Told) -> wire.Taken:
+        return wire.Taken(await self._submit(TakeTold(self.hosting, page, self._on_applied)))
+
+    async def arrivals(self, request: wire.Arrivals) -> wire.Taken:
+        return await self._submit(Arrive(self.hosting, request, self._on_applied))
+
     async def summary(self) -> wire.SummarySnapshot:
         """One moment's maximal rectangles, read where nothing can change them; built elsewhere."""
 
@@ -308,7 +332,8 @@ class Node:
         """In the writer's thread: tell the notifier."""
         if self._loop is None or self.notifier is None or not (applied.addresses or applied.entries):
             return
-        self.notifier.recent.put(applied.batch, events)
+        if events:
+            self.notifier.recent.put(applied.batch, events)
         self._loop.call_soon_threadsafe(self._announce, applied)
 
     def _announce(self, applied: Applied) -> None:

@@ -20,7 +20,7 @@ import sqlite3
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -50,7 +50,7 @@ HELD = "hold:"
 PAST = " past"
 
 #: `address_of`, of a row of `versions`
-_ADDRESS = "{0}.url || CASE WHEN {0}.ring = '' THEN '' ELSE '#' || {0}.ring END"
+ADDRESS = "{0}.url || CASE WHEN {0}.ring = '' THEN '' ELSE '#' || {0}.ring END"
 
 _HEADER = struct.Struct("<II")
 
@@ -134,15 +134,14 @@ def group(places: Int64s, numbers: Int32s, addresses: Int32s, sizes: Int64s) -> 
         address = int(addresses[new_event[first]])
         for begin, end in _pieces(weights, first, last):
             low, high = int(ends[begin]), int(ends[end])
-            composition = b"".join(
-                (
-                    _HEADER.pack(end - begin, high - low),
-                    places32[begin:end].tobytes(),
-                    counts32[begin:end].tobytes(),
-                    numbers32[low:high].tobytes(),
-                )
-            )
+            composition = compose(places32[begin:end], counts32[begin:end], numbers32[low:high])
             yield NewRow(address, end - begin, composition)
+
+
+def compose(places: npt.NDArray[Any], counts: npt.NDArray[Any], numbers: npt.NDArray[Any]) -> bytes:
+    """The blob of a row: its events, how many versions matched each, and which."""
+    parts = (part.astype("<i4", copy=False).tobytes() for part in (places, counts, numbers))
+    return _HEADER.pack(len(places), len(numbers)) + b"".join(parts)
 
 
 def _changes(values: Int32s | Int64s) -> Flags:
@@ -282,12 +281,12 @@ def waiting_addresses(db: sqlite3.Connection) -> list[str]:
     return [address for (address,) in found if not address.startswith(HELD)]
 
 
-_ROW = "id, address, batch, composition, events, created"
+ROW = "id, address, batch, composition, events, created"
 
 
 def page(db: sqlite3.Connection, address: str, rows: int) -> list[Row]:
     """The next rows of an address, oldest first; fewer if they are large."""
-    found = db.execute(f"SELECT {_ROW} FROM outbox WHERE address = ? ORDER BY id LIMIT ?", (address, rows))
+    found = db.execute(f"SELECT {ROW} FROM outbox WHERE address = ? ORDER BY id LIMIT ?", (address, rows))
     taken: list[Row] = []
     size = 0
     for values in found:
@@ -302,7 +301,7 @@ def page(db: sqlite3.Connection, address: str, rows: int) -> list[Row]:
 def rows_of(db: sqlite3.Connection, ids: Sequence[int]) -> list[Row]:
     """Those of these rows that wait, in the order of their ids."""
     found = db.execute(
-        f"SELECT {_ROW} FROM outbox WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id",
+        f"SELECT {ROW} FROM outbox WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id",
         (msgspec.json.encode(list(ids)).decode(),),
     )
     return [Row(*values) for values in found]
@@ -357,9 +356,9 @@ class Collect(Job[int]):
         found = db.execute(
             "SELECT number FROM versions v WHERE over IS NOT NULL AND NOT EXISTS"
             " (SELECT 1 FROM outbox o WHERE o.id <= v.over AND o.address IN"
-            f"  (SELECT {_ADDRESS.format('v')} UNION ALL SELECT ?1 || v.id UNION ALL SELECT ?1 || v.id || ?3"
+            f"  (SELECT {ADDRESS.format('v')} UNION ALL SELECT ?1 || v.id UNION ALL SELECT ?1 || v.id || ?3"
             "   UNION ALL"
-            f"   SELECT {_ADDRESS.format('w')} FROM versions w WHERE w.id = v.id AND w.over IS NULL))"
+            f"   SELECT {ADDRESS.format('w')} FROM versions w WHERE w.id = v.id AND w.over IS NULL))"
             " LIMIT ?2",
             (HELD, self.LIMIT, PAST),
         )
@@ -382,7 +381,7 @@ class Trim(Job[int]):
 
     def work(self, db: sqlite3.Connection) -> int:
         needed: set[int] = set()
-        for values in db.execute(f"SELECT {_ROW} FROM outbox WHERE batch = ?", (self._batch,)):
+        for values in db.execute(f"SELECT {ROW} FROM outbox WHERE batch = ?", (self._batch,)):
             needed.update(Row(*values).places)
         bounds = (key(self._batch, 0), key(self._batch + 1, 0))
         stored = db.execute("SELECT key FROM events WHERE key >= ? AND key < ?", bounds).fetchall()

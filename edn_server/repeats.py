@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -30,7 +30,7 @@ STEP = 5000
 
 
 @functools.lru_cache(maxsize=1 << 17)
-def _label(subscription: str) -> int:
+def label(subscription: str) -> int:
     """What is noted of a subscription: short, because it is kept for every match of a day."""
     return int.from_bytes(hashlib.blake2b(subscription.encode(), digest_size=4).digest(), "little")
 
@@ -52,7 +52,7 @@ def fresh(
     for place, time in times.items():
         event = events[place]
         rows = slice(*np.searchsorted(places, [place, place + 1]).tolist())
-        labels = np.array([_label(hosting.versions[n].id) for n in numbers[rows].tolist()], dtype="<u4")
+        labels = np.array([label(hosting.versions[n].id) for n in numbers[rows].tolist()], dtype="<u4")
         found = db.execute(
             "SELECT time, subscriptions FROM told WHERE topic = ? AND id = ?", (event.topic, event.id)
         ).fetchone()
@@ -64,6 +64,23 @@ def fresh(
             "INSERT OR REPLACE INTO told VALUES (?, ?, ?, ?)", (event.topic, event.id, time, labels.tobytes())
         )
     return wanted
+
+
+def note(
+    db: sqlite3.Connection, topic: int, event: str, time: int, subscriptions: Sequence[str]
+) -> list[str]:
+    """Another server told these subscriptions of an event; those of them that were told here, too."""
+    labels = np.array([label(name) for name in subscriptions], dtype="<u4")
+    found = db.execute(
+        "SELECT time, subscriptions FROM told WHERE topic = ? AND id = ?", (topic, event)
+    ).fetchone()
+    repeated: list[str] = []
+    if found is not None and abs(found[0] - time) < KEPT:
+        known = np.frombuffer(found[1], dtype="<u4")
+        repeated = [subscriptions[place] for place in np.flatnonzero(np.isin(labels, known)).tolist()]
+        labels, time = np.union1d(known, labels), found[0]
+    db.execute("INSERT OR REPLACE INTO told VALUES (?, ?, ?, ?)", (topic, event, time, labels.tobytes()))
+    return repeated
 
 
 class Forget(Job[int]):

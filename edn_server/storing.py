@@ -25,7 +25,7 @@ from edn.index import engine_name
 from edn.rect import Rects
 from edn.schema import Schema
 from edn.webhooks import KeyRing, newest
-from edn_server.hosting import NEVER, Hosting, NewVersion
+from edn_server.hosting import NEVER, Hosting, NewVersion, arrival
 from edn_server.topic import Topic
 from edn_server.writer import Job
 
@@ -83,6 +83,8 @@ class StoreVersions(Job[wire.Stored]):
         #: numbers that this request takes over from an earlier incarnation, or replaces
         self._adopted: list[tuple[int, int]] = []
         self._replaced: list[int] = []
+        #: numbers of what comes from another server
+        self._arriving: list[int] = []
 
     def work(self, db: sqlite3.Connection) -> wire.Stored:
         request = self._request
@@ -117,6 +119,9 @@ class StoreVersions(Job[wire.Stored]):
             for each in hosting.logs.values():
                 each.expires[number] = expires
         hosting.insert(self._new)
+        for number in self._arriving:
+            hosting.replaying.setdefault(number, set()).add(arrival(request.log))
+        hosting.mark_held([hosting.versions[number].id for number in self._arriving])
 
     def undo(self) -> None:
         for number in self._taken:
@@ -176,6 +181,7 @@ class StoreVersions(Job[wire.Stored]):
                 (request.log, request.incarnation, item.expires, number),
             )
             self._adopted.append((number, _expiry(item)))
+            self._await(db, item, number)
             return True
         if same:
             return True
@@ -195,8 +201,10 @@ class StoreVersions(Job[wire.Stored]):
         values: tuple[Any, ...] = (
             number, item.id, item.version, item.owner, request.topic.uid, text, item.url, item.recipient,
             item.expires, request.log, request.incarnation, rects.width, pack_rects(rects), None, item.ring,
+            False,
         )  # fmt: skip
         db.execute(f"INSERT INTO versions VALUES ({', '.join('?' * len(values))})", values)
+        self._await(db, item, number)
         self._new.append(
             NewVersion(
                 number=number,
@@ -216,6 +224,12 @@ class StoreVersions(Job[wire.Stored]):
                 ring=item.ring,
             )
         )
+
+    def _await(self, db: sqlite3.Connection, item: wire.StoreItem, number: int) -> None:
+        """What is found for one that comes from another server is held from its first match on."""
+        if item.arriving:
+            db.execute("INSERT OR IGNORE INTO replays VALUES (?, ?, 0)", (number, arrival(self._request.log)))
+            self._arriving.append(number)
 
 
 def keep_rings(db: sqlite3.Connection, rings: Sequence[KeyRing]) -> None:

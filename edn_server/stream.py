@@ -144,6 +144,7 @@ class ApplyFrame(Job[Applied]):
         log.incarnation = max(log.incarnation, self._frame.incarnation)
         hosting.logs[log.name] = log
         newest(hosting.rings, self._controls.rings)
+        hosting.moved.update(self._controls.moved)
         self._controls.holds.settle()
         self._count()
         hosting.remove(self._over)
@@ -194,8 +195,11 @@ class ApplyFrame(Job[Applied]):
 
     def _end(self, db: sqlite3.Connection) -> None:
         """Versions that no live log matches any more are over; rows up to the newest may still name them."""
-        # One whose past is still coming ends with the last page of it.
         holds = self._controls.holds
+        # What was to come from another server, and never will: its store was for nothing.
+        awaited = self._controls.ended & self._hosting.replaying.keys()
+        holds.cancel(db, [number for number in awaited if not self._hosting.begun(number, self._log)])
+        # One whose past is still coming ends with the last page of it.
         coming = {*self._hosting.replaying, *holds.begun} - {*holds.cancelled}
         ended = np.array(sorted(self._controls.ended - coming), dtype=np.int64)
         self._over = self._hosting.over(ended, self._log).tolist()

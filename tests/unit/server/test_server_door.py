@@ -21,7 +21,7 @@ from edn.process import CannotStart
 from edn.summary import Summary
 from edn_server import registration
 from edn_server.app import create_app
-from edn_server.database import Folder
+from edn_server.database import FORMAT, Folder
 from edn_server.node import Node
 from edn_server.registration import Refused, Registration
 from edn_server.settings import Settings, parse
@@ -65,6 +65,12 @@ ROUTES = [
     ("POST", "/internal/subscriptions"),
     ("POST", "/internal/replay"),
     ("POST", "/internal/explain"),
+    ("POST", "/internal/departures"),
+    ("POST", "/internal/departures/kept"),
+    ("POST", "/internal/departures/told"),
+    ("POST", "/internal/arrivals"),
+    ("POST", "/internal/arrivals/kept"),
+    ("POST", "/internal/arrivals/told"),
     ("GET", "/internal/summary"),
     ("GET", "/internal/stats"),
     ("GET", "/internal/subscriptions/{id}/delivery"),
@@ -368,6 +374,8 @@ def test_a_folder_of_the_first_format_is_upgraded_with_what_waits_in_it(tmp_path
         db.execute(f"DROP TABLE {table}")
     db.execute("ALTER TABLE versions DROP COLUMN ring")
     db.execute("ALTER TABLE outbox DROP COLUMN created")
+    db.execute("DROP INDEX versions_by_id")
+    db.execute("ALTER TABLE versions DROP COLUMN moved")
     db.execute("ALTER TABLE intervals DROP COLUMN expires")
     db.execute("ALTER TABLE logs DROP COLUMN url")
     db.execute("ALTER TABLE events DROP COLUMN trace")
@@ -377,7 +385,7 @@ def test_a_folder_of_the_first_format_is_upgraded_with_what_waits_in_it(tmp_path
     folder.close()
     upgraded = Folder(tmp_path)
     db = upgraded.connect()
-    assert db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone() == (4,)
+    assert db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone() == (FORMAT,)
     # As old as the upgrade: nothing is given up for having waited before.
     ((created,),) = db.execute("SELECT created FROM outbox").fetchall()
     assert created > 1_700_000_000_000_000

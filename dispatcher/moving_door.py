@@ -1,0 +1,217 @@
+"""The routes of repartitions, and of servers that come and go."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Body, Path
+from pydantic import BaseModel, ConfigDict, Field
+
+from dispatcher.access import Need, needs
+from dispatcher.proposing import Proposing
+from dispatcher.repartitioning import RATE, Repartitioning
+from dispatcher.repartitions import Repartition as Row
+from dispatcher.settling import Settling
+from edn.asgi import StrictRoute
+from edn.coordinates import rfc3339
+
+#: assignments of one request
+MOST_ASSIGNMENTS = 5000
+
+Rate = Annotated[float, Field(gt=0, le=1_000_000, description="subscriptions a second")]
+Name = Annotated[str, Field(min_length=1, max_length=128)]
+Id = Annotated[int, Path(ge=1, lt=1 << 53)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class RepartitionBody(_Body):
+    rate: Rate = RATE
+    #: what the plan promises; shown beside what comes of it
+    expected_hit_ratio: Annotated[float | None, Field(ge=0, le=1)] = None
+
+
+class ServerMoveBody(_Body):
+    rate: Rate = RATE
+
+
+OptionalBody = Annotated[ServerMoveBody | None, Body()]
+
+
+class Assignments(_Body):
+    #: subscription → server
+    assignments: Annotated[dict[Name, Name], Field(max_length=MOST_ASSIGNMENTS)]
+
+
+class Repartition(BaseModel):
+    id: int
+    kind: Literal["apply", "drain", "replace", "fill"]
+    state: Literal["open", "running", "done", "cancelled"]
+    server: str | None
+    created: str
+    began: str | None
+    ended: str | None
+    rate: float
+    #: subscriptions that are assigned; have moved; need not: they have ended, or are there already; are left
+    total: int
+    moved: int
+    skipped: int
+    left: int
+    #: of all repartitions: moved, but the former server has not delivered everything yet
+    unsettled: int
+    #: why it does not go on at this moment
+    waiting: str | None
+    hit_ratio: float | None
+    expected_hit_ratio: float | None
+
+
+class Preview(BaseModel):
+    moves: int
+    stay: int
+    unknown: int
+    unassigned: int
+    before: dict[str, int]
+    after: dict[str, int]
+    hit_ratio: float | None
+    expected_hit_ratio: float | None
+
+
+class ProposalView(BaseModel):
+    since: str
+    best: float
+    then: float
+
+
+class HitRatio(BaseModel):
+    now: float | None
+    #: since the last repartition, at the present precision
+    best: float | None
+    #: a repartition is proposed when `now` is above `best` by more than this part of it
+    threshold: float
+
+
+class RepartitionList(BaseModel):
+    #: the newest first
+    repartitions: list[Repartition]
+    unsettled: int
+    hit_ratio: HitRatio
+    proposal: ProposalView | None
+
+
+def routes(repartitioning: Repartitioning, settling: Settling, proposing: Proposing) -> APIRouter:
+    router = APIRouter(prefix="/v1", tags=["repartitions"], route_class=StrictRoute)
+
+    def view(row: Row) -> dict[str, Any]:
+        return {
+            "id": row.id,
+            "kind": row.kind,
+            "state": row.state,
+            "server": row.server,
+            "created": rfc3339(row.created),
+            "began": None if row.began is None else rfc3339(row.began),
+            "ended": None if row.ended is None else rfc3339(row.ended),
+            "rate": row.rate,
+            "total": row.total,
+            "moved": row.moved,
+            "skipped": row.skipped,
+            "left": row.total - row.moved - row.skipped,
+            "unsettled": settling.unsettled(),
+            "waiting": repartitioning.waiting if row.state == "running" else None,
+            "hit_ratio": row.hit_ratio,
+            "expected_hit_ratio": row.expected_hit_ratio,
+        }
+
+    @router.get("/repartitions", response_model=RepartitionList)
+    @needs(Need.OPERATOR)
+    async def list_repartitions() -> Any:
+        """The last repartitions, how good the present partition is, and whether another one is proposed."""
+        proposal = proposing.proposal
+        return {
+            "repartitions": [view(row) for row in repartitioning.newest()],
+            "unsettled": settling.unsettled(),
+            "hit_ratio": proposing.describe(),
+            "proposal": None
+            if proposal is None
+            else {"since": rfc3339(proposal.since), "best": proposal.best, "then": proposal.then},
+        }
+
+    @router.post("/repartitions", status_code=201, response_model=Repartition)
+    @needs(Need.OPERATOR)
+    async def open_repartition(body: RepartitionBody) -> Any:
+        """A new repartition, to which assignments are added before it starts; refused while one runs."""
+        made = await repartitioning.open(rate=body.rate, expected_hit_ratio=body.expected_hit_ratio)
+        return view(made)
+
+    @router.get("/repartitions/{id}", response_model=Repartition)
+    @needs(Need.OPERATOR)
+    async def get_repartition(id: Id) -> Any:
+        """How far it is."""
+        return view(repartitioning.get(id))
+
+    @router.post("/repartitions/{id}/assignments", response_model=Repartition)
+    @needs(Need.OPERATOR)
+    async def assign(id: Id, body: Assignments) -> Any:
+        """Add where subscriptions shall go; a server that is not there is refused."""
+        return view(await repartitioning.assign(id, body.assignments.items()))
+
+    @router.get("/repartitions/{id}/preview", response_model=Preview)
+    @needs(Need.OPERATOR)
+    async def preview(id: Id) -> Any:
+        """What it would do: how many would move, and what each server would host."""
+        found, seen = repartitioning.get(id), await repartitioning.preview(id)
+        return {
+            "moves": seen.moves,
+            "stay": seen.stay,
+            "unknown": seen.unknown,
+            "unassigned": seen.unassigned,
+            "before": seen.before,
+            "after": seen.after,
+            "hit_ratio": proposing.hit_ratio(),
+            "expected_hit_ratio": found.expected_hit_ratio,
+        }
+
+    @router.post("/repartitions/{id}/start", response_model=Repartition)
+    @needs(Need.OPERATOR)
+    async def start(id: Id) -> Any:
+        """Move, while events are published; it goes on by itself after a crash."""
+        return view(await repartitioning.start(id))
+
+    @router.post("/repartitions/{id}/cancel", response_model=Repartition)
+    @needs(Need.OPERATOR)
+    async def cancel(id: Id) -> Any:
+        """No further moves; what has moved stays where it is."""
+        return view(await repartitioning.cancel(id))
+
+    _server_routes(router, repartitioning, view)
+    return router
+
+
+def _server_routes(router: APIRouter, repartitioning: Repartitioning, view: Any) -> None:
+    def rate(body: ServerMoveBody | None) -> float:
+        return RATE if body is None else body.rate
+
+    @router.post("/servers/{id}/drain", status_code=202, response_model=Repartition)
+    @needs(Need.OPERATOR)
+    async def drain(id: str, body: OptionalBody = None) -> Any:
+        """Empty a server; it gets no new subscriptions, and may stop when it is done and settled."""
+        return view(await repartitioning.drain(id, rate=rate(body)))
+
+    @router.post("/servers/{id}/replace", status_code=202, response_model=Repartition)
+    @needs(Need.OPERATOR)
+    async def replace(id: str, body: OptionalBody = None) -> Any:
+        """Build what a server that will not come back hosted anew on the others."""
+        return view(await repartitioning.replace(id, rate=rate(body)))
+
+    @router.post("/servers/{id}/fill", status_code=202, response_model=Repartition)
+    @needs(Need.OPERATOR)
+    async def fill(id: str, body: OptionalBody = None) -> Any:
+        """Give a new server its share of the subscriptions."""
+        return view(await repartitioning.fill(id, rate=rate(body)))
+
+    @router.delete("/servers/{id}", status_code=204)
+    @needs(Need.OPERATOR)
+    async def forget(id: str) -> None:
+        """Take a server that hosts nothing and does not run out of the network."""
+        await repartitioning.forget(id)

@@ -1,0 +1,397 @@
+"""A repartition: which subscriptions shall go where, carried out little by little, whatever happens.
+
+Theory of operation
+-------------------
+A repartition and its assignments are rows beside the log (see `repartitions`). It is *open* while assignments
+are added, then *running*: batches of them are moved (see `moving`), each in one transaction with the records
+of the move and the end of its assignments, so that a crash at any step leaves only what is still to be done.
+It is *done* when no assignment is left, or *cancelled*: what has moved stays where it is. One runs at a time.
+
+A plan (`apply`), a server that is emptied (`drain`), one that is lost (`replace`) and one that gets its share
+(`fill`) are all repartitions; they differ in who chooses. A server that is being emptied gets no new
+subscriptions; one that is lost is asked for nothing any more.
+
+Moving is throttled to `rate` subscriptions a second, and waits while servers are behind. With several
+dispatchers only the one that carries out changes moves, and only while all of them are there.
+
+Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+import structlog
+
+from dispatcher import directory, repartitions
+from dispatcher.log import Transaction
+from dispatcher.members import Leaving, Member
+from dispatcher.moving import Moving, Outcome
+from dispatcher.network import Network
+from dispatcher.peers import Peers
+from dispatcher.placing import Candidate
+from dispatcher.repartitions import Kind, Preview, Repartition
+from dispatcher.sharing import surplus
+from dispatcher.topics import Topics
+from edn.errors import Conflict, EdnError, InvalidInput, NotFound, Unavailable
+from edn.filter import Filter
+
+logger = structlog.get_logger()
+
+#: subscriptions of one transaction
+BATCH = 50
+#: moves a second, unless somebody says otherwise
+RATE = 1000.0
+#: records that a server may be behind before moving waits for it
+LAG = 50_000
+#: seconds until something that could not be moved is tried again
+AGAIN = 0.5
+
+
+class Repartitioning:
+    def __init__(
+        self,
+        network: Network,
+        topics: Topics,
+        moving: Moving,
+        peers: Peers | None,
+        *,
+        unsettled: Callable[[str], int],
+        hit_ratio: Callable[[], float | None],
+        on_done: Callable[[], None],
+    ) -> None:
+        """`unsettled` counts what has left a server and is not settled; `hit_ratio` is that of now."""
+        self._network = network
+        self._log = network.log
+        self._topics = topics
+        self._moving = moving
+        self._peers = peers
+        self._unsettled = unsettled
+        self._hit_ratio = hit_ratio
+        self._on_done = on_done
+        self._woken = asyncio.Event()
+        #: subscriptions that cannot be moved yet, and when to try again
+        self._later: dict[str, float] = {}
+        #: why nothing moves at this moment
+        self.waiting: str | None = None
+        for server, state in self._log.reader.execute("SELECT server, state FROM leaving"):
+            network.members.set_leaving(server, state)
+
+    # -- reading ----------------------------------------------------------------------------------------
+
+    def get(self, repartition: int) -> Repartition:
+        return repartitions.find(self._log.reader, repartition)
+
+    def newest(self, limit: int = 20) -> list[Repartition]:
+        return repartitions.newest(self._log.reader, limit)
+
+    def running(self) -> Repartition | None:
+        return repartitions.running(self._log.reader)
+
+    async def preview(self, repartition: int) -> Preview:
+        self.get(repartition)
+        names = [member.id for member in self._network.members]
+
+        def look() -> Preview:
+            with contextlib.closing(self._log.connect_reader()) as reader:
+                return repartitions.preview(reader, repartition, names)
+
+        return await asyncio.to_thread(look)
+
+    # -- making -----------------------------------------------------------------------------------------
+
+    async def open(
+        self,
+        *,
+        rate: float = RATE,
+        expected_hit_ratio: float | None = None,
+        kind: Kind = "apply",
+        server: str | None = None,
+    ) -> Repartition:
+        """A new one, to which assignments can be added."""
+        self._check_none_runs()
+        made = await self._log.submit(
+            lambda transaction: repartitions.make(transaction, kind, server, rate, expected_hit_ratio)
+        )
+        return self.get(made)
+
+    async def assign(self, repartition: int, assignments: Iterable[tuple[str, str]]) -> Repartition:
+        """Add where subscriptions shall go; raises if a server is not one of this network."""
+        found = self.get(repartition)
+        if found.state != "open":
+            raise Conflict(f"repartition {repartition} is {found.state}: nothing can be added to it")
+        rows = list(assignments)
+        self._check_servers({server for _, server in rows})
+        await self._log.submit(lambda transaction: repartitions.assign(transaction, repartition, rows))
+        return self.get(repartition)
+
+    async def start(self, repartition: int) -> Repartition:
+        found = self.get(repartition)
+        if found.state == "running":
+            return found
+        if found.state != "open":
+            raise Conflict(f"repartition {repartition} is {found.state}: open a new one")
+        named = self._log.reader.execute(
+            "SELECT DISTINCT server FROM assignments WHERE repartition = ?", (repartition,)
+        )
+        self._check_servers({server for (server,) in named})
+        hit_ratio = self._hit_ratio()
+
+        def begin(transaction: Transaction) -> None:
+            other = repartitions.running(transaction.connection)
+            if other is not None:
+                raise _busy(other)
+            repartitions.begin(transaction, repartition, hit_ratio)
+
+        await self._log.submit(begin)
+        self._woken.set()
+        return self.get(repartition)
+
+    async def cancel(self, repartition: int) -> Repartition:
+        """No further moves; what has moved stays. A server that was being emptied hosts again."""
+        found = self.get(repartition)
+        if found.state not in ("open", "running"):
+            raise Conflict(f"repartition {repartition} is {found.state} already")
+
+        def end(transaction: Transaction) -> None:
+            repartitions.finish(transaction, repartition, "cancelled")
+            if found.kind == "drain":
+                transaction.connection.execute("DELETE FROM leaving WHERE server = ?", (found.server,))
+
+        await self._log.submit(end)
+        if found.kind == "drain" and found.server is not None:
+            self._network.members.set_leaving(found.server, None)
+        return self.get(repartition)
+
+    # -- of one server ----------------------------------------------------------------------------------
+
+    async def drain(self, server: str, *, rate: float = RATE) -> Repartition:
+        """Move everything away from a server, to where the placement policy would have it."""
+        self._known(server)
+        self._check_none_runs()
+        if not {member.id for member in self._network.members.hosts()} - {server}:
+            raise Conflict(f"no other server is ready to take what {server} hosts")
+        await self._mark(server, "draining")
+        return await self._away(server, "drain", rate)
+
+    async def replace(self, server: str, *, rate: float = RATE) -> Repartition:
+        """Build what a lost server hosted anew on others, from the directory and the log."""
+        member = self._known(server)
+        self._check_none_runs()
+        if self._network.members.state(member) != "away":
+            raise Conflict(f"server {server} is there: drain it, or stop it first")
+        if not self._network.members.hosts():
+            raise Conflict(f"no other server is ready to take what {server} hosted")
+        await self._mark(server, "lost")
+        return await self._away(server, "replace", rate)
+
+    async def fill(self, server: str, *, rate: float = RATE) -> Repartition:
+        """Give a server its share: from each of the others what is above the average then."""
+        self._known(server)
+        self._check_none_runs()
+        hosts = self._network.members.hosts()
+        if server not in {member.id for member in hosts}:
+            raise Conflict(f"server {server} is not ready to host subscriptions")
+        made = await self.open(rate=rate, kind="fill", server=server)
+        share = sum(member.subscriptions for member in hosts) // len(hosts)
+        above = {m.id: m.subscriptions - share for m in hosts if m.id != server and m.subscriptions > share}
+        lacking = share - next(member.subscriptions for member in hosts if member.id == server)
+        schemas = {topic.uid: topic.schema for topic in self._topics.all()}
+
+        def choose() -> list[str]:
+            with contextlib.closing(self._log.connect_reader()) as reader:
+                return surplus(reader, schemas, above)[: max(lacking, 0)]
+
+        chosen = await asyncio.to_thread(choose)
+        await self.assign(made.id, [(name, server) for name in chosen])
+        return await self.start(made.id)
+
+    async def forget(self, server: str) -> None:
+        """Take a server that hosts nothing any more out of the network."""
+        member = self._known(server)
+        if self._hosted(server):
+            raise Conflict(f"server {server} hosts {self._hosted(server):,} subscriptions: drain it first")
+        if self._unsettled(server):
+            raise Conflict(
+                f"{self._unsettled(server):,} subscriptions that left {server} are not settled yet"
+            )
+        if self._network.members.state(member) != "away":
+            raise Conflict(f"server {server} still runs: stop it first")
+        await self._network.forget(server)
+
+    async def _mark(self, server: str, state: Leaving) -> None:
+        cursor = self._network.cursor(server)
+
+        def mark(transaction: Transaction) -> None:
+            connection = transaction.connection
+            connection.execute(
+                "INSERT INTO leaving VALUES (?1, ?2, ?3)"
+                " ON CONFLICT (server) DO UPDATE SET state = ?2, cursor = ?3",
+                (server, state, cursor),
+            )
+            if state == "lost":
+                # There is nobody who keeps anything.
+                connection.execute("UPDATE moves SET keeping = 0 WHERE source = ?", (server,))
+
+        await self._log.submit(mark)
+        self._network.members.set_leaving(server, state)
+
+    async def _away(self, server: str, kind: Kind, rate: float) -> Repartition:
+        """A repartition of everything that a server hosts; where to is chosen when it is moved."""
+        made = await self.open(rate=rate, kind=kind, server=server)
+        await self._log.submit(lambda transaction: repartitions.assign_all_of(transaction, made.id, server))
+        return await self.start(made.id)
+
+    # -- checks -----------------------------------------------------------------------------------------
+
+    def _check_none_runs(self) -> None:
+        running = self.running()
+        if running is not None:
+            raise _busy(running)
+
+    def _check_servers(self, named: set[str]) -> None:
+        there = {member.id: member.leaving for member in self._network.members}
+        for server in sorted(named - {""}):
+            if server not in there:
+                listed = ", ".join(sorted(there)[:20]) or "none"
+                raise InvalidInput(
+                    f'no server "{server[:80]}" in this network (there are {listed}): plan anew',
+                    pointer="/assignments",
+                )
+            if there[server] is not None:
+                raise InvalidInput(
+                    f"server {server} is {there[server]}: it takes no subscriptions; plan anew without it",
+                    pointer="/assignments",
+                )
+
+    def _known(self, server: str) -> Member:
+        member = self._network.members.get(server)
+        if member is None:
+            raise NotFound(f'no server "{server[:80]}"')
+        return member
+
+    def _hosted(self, server: str) -> int:
+        (count,) = self._log.reader.execute(
+            "SELECT count(*) FROM subscriptions WHERE server = ?", (server,)
+        ).fetchone()
+        return int(count)
+
+    # -- carrying out -----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        while True:
+            running = self.running()
+            if running is None:
+                self.waiting = None
+                self._later.clear()
+                self._woken.clear()
+                await self._woken.wait()
+                continue
+            began = time.monotonic()
+            try:
+                dealt = await self._step(running)
+            except EdnError as error:
+                if self.waiting != str(error):
+                    logger.warning("a repartition waits", repartition=running.id, reason=str(error))
+                self.waiting = str(error)
+                await asyncio.sleep(AGAIN)
+                continue
+            if dealt:
+                self.waiting = None
+                await asyncio.sleep(max(0.0, dealt / running.rate - (time.monotonic() - began)))
+            else:
+                await asyncio.sleep(AGAIN)
+
+    async def _step(self, running: Repartition) -> int:
+        """One batch; how many of it are dealt with."""
+        if self._network.lag() > LAG:
+            raise Unavailable("servers are behind: moving waits for them")
+        rows = self._due(running)
+        if not rows and not await self._more(running):
+            return 0
+        if self._peers is None:
+            return await self._move(running, rows)
+        if await self._peers.turn() is not None:
+            raise Unavailable("another dispatcher carries out changes at this moment")
+        try:
+            if not self._peers.complete():
+                raise Unavailable("a dispatcher is away: subscriptions move when all are there")
+            dealt = await self._move(running, rows)
+            await self._peers.settled()
+            return dealt
+        finally:
+            self._peers.done()
+
+    def _due(self, running: Repartition) -> list[tuple[str, str]]:
+        now = time.monotonic()
+        found = self._log.reader.execute(
+            "SELECT subscription, server FROM assignments WHERE repartition = ? LIMIT ?",
+            (running.id, BATCH + len(self._later)),
+        ).fetchall()
+        return [(name, server) for name, server in found if self._later.get(name, 0.0) <= now][:BATCH]
+
+    async def _more(self, running: Repartition) -> bool:
+        """With nothing due: whether something is left; else it ends."""
+        left = self._log.reader.execute(
+            "SELECT 1 FROM assignments WHERE repartition = ? LIMIT 1", (running.id,)
+        ).fetchone()
+        if left is not None:
+            return False
+        if (
+            running.server is not None
+            and running.kind in ("drain", "replace")
+            and self._hosted(running.server)
+        ):
+            # They were on their way there when it began.
+            server = running.server
+            await self._log.submit(
+                lambda transaction: repartitions.assign_all_of(transaction, running.id, str(server))
+            )
+            return False
+        await self._log.submit(lambda transaction: repartitions.finish(transaction, running.id, "done"))
+        for member in self._network.members:
+            if member.forwarder is not None:
+                self._network.ask_summary(member)  # what has left it is in its last one
+        ended = self.get(running.id)
+        logger.info("a repartition is done", repartition=ended.id, moved=ended.moved, skipped=ended.skipped)
+        self._on_done()
+        return False
+
+    async def _move(self, running: Repartition, rows: Sequence[tuple[str, str]]) -> int:
+        lost = dict(self._log.reader.execute("SELECT server, cursor FROM leaving WHERE state = 'lost'"))
+
+        def also(transaction: Transaction, outcome: Outcome) -> None:
+            if repartitions.find(transaction.connection, running.id).state != "running":
+                raise Conflict("it was cancelled meanwhile")
+            repartitions.progress(transaction, running.id, outcome)
+
+        wanted = {name: server or self._place(name) for name, server in rows}
+        try:
+            outcome = await self._moving.move(wanted, lost=lost, also=also)
+        except InvalidInput as error:
+            # A server refuses one of them for good; which, is found out one by one.
+            if len(rows) > 1:
+                return sum([await self._move(running, [row]) for row in rows])
+            logger.warning("a subscription cannot be moved", subscription=rows[0][0], reason=str(error))
+            outcome = Outcome(skipped=[rows[0][0]])
+            await self._log.submit(lambda transaction: also(transaction, outcome))
+        if outcome.deferred:
+            self.waiting = f"{len(outcome.deferred)} subscriptions are not settled since their last move"
+            self._later.update(dict.fromkeys(outcome.deferred, time.monotonic() + 4 * AGAIN))
+        return len(outcome.moved) + len(outcome.skipped)
+
+    def _place(self, subscription: str) -> str:
+        """Where the placement policy would have it, of the servers that take any."""
+        found = directory.find(self._log.reader, subscription)
+        topic = None if found is None else self._topics.by_uid(found.topic)
+        if found is None or topic is None:
+            return ""
+        rects = Filter.parse(found.filter).bind(topic.schema).rects()
+        return self._network.placing.choose(Candidate(found.topic, rects, found.location))
+
+
+def _busy(running: Repartition) -> Conflict:
+    return Conflict(f"repartition {running.id} ({running.kind}) is running: wait for its end, or cancel it")

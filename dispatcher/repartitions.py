@@ -1,0 +1,184 @@
+"""Repartitions as rows beside the log: what each is, which assignments are left, how far it has come."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dispatcher.log import Transaction
+from dispatcher.moving import Outcome
+from edn.errors import NotFound
+
+Kind = Literal["apply", "drain", "replace", "fill"]
+State = Literal["open", "running", "done", "cancelled"]
+
+#: seconds after which one that was opened and never started is forgotten
+OPEN_SECONDS = 3600.0
+
+_FIELDS = (
+    "id, kind, state, server, created, began, ended, rate, total, moved, skipped, hit_ratio, "
+    "expected_hit_ratio"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Repartition:
+    id: int
+    kind: Kind
+    state: State
+    #: that is emptied, replaced or filled
+    server: str | None
+    #: microseconds: made, started, over
+    created: int
+    began: int | None
+    ended: int | None
+    #: subscriptions a second
+    rate: float
+    #: how many are to be moved, have been, and need not be: they have ended, or are there already
+    total: int
+    moved: int
+    skipped: int
+    #: of the network when it began, and what the plan promises
+    hit_ratio: float | None
+    expected_hit_ratio: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a repartition would do."""
+
+    moves: int
+    #: they are there already
+    stay: int
+    #: assigned, but no subscriptions
+    unknown: int
+    #: subscriptions that no assignment names: they stay
+    unassigned: int
+    #: server → subscriptions now and then
+    before: Mapping[str, int]
+    after: Mapping[str, int]
+
+
+def find(connection: sqlite3.Connection, repartition: int) -> Repartition:
+    row = connection.execute(f"SELECT {_FIELDS} FROM repartitions WHERE id = ?", (repartition,)).fetchone()
+    if row is None:
+        raise NotFound(f"no repartition {repartition}")
+    return Repartition(*row)
+
+
+def newest(connection: sqlite3.Connection, limit: int) -> list[Repartition]:
+    rows = connection.execute(f"SELECT {_FIELDS} FROM repartitions ORDER BY id DESC LIMIT ?", (limit,))
+    return [Repartition(*row) for row in rows]
+
+
+def running(connection: sqlite3.Connection) -> Repartition | None:
+    row = connection.execute(f"SELECT {_FIELDS} FROM repartitions WHERE state = 'running'").fetchone()
+    return None if row is None else Repartition(*row)
+
+
+def preview(connection: sqlite3.Connection, repartition: int, servers: Iterable[str]) -> Preview:
+    """What it would do; `servers`: those that there are."""
+    before = Counter(
+        dict(connection.execute("SELECT server, count(*) FROM subscriptions GROUP BY server").fetchall())
+    )
+    after = Counter(before)
+    moves = stay = named = 0
+    for source, destination, count in connection.execute(
+        "SELECT s.server, a.server, count(*) FROM assignments a JOIN subscriptions s"
+        " ON s.id = a.subscription WHERE a.repartition = ? GROUP BY s.server, a.server",
+        (repartition,),
+    ):
+        named += count
+        if source == destination:
+            stay += count
+        else:
+            moves += count
+            after[source] -= count
+            after[destination] += count
+    (assigned,) = connection.execute(
+        "SELECT count(*) FROM assignments WHERE repartition = ?", (repartition,)
+    ).fetchone()
+    names = sorted({*servers, *before})
+    return Preview(
+        moves=moves,
+        stay=stay,
+        unknown=assigned - named,
+        unassigned=before.total() - named,
+        before={name: before[name] for name in names},
+        after={name: after[name] for name in names},
+    )
+
+
+def make(
+    transaction: Transaction, kind: Kind, server: str | None, rate: float, expected_hit_ratio: float | None
+) -> int:
+    """A new one; those that were opened long ago and never started go."""
+    connection = transaction.connection
+    stale = transaction.time - int(OPEN_SECONDS * 1e6)
+    connection.execute(
+        "DELETE FROM assignments WHERE repartition IN"
+        " (SELECT id FROM repartitions WHERE state = 'open' AND created < ?)",
+        (stale,),
+    )
+    connection.execute("DELETE FROM repartitions WHERE state = 'open' AND created < ?", (stale,))
+    made = connection.execute(
+        "INSERT INTO repartitions (kind, state, server, created, rate, expected_hit_ratio)"
+        " VALUES (?, 'open', ?, ?, ?, ?)",
+        (kind, server, transaction.time, rate, expected_hit_ratio),
+    )
+    return int(made.lastrowid or 0)
+
+
+def assign(transaction: Transaction, repartition: int, rows: Sequence[tuple[str, str]]) -> None:
+    """(subscription, server) each; an empty server is chosen when it is moved."""
+    transaction.connection.executemany(
+        "INSERT OR REPLACE INTO assignments VALUES (?, ?, ?)",
+        [(repartition, subscription, server) for subscription, server in rows],
+    )
+    _count(transaction, repartition)
+
+
+def assign_all_of(transaction: Transaction, repartition: int, server: str) -> None:
+    """Everything that a server hosts, to wherever it fits then."""
+    transaction.connection.execute(
+        "INSERT OR IGNORE INTO assignments SELECT ?, id, '' FROM subscriptions WHERE server = ?",
+        (repartition, server),
+    )
+    _count(transaction, repartition)
+
+
+def _count(transaction: Transaction, repartition: int) -> None:
+    transaction.connection.execute(
+        "UPDATE repartitions SET total = moved + skipped +"
+        " (SELECT count(*) FROM assignments WHERE repartition = ?1) WHERE id = ?1",
+        (repartition,),
+    )
+
+
+def begin(transaction: Transaction, repartition: int, hit_ratio: float | None) -> None:
+    transaction.connection.execute(
+        "UPDATE repartitions SET state = 'running', began = ?, hit_ratio = ? WHERE id = ?",
+        (transaction.time, hit_ratio, repartition),
+    )
+
+
+def progress(transaction: Transaction, repartition: int, outcome: Outcome) -> None:
+    """What was dealt with is left no more."""
+    transaction.connection.executemany(
+        "DELETE FROM assignments WHERE repartition = ? AND subscription = ?",
+        [(repartition, name) for name in (*outcome.moved, *outcome.skipped)],
+    )
+    transaction.connection.execute(
+        "UPDATE repartitions SET moved = moved + ?, skipped = skipped + ? WHERE id = ?",
+        (len(outcome.moved), len(outcome.skipped), repartition),
+    )
+
+
+def finish(transaction: Transaction, repartition: int, state: State) -> None:
+    transaction.connection.execute("DELETE FROM assignments WHERE repartition = ?", (repartition,))
+    transaction.connection.execute(
+        "UPDATE repartitions SET state = ?, ended = ? WHERE id = ?", (state, transaction.time, repartition)
+    )

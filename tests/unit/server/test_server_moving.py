@@ -1,0 +1,325 @@
+"""A subscription that moves from server to server: what each of the two does for it, and what is heard."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from serverkit import LOG, Kit, activate, control, item
+
+from edn import wire
+from edn_server import departing, outbox
+from edn_server.arriving import Arrive, TakeKept, TakeTold
+from edn_server.controls import Follow
+from edn_server.departing import Depart
+from edn_server.writer import Call
+
+EVENT = {"symbol": "GE", "price": 31.0}
+OTHER = "log-b"
+URL = "http://127.0.0.1:9/s"
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[Kit, Kit]]:
+    """The server that `s` is on, and the one that it goes to; both joined the log at its offset 1."""
+    kits = Kit(tmp_path / "a"), Kit(tmp_path / "b")
+    for kit in kits:
+        kit.frame(0, 1, control(1, "join", incarnation=1))
+    yield kits
+    for kit in kits:
+        kit.close()
+
+
+def departed(kit: Kit, *versions: tuple[str, int], forget: list[str] | None = None) -> wire.Departed:
+    request = wire.Departures(list(versions), forget or [])
+    return kit.writer.submit(Depart(kit.hosting, request)).result(30)[0]
+
+
+def arrive(kit: Kit, *versions: tuple[str, int]) -> None:
+    request = wire.Arrivals(list(versions))
+    kit.writer.submit(Arrive(kit.hosting, request, lambda *_: None)).result(30)
+
+
+def hand_over(source: Kit, destination: Kit, id: str, version: int) -> None:
+    """What the dispatcher does, page by page."""
+    position = 0
+    while True:
+        question = wire.KeptAfter(id, position)
+        page = source.writer.submit(Call(lambda db, q=question: departing.kept(db, q))).result(30)
+        page = wire.msgspec.structs.replace(page, version=version)
+        destination._batch = max(destination._batch, destination._newest_batch()) + 1
+        job = TakeKept(destination.hosting, destination._batch, page, lambda *_: None)
+        taken = destination.writer.submit(job).result(30)
+        if taken.unknown or (page.final and taken.position >= page.upto):
+            break
+        position = taken.position
+    departed(source, forget=[id])
+
+
+def deliver(kit: Kit) -> list[tuple[str, str]]:
+    """Take everything that may go out; (subscription, event) in order."""
+    rows = [row for row in kit.rows() if not row.address.startswith(outbox.HELD)]
+    heard = [
+        (match["subscription"], entry["event"]["id"])
+        for row in rows
+        for entry in kit.body(row)["notifications"]
+        for match in entry["matches"]
+    ]
+    kit.writer.submit(outbox.Settle([(row.id, row.batch) for row in rows])).result(30)
+    return heard
+
+
+def began(kit: Kit) -> None:
+    kit.store(item("s", url=URL))
+    kit.frame(1, 2, activate(2, ("s", 1)))
+
+
+def coming(version: int = 2) -> wire.StoreItem:
+    return wire.msgspec.structs.replace(item("s", version=version, url=URL), arriving=True)
+
+
+def move(offset: int, version: int = 2) -> wire.Control:
+    return control(offset, "move", versions=[("s", version)])
+
+
+def test_the_old_server_matches_up_to_the_record_and_the_new_one_after_it(pair: tuple[Kit, Kit]) -> None:
+    here, there = pair
+    began(here)
+    there.store(coming())
+    events = [(3, EVENT), (6, EVENT)]
+    here.frame(2, 6, move(4), events=events)
+    there.frame(1, 6, move(5), events=events)
+    assert departed(here, ("s", 2)) == wire.Departed(ended=["s"], keeping=[], delivered=[])
+    assert deliver(there) == []
+    assert deliver(here) == [("s", "e3")]
+    assert departed(here, ("s", 2)).delivered == ["s"]
+    arrive(there, ("s", 2))
+    arrive(there, ("s", 2))  # once more changes nothing
+    assert deliver(there) == [("s", "e6")]
+    there.frame(6, 7, events=[(7, EVENT)])
+    assert deliver(there) == [("s", "e7")]
+    here.collect()
+    assert here.count("versions") == 0
+    assert there.count("replays") == 0
+
+
+def test_until_every_log_has_ended_it_nothing_is_said_to_have_left(pair: tuple[Kit, Kit]) -> None:
+    here, _ = pair
+    here.hosting.several = True
+    for url, log in (("http://here", LOG), ("http://there", OTHER)):
+        here.writer.submit(Follow(here.hosting, url, log, 1)).result(30)
+    here.frame(0, 1, control(1, "join", incarnation=1), log=OTHER)
+    began(here)
+    here.frame(1, 2, activate(2, ("s", 1)), log=OTHER)
+    here.frame(2, 3, move(3))
+    assert departed(here, ("s", 2)) == wire.Departed([], [], [])
+    here.frame(2, 4, move(4), log=OTHER, events=[(3, EVENT)])
+    assert departed(here, ("s", 2)) == wire.Departed(["s"], [], [])
+    assert deliver(here) == [("s", "e3")]
+    assert departed(here, ("s", 2)).delivered == ["s"]
+
+
+def test_rows_of_others_at_its_address_that_came_later_are_not_waited_for(pair: tuple[Kit, Kit]) -> None:
+    here, _ = pair
+    began(here)
+    here.store(item("other", url=URL))
+    here.frame(2, 4, activate(3, ("other", 1)), move(4))
+    here.frame(4, 5, events=[(5, EVENT)])
+    assert departed(here, ("s", 2)).delivered == ["s"]
+    assert deliver(here) == [("other", "e5")]
+
+
+def test_what_is_awaited_is_awaited_after_a_restart(pair: tuple[Kit, Kit]) -> None:
+    _, there = pair
+    there.store(coming())
+    there.reopen()
+    there.frame(1, 3, move(2), events=[(3, EVENT)])
+    assert deliver(there) == []
+    there.reopen()
+    arrive(there, ("s", 2))
+    assert deliver(there) == [("s", "e3")]
+
+
+def test_a_store_for_nothing_leaves_nothing(pair: tuple[Kit, Kit]) -> None:
+    _, there = pair
+    there.store(coming())
+    there.frame(1, 2, control(2, "deactivate", versions=[("s", 2)]))
+    there.collect()
+    assert there.count("versions") == 0
+    assert there.count("replays") == 0
+    there.store(coming(3))
+    there.frame(2, 3, control(3, "join", incarnation=2))  # its dispatcher crashed before the record
+    there.collect()
+    assert there.count("versions") == 0
+    assert there.count("replays") == 0
+
+
+def test_a_dispatcher_that_will_not_come_back_is_not_waited_for(pair: tuple[Kit, Kit]) -> None:
+    _, there = pair
+    there.writer.submit(Follow(there.hosting, "http://d", LOG, 1)).result(30)
+    there.store(coming())
+    there.frame(1, 3, move(2), events=[(3, EVENT)])
+    there.writer.submit(Follow(there.hosting, "http://d", OTHER, 1)).result(30)
+    assert deliver(there) == [("s", "e3")]
+
+
+def test_what_the_old_server_told_is_taken_out_though_another_log_brought_it_first(
+    pair: tuple[Kit, Kit],
+) -> None:
+    here, there = pair
+    for kit in pair:
+        kit.hosting.several = True
+        for url, log in (("http://here", LOG), ("http://there", OTHER)):
+            kit.writer.submit(Follow(kit.hosting, url, log, 1)).result(30)
+        kit.frame(0, 1, control(1, "join", incarnation=1), log=OTHER)
+    began(here)
+    here.frame(1, 2, activate(2, ("s", 1)), log=OTHER)
+    there.store(coming())
+    there.frame(1, 5, move(2), events=[(3, EVENT), (4, EVENT)])  # e3 and e4, by the one log, on the new one
+    there.frame(1, 2, move(2), log=OTHER)
+    here.frame(2, 3, move(3))
+    here.frame(2, 5, move(5), events=[(3, EVENT)], log=OTHER)  # e3 again, by the other, on the old one
+    assert deliver(here) == [("s", "e3")]
+    page = here.writer.submit(Call(lambda db: departing.told(db, wire.ToldAfter(["s"], (-1, ""))))).result(30)
+    assert [event for _, event, *_ in page.events] == ["e3"]
+    for _ in range(2):  # a repeated page changes nothing
+        there.writer.submit(TakeTold(there.hosting, page, lambda *_: None)).result(30)
+    arrive(there, ("s", 2))
+    assert deliver(there) == [("s", "e4")]
+    there.frame(2, 3, events=[(3, EVENT)], log=OTHER)
+    assert deliver(there) == []
+
+
+def test_an_address_that_fails_for_long_keeps_the_rows_of_those_who_live_elsewhere(
+    pair: tuple[Kit, Kit],
+) -> None:
+    from edn_server import ended
+
+    here, _ = pair
+    began(here)
+    here.frame(2, 4, move(4), events=[(3, EVENT)])
+    assert ended.find(here.db, URL, here.hosting) == []
+    here.reopen()
+    assert ended.find(here.db, URL, here.hosting) == []
+
+
+# -- anything, in any order -----------------------------------------------------------------------------
+
+
+@dataclass
+class World:
+    """One subscription, two servers, one log; and, beside them, what its subscriber must hear."""
+
+    kits: list[Kit]
+    at: int = 0
+    version: int = 1
+    offset: int = 1
+    paused: bool = False
+    #: it has moved, and the server that it comes from is not done
+    unsettled: bool = False
+    heard: list[str] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)
+
+    def tell(self, *controls: tuple[int, wire.Control], event: int | None = None) -> None:
+        upto = max([offset.offset for _, offset in controls] + ([event] if event else []))
+        for place, kit in enumerate(self.kits):
+            own = [each for where, each in controls if where == place]
+            kit.frame(self.offset, upto, *own, events=[(event, EVENT)] if event else [])
+        self.offset = upto
+
+    def event(self) -> None:
+        self.tell(event=self.offset + 1)
+        self.found.append(f"e{self.offset}")
+
+    def pause(self) -> None:
+        kind: wire.Kind = "resume" if self.paused else "pause"
+        self.paused = not self.paused
+        self.tell((self.at, control(self.offset + 1, kind, ids=["s"])))
+
+    def change(self) -> None:
+        self.version += 1
+        self.kits[self.at].store(item("s", version=self.version, url=URL))
+        self.tell((self.at, control(self.offset + 1, "change", versions=[("s", self.version)])))
+
+    def move(self) -> None:
+        if self.unsettled:
+            return
+        self.version += 1
+        there = 1 - self.at
+        self.kits[there].store(coming(self.version))
+        controls = [
+            (self.at, move(self.offset + 1, self.version)),
+            (there, move(self.offset + 2, self.version)),
+        ]
+        if self.paused:
+            controls.append((there, control(self.offset + 3, "pause", ids=["s"])))
+        self.at, self.unsettled, self.moved = there, True, self.version
+        self.tell(*controls)
+
+    def settle(self) -> None:
+        if not self.unsettled:
+            return
+        source, destination = self.kits[1 - self.at], self.kits[self.at]
+        answer = departed(source, ("s", self.moved))
+        assert answer.ended == ["s"]
+        if answer.keeping:
+            hand_over(source, destination, "s", self.moved)
+        if answer.delivered:
+            arrive(destination, ("s", self.moved))
+            self.unsettled = False
+
+    def deliver(self, place: int) -> None:
+        self.heard += [event for _, event in deliver(self.kits[place])]
+
+    def deliver_here(self) -> None:
+        self.deliver(self.at)
+
+    def deliver_there(self) -> None:
+        self.deliver(1 - self.at)
+
+    def restart(self) -> None:
+        for kit in self.kits:
+            kit.collect()
+            kit.reopen()
+
+
+STEPS = st.lists(
+    st.sampled_from(
+        ["event", "pause", "change", "move", "settle", "deliver_here", "deliver_there", "restart"]
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_whatever_happens_everything_is_heard_once_and_in_order(steps: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        kits = [Kit(Path(folder) / "a"), Kit(Path(folder) / "b")]
+        for kit in kits:
+            kit.frame(0, 1, control(1, "join", incarnation=1))
+        world = World(kits)
+        kits[0].store(item("s", url=URL))
+        world.tell((0, activate(2, ("s", 1))))
+        for step in steps:
+            getattr(world, step)()
+            assert world.found[: len(world.heard)] == world.heard
+        if world.paused:
+            world.pause()
+        world.deliver_there()
+        world.settle()
+        world.deliver_here()
+        assert world.heard == world.found
+        assert not world.unsettled
+        world.restart()
+        assert [kit.count("versions") for kit in kits] == ([1, 0] if world.at == 0 else [0, 1])
+        assert [kit.count(table) for kit in kits for table in ("outbox", "events", "replays", "pauses")] == [
+            0
+        ] * 8
+        for kit in kits:
+            kit.close()
