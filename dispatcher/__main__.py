@@ -132,6 +132,24 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         default=int(env("EDN_LAG_LIMIT", "0")) or None,
         help="hold publishers while a server is so many records behind",
     )
+    parser.add_argument(
+        "--repartition-threshold",
+        type=float,
+        default=float(env("EDN_REPARTITION_THRESHOLD", "0.25")),
+        help="propose a repartition when the hit ratio has grown by more than this part; 0 is never",
+    )
+    parser.add_argument(
+        "--repartition-seconds",
+        type=float,
+        default=float(env("EDN_REPARTITION_SECONDS", "30")),
+        help="interval between two looks at it (%(default)s)",
+    )
+    parser.add_argument(
+        "--repartition-command",
+        default=env("EDN_REPARTITION_COMMAND", ""),
+        metavar="COMMAND",
+        help="start this when a repartition is proposed, such as `edn repartition --yes`",
+    )
     return parser.parse_args(argv)
 
 
@@ -196,6 +214,9 @@ def main(argv: list[str] | None = None) -> int:
             tuning_seconds=arguments.tuning_seconds,
             link_bytes=arguments.link_bytes,
             lag_limit=arguments.lag_limit,
+            repartition_threshold=arguments.repartition_threshold,
+            repartition_seconds=arguments.repartition_seconds,
+            repartition_command=arguments.repartition_command,
             peers=_peers(arguments.peer or os.environ.get("EDN_PEERS", "").split(",")),
         )
         if settings.open and not is_loopback(settings.host):

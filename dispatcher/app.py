@@ -36,8 +36,8 @@ from dispatcher.publishing import PublishEndpoint
 from dispatcher.repartitioning import Repartitioning
 from dispatcher.replaying import Replayer
 from dispatcher.settings import Settings
-from dispatcher.soap.door import SoapEndpoint
 from dispatcher.settling import Settling
+from dispatcher.soap.door import SoapEndpoint
 from dispatcher.subscriptions import Subscriptions, Wanted
 from dispatcher.topics import Topic, Topics
 from dispatcher.tuning_door import routes as tuning_routes
@@ -138,6 +138,17 @@ class Door:
     def accepting(self) -> bool:
         """Whether events are taken."""
         return not self.network.disk_full and (self.peers is None or self.peers.accepting())
+
+    def partition(self) -> dict[str, float]:
+        """How good the partition of subscriptions is, and what is being moved: for metrics."""
+        running, ratio = self.repartitioning.running(), self.proposing.describe()
+        seen = {"hit_ratio": ratio["now"], "best_hit_ratio": ratio["best"]}
+        return {
+            **{name: value for name, value in seen.items() if value is not None},
+            "repartition_proposed": float(self.proposing.proposal is not None),
+            "repartition_left_subscriptions": running.left if running else 0,
+            "unsettled_subscriptions": self.settling.unsettled(),
+        }
 
     # -- from bodies to the model ------------------------------------------------------------------------
 
@@ -380,6 +391,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(tuning_routes(door.network, door.tuner))
     app.include_router(metrics.routes(door.network, door.topics, door.tuner, door.accepting))
     app.include_router(dashboard.routes(door.sampler, Projector(door.network), door.topics))
+    app.include_router(metrics.routes(door.network, door.topics, door.tuner, door.accepting, door.partition))
     app.include_router(moving_routes(door.repartitioning, door.settling, door.proposing))
     app.include_router(evidence.routes(door.network, door.find))
     app.add_middleware(BodyLimit, limit=settings.body_limit)

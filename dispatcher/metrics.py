@@ -35,6 +35,23 @@ METRICS = (
     Metric("edn_dispatcher_precision_ratio", "gauge", "Precision of the summaries in force, 0 to 1."),
     Metric("edn_dispatcher_tuning_decisions_total", "counter", "Changes of the precision since the start."),
     Metric("edn_dispatcher_tuning_cpu_ratio", "gauge", "CPU share that tuning last read, 0 to 1."),
+    Metric(
+        "edn_dispatcher_hit_ratio",
+        "gauge",
+        "Share of (event, server) pairs that were forwarded in the last interval.",
+    ),
+    Metric("edn_dispatcher_best_hit_ratio", "gauge", "The best of that since the last repartition."),
+    Metric("edn_dispatcher_repartition_proposed", "gauge", "1 if a repartition would be worth its while."),
+    Metric(
+        "edn_dispatcher_repartition_left_subscriptions",
+        "gauge",
+        "Subscriptions that the running repartition has yet to move.",
+    ),
+    Metric(
+        "edn_dispatcher_unsettled_subscriptions",
+        "gauge",
+        "Moved, but the former server has not delivered everything yet.",
+    ),
     Metric("edn_dispatcher_server_ready", "gauge", "1 if the server can host subscriptions.", _SERVER),
     Metric("edn_dispatcher_server_subscriptions", "gauge", "Subscriptions that it hosts.", _SERVER),
     Metric("edn_dispatcher_server_lag_records", "gauge", "Records of the log that it is behind.", _SERVER),
@@ -56,7 +73,13 @@ METRICS = (
 )
 
 
-def read(network: Network, topics: Topics, tuner: Tuner, accepting: Callable[[], bool]) -> dict[str, Values]:
+def read(
+    network: Network,
+    topics: Topics,
+    tuner: Tuner,
+    accepting: Callable[[], bool],
+    partition: Callable[[], Mapping[str, float]],
+) -> dict[str, Values]:
     counts, log, tuning = network.meter.counts, network.log, tuner.tuning
     values: dict[str, Values] = {
         "info": {(log.id, __version__): 1},
@@ -77,6 +100,7 @@ def read(network: Network, topics: Topics, tuner: Tuner, accepting: Callable[[],
         "precision_ratio": tuning.precision,
         "tuning_decisions_total": tuning.decided,
         **_of_servers(network),
+        **partition(),
     }
     if tuner.reading is not None:
         values["tuning_cpu_ratio"] = tuner.reading.cpu
@@ -108,9 +132,18 @@ def _of_servers(network: Network) -> Mapping[str, Values]:
     return columns
 
 
-def routes(network: Network, topics: Topics, tuner: Tuner, accepting: Callable[[], bool]) -> APIRouter:
+def routes(
+    network: Network,
+    topics: Topics,
+    tuner: Tuner,
+    accepting: Callable[[], bool],
+    partition: Callable[[], Mapping[str, float]],
+) -> APIRouter:
+    """`partition`: how good the partition of subscriptions is, and what is being moved."""
     router = APIRouter(tags=["operations"])
-    registry = metrics.registry(metrics.Table(METRICS, lambda: read(network, topics, tuner, accepting)))
+    registry = metrics.registry(
+        metrics.Table(METRICS, lambda: read(network, topics, tuner, accepting, partition))
+    )
 
     @router.get("/metrics", response_class=Response, responses=metrics.CONTENT)
     @needs(Need.OPERATOR)

@@ -116,7 +116,7 @@ def routes(repartitioning: Repartitioning, settling: Settling, proposing: Propos
             "total": row.total,
             "moved": row.moved,
             "skipped": row.skipped,
-            "left": row.total - row.moved - row.skipped,
+            "left": row.left,
             "unsettled": settling.unsettled(),
             "waiting": repartitioning.waiting if row.state == "running" else None,
             "hit_ratio": row.hit_ratio,

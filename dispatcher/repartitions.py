@@ -45,6 +45,11 @@ class Repartition:
     hit_ratio: float | None
     expected_hit_ratio: float | None
 
+    @property
+    def left(self) -> int:
+        """How many are still to be looked at."""
+        return self.total - self.moved - self.skipped
+
 
 @dataclass(frozen=True, slots=True)
 class Preview:

@@ -98,6 +98,7 @@ def plan(
             done = job.repartition(subscriptions, order, sample, progress)
     except EdnError as error:
         fail(error.detail)
+    _keep_beside(out, done)
     if json:
         sys.stdout.write(done.to_json().decode() + "\n")
     else:
@@ -128,6 +129,13 @@ def _number(text: str) -> float:
     if not 0 < number < float("inf"):
         raise InvalidInput(f"a distance of {text}; it must be above 0 and finite")
     return number
+
+
+def _keep_beside(plan: str, report: Report) -> None:
+    """`edn repartition apply` shows what the plan promises; plans elsewhere have their report by `--report`."""
+    path = plan.removeprefix("file://")
+    if "://" not in path:
+        Path(path.rstrip("/") + ".report.json").write_bytes(report.to_json())
 
 
 @contextmanager

@@ -10,7 +10,18 @@ from typing import Annotated
 import typer
 
 from edn.checker import command as checking
-from edn.cli import delivery, exporting, keys, listening, publishing, status, subscriptions, topics, up
+from edn.cli import (
+    delivery,
+    exporting,
+    keys,
+    listening,
+    publishing,
+    servers,
+    status,
+    subscriptions,
+    topics,
+    up,
+)
 from edn.cli.console import JsonOption, show_json
 from edn.cli.subscriptions import read_secret_file
 
@@ -47,6 +58,7 @@ app.command("unsubscribe")(subscriptions.unsubscribe)
 app.command("subscriptions")(subscriptions.subscriptions)
 app.add_typer(delivery.app, name="delivery")
 app.add_typer(delivery.letters, name="dead-letters")
+app.add_typer(servers.app, name="server")
 app.command("export")(exporting.export)
 app.command("publish")(publishing.publish)
 app.command("listen")(listening.listen)
@@ -83,5 +95,10 @@ def _tree(name: str, module: str, help: str, alone: tuple[str, ...] = ("--help",
 
 _tree("bench", "edn.bench", "Measure single parts against their peers.")
 _tree("evaluate", "evaluation.command", "Run the published experiments on this code.")
-_tree("repartition", "partitioning.command", "Plan which server should host which subscription, on Spark.")
+_tree(
+    "repartition",
+    "edn.cli.repartitioning",
+    "Decide anew which server hosts which subscription, and move them.",
+    (),
+)
 _tree("capacity", "selftune.command", "What the network could carry, and what if it were different.", ())

@@ -166,6 +166,8 @@ class Server(msgspec.Struct, frozen=True):
     id: str
     url: str | None = None
     state: str | None = None
+    #: it takes no new subscriptions: "draining" or "lost"
+    leaving: str | None = None
     subscriptions: int = 0
     #: the offset up to which it has acknowledged the log
     cursor: int | None = None

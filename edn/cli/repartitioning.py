@@ -1,0 +1,235 @@
+"""`edn repartition`: export, plan, show, ask and apply; or each of these by itself."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from edn.cli.console import (
+    DEFAULT_URL,
+    REFUSED,
+    USAGE,
+    JsonOption,
+    UrlOption,
+    connected,
+    fail,
+    say,
+    show_json,
+    show_table,
+)
+from edn.cli.following import follow
+from edn.client import moving
+
+if TYPE_CHECKING:
+    from edn.client import Client
+
+app = typer.Typer(
+    name="repartition",
+    help="Decide anew which server hosts which subscription, and move them while events are published.",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("plan")(import_module("partitioning.command").plan)
+
+RateOption = Annotated[
+    float | None, typer.Option("--rate", min=0.001, help="Subscriptions that are moved a second.")
+]
+#: what a plan's report is called beside it
+REPORT = ".report.json"
+
+
+@app.callback(invoke_without_command=True)
+def repartition(
+    context: typer.Context,
+    topic: Annotated[str | None, typer.Option(help="Which topic; needed if there are several.")] = None,
+    method: Annotated[str, typer.Option(help="See `edn repartition plan --help`.")] = "rtree",
+    rate: RateOption = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before moving.")] = False,
+    url: UrlOption = DEFAULT_URL,
+    json: JsonOption = False,
+) -> None:
+    """Export, plan on Spark (needs Java 17), show, ask, apply. With a command: that step alone."""
+    if context.invoked_subcommand is not None:
+        return
+    from edn.cli.exporting import export
+
+    with tempfile.TemporaryDirectory(prefix="edn-repartition-") as folder:
+        snapshot, plan = Path(folder) / "subscriptions.parquet", Path(folder) / "plan"
+        with connected(url) as client:
+            hosts = [one.id for one in client.servers() if one.state == "ready" and one.leaving is None]
+        if not hosts:
+            fail("no server is ready to host subscriptions", REFUSED)
+        export(str(snapshot), topic=topic, url=url)
+        import_module("partitioning.command").plan(
+            servers=",".join(hosts), out=str(plan), snapshot=str(snapshot), method=method
+        )
+        apply(plan, rate=rate, yes=yes, url=url, json=json)
+
+
+@app.command("apply")
+def apply(
+    plan: Annotated[Path, typer.Argument(help="A plan of `edn repartition plan`.")],
+    rate: RateOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would happen, and move nothing.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before moving.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Do not wait for the end.")] = False,
+    url: UrlOption = DEFAULT_URL,
+    json: JsonOption = False,
+) -> None:
+    """Move subscriptions to where a plan wants them. It goes on by itself if this command, or a process of
+    the network, ends meanwhile.
+    """
+    expected = _expected(plan)
+    with connected(url) as client:
+        made = client.run(moving.open_repartition(rate=rate, expected_hit_ratio=expected))
+        try:
+            for chunk in _assignments(plan):
+                client.run(moving.assign(made.id, chunk))
+            seen = client.run(moving.preview_repartition(made.id))
+            if not json:
+                _show(seen)
+            if dry_run or not (yes or seen.moves == 0 or _agreed(seen)):
+                client.run(moving.cancel_repartition(made.id))
+                if json:
+                    show_json(seen)
+                elif not dry_run:
+                    say("nothing was moved")
+                return
+        except BaseException:
+            _give_up(client, made.id)
+            raise
+        started = client.run(moving.start_repartition(made.id))
+        done = started if detach else follow(client, started)
+    _report(done, json)
+
+
+@app.command("status")
+def status(url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
+    """The last repartitions, how good the partition is, and whether another one is proposed."""
+    with connected(url) as client:
+        found = client.run(moving.repartitions())
+    if json:
+        show_json(found)
+        return
+    from rich.table import Table
+
+    table = Table("id", "kind", "server", "state", box=None)
+    for heading in ("moved", "skipped", "left", "waiting"):
+        table.add_column(heading, justify="right")
+    for one in found.repartitions:
+        counts = (f"{number:,}" for number in (one.moved, one.skipped, one.left))
+        table.add_row(str(one.id), one.kind, one.server or "", one.state, *counts, one.waiting or "")
+    show_table(table)
+    ratio = found.hit_ratio
+    if ratio.now is not None:
+        best = "" if ratio.best is None else f", best since the last repartition {ratio.best:.1%}"
+        typer.echo(f"hit ratio {ratio.now:.1%}{best}")
+    if found.unsettled:
+        typer.echo(f"{found.unsettled:,} subscriptions wait for what their former server has to deliver")
+    if found.proposal is not None:
+        typer.echo(f"a repartition is proposed: the hit ratio was {found.proposal.best:.1%}")
+
+
+@app.command("cancel")
+def cancel(
+    id: Annotated[int | None, typer.Argument(help="Which one; the running one by default.")] = None,
+    url: UrlOption = DEFAULT_URL,
+    json: JsonOption = False,
+) -> None:
+    """No further moves; what has moved stays where it is."""
+    with connected(url) as client:
+        if id is None:
+            running = [
+                one.id for one in client.run(moving.repartitions()).repartitions if one.state == "running"
+            ]
+            if not running:
+                fail("no repartition is running", REFUSED)
+            id = running[0]
+        done = client.run(moving.cancel_repartition(id))
+    _report(done, json)
+
+
+# -- parts ----------------------------------------------------------------------------------------------
+
+
+def _assignments(plan: Path) -> Iterator[dict[str, str]]:
+    """What a plan says, in pieces of one request."""
+    try:
+        import pyarrow as pa
+        import pyarrow.dataset as ds
+    except ModuleNotFoundError as error:
+        fail(f'{error.name} is not installed; `pip install "edn[spark]"` brings it', USAGE)
+    try:
+        found = ds.dataset(plan, format="parquet")
+        for batch in found.to_batches(columns=["id", "server"], batch_size=moving.MAX_ASSIGNMENTS):
+            if batch.num_rows:
+                yield dict(zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True))
+    except (OSError, pa.ArrowException) as error:
+        fail(f"{plan} is no plan: Parquet with the columns id and server is ({str(error)[:200]})", USAGE)
+
+
+def _expected(plan: Path) -> float | None:
+    """The hit ratio that the plan's report promises, if it lies beside it."""
+    import msgspec
+
+    report = plan.with_name(plan.name + REPORT)
+    try:
+        found: dict[str, Any] = msgspec.json.decode(report.read_bytes())
+        return float(found["after"]["hit_ratio"])
+    except (OSError, msgspec.MsgspecError, KeyError, TypeError):
+        return None
+
+
+def _show(seen: moving.Preview) -> None:
+    from rich.table import Table
+
+    table = Table("server", title=f"{seen.moves:,} subscriptions would move, {seen.stay:,} stay", box=None)
+    table.add_column("now", justify="right")
+    table.add_column("then", justify="right")
+    for name, before in seen.before.items():
+        table.add_row(name, f"{before:,}", f"{seen.after[name]:,}")
+    show_table(table)
+    for count, what in (
+        (seen.unknown, "in the plan, but gone"),
+        (seen.unassigned, "not in the plan: they stay"),
+    ):
+        if count:
+            typer.echo(f"{count:,} subscriptions are {what}")
+    if seen.expected_hit_ratio is not None:
+        now = "" if seen.hit_ratio is None else f" (now {seen.hit_ratio:.1%})"
+        typer.echo(f"expected hit ratio {seen.expected_hit_ratio:.1%}{now}")
+
+
+def _agreed(seen: moving.Preview) -> bool:
+    if not sys.stdin.isatty():
+        fail("nobody is there to be asked: --yes moves without, --dry-run only shows", USAGE)
+    return typer.confirm(f"Move {seen.moves:,} subscriptions?", err=True)
+
+
+def _give_up(client: Client, id: int) -> None:
+    from edn.client import ClientError
+
+    try:
+        client.run(moving.cancel_repartition(id))
+    except ClientError:
+        pass  # it is forgotten by itself
+
+
+def _report(done: moving.Repartition, json: bool) -> None:
+    if json:
+        show_json(done)
+        return
+    after = f", {done.left:,} left" if done.left else ""
+    typer.echo(
+        f"repartition {done.id} is {done.state}: {done.moved:,} moved, {done.skipped:,} skipped{after}"
+    )
+    if done.unsettled:
+        typer.echo(f"{done.unsettled:,} wait for what their former server has to deliver")
