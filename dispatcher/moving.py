@@ -34,7 +34,7 @@ from dispatcher.placing import Candidate
 from dispatcher.replaying import Replay
 from dispatcher.subscriptions import Prepared, Subscriptions, check_topic
 from dispatcher.topics import Topic, Topics
-from edn import wire
+from edn import checkpoints, wire
 from edn.errors import EdnError
 from edn.filter import Filter
 
@@ -97,12 +97,14 @@ class Moving:
             moves = await asyncio.to_thread(self._bind, self._chosen(wanted, gone, outcome), gone)
             try:
                 stored = await self._subscriptions.store([move.item for move in moves])
+                await checkpoints.reached("stored")
                 replays, passed = await self._log.submit(
                     lambda transaction: self._append(transaction, moves, stored, gone, outcome, also)
                 )
             except EdnError:
                 await self._subscriptions.discard([move.item for move in moves])
                 raise
+            await checkpoints.reached("recorded")
             for move in passed:
                 item = move.item
                 self._network.placing.moved(

@@ -195,6 +195,11 @@ class Network:
         member = self.members.get(request.id)
         if member is not None:
             member.check_key(request.key)
+            if member.leaving == "lost":
+                raise Conflict(
+                    f"server {request.id} was given up for lost, and replaced: forget it, and start it with "
+                    "an empty data folder"
+                )
         cursor = request.cursors.get(self.log.id)
         if cursor is not None and cursor > self.log.head:
             raise Unavailable(

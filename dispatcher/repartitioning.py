@@ -189,9 +189,19 @@ class Repartitioning:
         return await self._away(server, "replace", rate)
 
     async def fill(self, server: str, *, rate: float = RATE) -> Repartition:
-        """Give a server its share: from each of the others what is above the average then."""
-        self._known(server)
+        """Give a server its share: from each of the others what is above the average then.
+
+        One that was emptied hosts again.
+        """
+        member = self._known(server)
         self._check_none_runs()
+        if member.leaving == "draining":
+            await self._log.submit(
+                lambda transaction: transaction.connection.execute(
+                    "DELETE FROM leaving WHERE server = ?", (server,)
+                )
+            )
+            self._network.members.set_leaving(server, None)
         hosts = self._network.members.hosts()
         if server not in {member.id for member in hosts}:
             raise Conflict(f"server {server} is not ready to host subscriptions")

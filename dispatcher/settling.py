@@ -22,7 +22,7 @@ import structlog
 
 from dispatcher.log import Transaction
 from dispatcher.network import Network
-from edn import wire
+from edn import checkpoints, wire
 from edn.errors import EdnError
 
 logger = structlog.get_logger()
@@ -118,6 +118,7 @@ class Settling:
         else:
             answer = await self._network.tell(source, "/internal/departures", wire.Departures(versions))
             departed = _departed.decode(answer)
+        await checkpoints.reached("asked")
         for name in departed.keeping:
             await self._hand_over(source, by_name[name])
         # What is kept by a server that has it ended is handed over by now, and needs nobody to wait for it.
@@ -125,11 +126,15 @@ class Settling:
         by_destination: dict[str, list[Unsettled]] = defaultdict(list)
         for move in settled:
             by_destination[move.destination].append(move)
+        if settled:
+            await checkpoints.reached("delivered")
         for destination, those in by_destination.items():
             if self._log.noting and departed.ended:
                 await self._tell_told(source, destination, [move.subscription for move in those])
             arrived = [(move.subscription, move.version) for move in those]
             await self._network.tell(destination, "/internal/arrivals", wire.Arrivals(arrived))
+        if settled:
+            await checkpoints.reached("arrived")
         await self._forget(settled)
         return len(settled)
 
@@ -144,6 +149,7 @@ class Settling:
             if taken.unknown or (page.final and taken.position >= page.upto):
                 break
             position = taken.position
+        await checkpoints.reached("handed-over")
         forget = wire.Departures([], forget=[move.subscription])
         await self._network.tell(source, "/internal/departures", forget)
 

@@ -132,7 +132,7 @@ def _number(text: str) -> float:
 
 
 def _keep_beside(plan: str, report: Report) -> None:
-    """`edn repartition apply` shows what the plan promises; plans elsewhere have their report by `--report`."""
+    """`edn repartition apply` shows what a plan on this machine promises."""
     path = plan.removeprefix("file://")
     if "://" not in path:
         Path(path.rstrip("/") + ".report.json").write_bytes(report.to_json())

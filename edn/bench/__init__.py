@@ -397,3 +397,35 @@ def measure_isolation(
     with Progress() as progress:
         outcome = benchmark.run(addresses=addresses, events=events, rate=rate, pairs=pairs, progress=progress)
     show_one("Isolation of addresses", outcome, as_json=as_json)
+
+
+@app.command("moving")
+def measure_moving(
+    as_json: Json = False,
+    quick: Quick = False,
+    seed: Seed = 1,
+    servers: Annotated[int, typer.Option("--servers", min=2)] = 10,
+    subscriptions: Annotated[int, typer.Option("--subscriptions", min=1, help="Per server.")] = 2000,
+    dimensions: Annotated[int, typer.Option("--dimensions", min=1)] = 4,
+    rate: Annotated[float, typer.Option("--rate", min=1, help="Moves a second.")] = 300.0,
+    events: Annotated[float, typer.Option("--events", min=0.1, help="Events a second.")] = 25.0,
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="Before, and after.")] = 20.0,
+) -> None:
+    """A plan applied under traffic: the time of publishing meanwhile, the hit ratio before and after."""
+    from edn.bench import moving as benchmark
+    from edn.bench.report import Progress, show_one
+
+    if quick:
+        servers, subscriptions, seconds = 2, 50, 2.0
+    with Progress() as progress:
+        outcome = benchmark.run(
+            servers=servers,
+            subscriptions=subscriptions,
+            dimensions=dimensions,
+            rate=rate,
+            events=events,
+            seconds=seconds,
+            seed=seed,
+            progress=progress,
+        )
+    show_one("A plan applied to a running network", outcome, as_json=as_json)
