@@ -22,6 +22,7 @@ from dispatcher.audit import Audit
 from dispatcher.dashboard import door as dashboard
 from dispatcher.dashboard.projecting import Projector
 from dispatcher.dashboard.sampling import Sampler
+from dispatcher.backup_door import routes as backup_routes
 from dispatcher.expiry import parse_expires, parse_since
 from dispatcher.explaining import Explainer, one_of
 from dispatcher.keys import Keys
@@ -35,6 +36,7 @@ from dispatcher.proposing import Proposing
 from dispatcher.publishing import PublishEndpoint
 from dispatcher.repartitioning import Repartitioning
 from dispatcher.replaying import Replayer
+from dispatcher.restoring import Restoring
 from dispatcher.settings import Settings
 from dispatcher.settling import Settling
 from dispatcher.soap.door import SoapEndpoint
@@ -83,6 +85,7 @@ class Door:
         if settings.peers:
             merger = Merger(self.network, self.topics, self.replayer.begin, self.keys.reload)
             self.peers = Peers(self.network, merger)
+        self.network.on_return = Restoring(self.network, self.topics).store_again
         self.settling = Settling(self.network)
         moving = Moving(
             self.network,
@@ -392,6 +395,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(metrics.routes(door.network, door.topics, door.tuner, door.accepting))
     app.include_router(dashboard.routes(door.sampler, Projector(door.network), door.topics))
     app.include_router(metrics.routes(door.network, door.topics, door.tuner, door.accepting, door.partition))
+    app.include_router(backup_routes(door.network))
     app.include_router(moving_routes(door.repartitioning, door.settling, door.proposing))
     app.include_router(evidence.routes(door.network, door.find))
     app.add_middleware(BodyLimit, limit=settings.body_limit)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import httpx
@@ -19,6 +19,7 @@ import numpy.typing as npt
 import structlog
 
 from dispatcher import changes
+from dispatcher.backing import Backing
 from dispatcher.changes import Kind
 from dispatcher.channel import Channel
 from dispatcher.forwarding import Forwarder
@@ -58,6 +59,10 @@ class Network:
         self.placing = Placing(settings, self.members)
         #: events accepted in this life
         self.published = 0
+        #: a backup of the network, if one is being made
+        self.backing = Backing()
+        #: what a server is given before its stream goes on: (id, address, how far it has read)
+        self.on_return: Callable[[str, str, int], Awaitable[None]] | None = None
         #: server → what was last noted of how far it has read
         self._noted: dict[str, int] = {}
         #: too little room for the log: nothing is accepted
@@ -148,7 +153,7 @@ class Network:
                 await self._note_cursors()
                 cursors = [member.forwarder.acked if member.forwarder else 0 for member in self.members]
                 upto = min(cursors, default=0)
-                if upto > truncated or self.log.expired():
+                if not self.backing.active and (upto > truncated or self.log.expired()):
                     ids_before = self.log.time - int(self.settings.idempotence_seconds * 1e6)
                     try:
                         await self.log.truncate(upto, ids_before)
@@ -235,6 +240,8 @@ class Network:
             return offset, transaction.time, offset if first is None else first
 
         joined, now, first = await self.log.submit(join)
+        if cursor is not None and self.on_return is not None:
+            await self.on_return(request.id, request.url, cursor)
         if member is None:
             member = Member(request.id, request.url, key, request.epoch, now)
             self.members.add(member)
@@ -292,11 +299,15 @@ class Network:
     async def tell(self, server: str, path: str, message: msgspec.Struct) -> bytes:
         """The answer of a server to a message; raises `Unavailable`, or `InvalidInput` where it refuses."""
         member = self.members.get(server)
-        if member is None or self._client is None or self.members.state(member) == "away":
+        if member is None or self.members.state(member) == "away":
             raise Unavailable(f"server {server} is away", retry_after=2)
+        return await self._post(server, f"{member.url}{path}", message)
+
+    async def _post(self, server: str, url: str, message: msgspec.Struct) -> bytes:
+        assert self._client is not None
         try:
             response = await self._client.post(
-                f"{member.url}{path}",
+                url,
                 content=wire.encode(message),
                 headers={"content-type": wire.MSGPACK},
                 timeout=self.settings.store_timeout,
@@ -315,6 +326,23 @@ class Network:
     async def store(self, server: str, request: wire.Store) -> wire.Stored:
         """Have a server store subscriptions durably, inactive."""
         return _stored.decode(await self.tell(server, "/internal/subscriptions", request))
+
+    async def store_at(self, server: str, url: str, request: wire.Store) -> wire.Stored:
+        """The same of a server that is just coming."""
+        return _stored.decode(await self._post(server, f"{url}/internal/subscriptions", request))
+
+    async def fetch(self, server: str, path: str) -> httpx.Response:
+        """Something long, piece by piece; whoever asks for it closes it."""
+        member = self.members.get(server)
+        if member is None or self._client is None or self.members.state(member) == "away":
+            raise Unavailable(f"server {server} is away", retry_after=2)
+        request = self._client.build_request(
+            "GET", f"{member.url}{path}", timeout=httpx.Timeout(600.0, connect=3.0)
+        )
+        try:
+            return await self._client.send(request, stream=True)
+        except httpx.TransportError as error:
+            raise Unavailable(f"server {server} did not answer: {error}", retry_after=2) from error
 
     async def call(self, server: str, method: str, path: str, **request: Any) -> httpx.Response:
         """Ask a server something; raises `Unavailable` or what the client raises."""

@@ -317,6 +317,8 @@ class Repartitioning:
 
     async def _step(self, running: Repartition) -> int:
         """One batch; how many of it are dealt with."""
+        if self._network.backing.active:
+            raise Unavailable("a backup is being made: moving goes on after it")
         if self._network.lag() > LAG:
             raise Unavailable("servers are behind: moving waits for them")
         rows = self._due(running)
@@ -380,7 +382,8 @@ class Repartitioning:
 
         wanted = {name: server or self._place(name) for name, server in rows}
         try:
-            outcome = await self._moving.move(wanted, lost=lost, also=also)
+            async with self._network.backing.step():
+                outcome = await self._moving.move(wanted, lost=lost, also=also)
         except InvalidInput as error:
             # A server refuses one of them for good; which, is found out one by one.
             if len(rows) > 1:

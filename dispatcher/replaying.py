@@ -170,8 +170,11 @@ class Replayer:
             try:
                 await self._until_applied(replay)
                 page = await loop.run_in_executor(self._thread, self._page, replay, rects, position)
-                answer = await self._network.tell(replay.server, "/internal/replay", page)
-                ack = _ack.decode(answer)
+                async with self._network.backing.step():
+                    answer = await self._network.tell(replay.server, "/internal/replay", page)
+                    ack = _ack.decode(answer)
+                    if ack.done:
+                        await self._forget(replay)
             except (EdnError, msgspec.MsgspecError) as error:
                 logger.warning("a replay waits", subscription=replay.subscription, reason=str(error))
                 await asyncio.sleep(pause)
@@ -179,9 +182,8 @@ class Replayer:
                 continue
             pause = 0.05
             if ack.done:
-                break
+                return
             position = ack.position
-        await self._forget(replay)
 
     async def _until_applied(self, replay: Replay) -> None:
         """Until the server has read the activation; it needs to be told its past only then."""

@@ -103,7 +103,8 @@ class Settling:
         settled = 0
         for start in range(0, len(moves), TOGETHER):
             try:
-                settled += await self._settle(source, moves[start : start + TOGETHER])
+                async with self._network.backing.step():
+                    settled += await self._settle(source, moves[start : start + TOGETHER])
             except (EdnError, msgspec.MsgspecError) as error:
                 logger.warning("what was moved is not settled yet", source=source, reason=str(error))
                 break

@@ -14,7 +14,8 @@ import msgspec
 import structlog
 from fastapi import Depends, FastAPI, Header
 from pydantic import BaseModel
-from starlette.responses import Response
+from starlette.background import BackgroundTask
+from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -144,6 +145,19 @@ def create_app(node: Node, url: str) -> FastAPI:
         return Figures(**await node.stats())
 
     app.include_router(evidence_door.router(node, network_only))
+
+    @app.get(
+        "/internal/backup",
+        tags=["internal"],
+        summary="The data of this server, as of one moment: an SQLite database",
+        response_class=Response,
+        dependencies=[Depends(network_only)],
+        responses={**_UNAUTHORIZED, "200": {"description": "an SQLite database", "content": _DATABASE}},
+    )
+    async def backup() -> FileResponse:
+        target = await node.backup()
+        return FileResponse(target, background=BackgroundTask(target.unlink))
+
     app.include_router(metrics.routes(node))
 
     async def store(message: wire.Store) -> tuple[int, msgspec.Struct]:
@@ -179,6 +193,7 @@ def create_app(node: Node, url: str) -> FastAPI:
     return app
 
 
+_DATABASE = {"application/vnd.sqlite3": {"schema": {"type": "string", "format": "binary"}}}
 _Work = Callable[[Any], Awaitable[msgspec.Struct]]
 
 

@@ -1,6 +1,7 @@
 """The data folder: a lock that keeps it to one process, a format version, and the tables.
 
-meta        format, identity key, epoch (the durable count of starts), seq (the count of stores)
+meta        format, identity key, epoch (the durable count of starts), seq (the count of stores); restored,
+            the last outbox row of the backup that this folder was made from
 topics      what filters were bound with; columns are append-only
 versions    each version of each hosted subscription, with the rectangles that it was bound to. `over` is
             empty while any log may still match it; then it is the last outbox row that can name it, and
@@ -164,6 +165,12 @@ class Folder:
         if read_only:
             db.execute("PRAGMA query_only = ON")
         return db
+
+    def copy(self, target: Path) -> None:
+        """Write what is there at one moment to another file, whole and compact. Any thread."""
+        target.unlink(missing_ok=True)
+        with contextlib.closing(self.connect()) as db:
+            db.execute("VACUUM INTO ?", (str(target),))
 
     def close(self) -> None:
         os.close(self._lock)

@@ -8,6 +8,7 @@ import functools
 import os
 import signal
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -210,6 +211,12 @@ class Node:
             return {uid: Summary.build(lo, hi).to_bytes() for uid, (lo, hi) in rects.items()}
 
         return wire.SummarySnapshot(epoch=self.epoch, seq=seq, topics=await asyncio.to_thread(build))
+
+    async def backup(self) -> Path:
+        """A copy of the data as of one moment; whoever asks for it takes it away."""
+        target = self._folder.path / "backup.db"
+        await asyncio.to_thread(self._folder.copy, target)
+        return target
 
     async def stats(self) -> dict[str, Any]:
         def read(_: sqlite3.Connection) -> dict[str, Any]:

@@ -94,6 +94,8 @@ class Notifier:
         self._alone: set[int] = set()
         #: rows up to this one were here before this start, and of each address those that may have been tried
         self._found = 0
+        #: rows up to this one came with a backup: the network that it was made of may have sent them since
+        self._restored = 0
         self._doubtful: dict[str, int] = {}
         # Reading and composing happen in a thread of their own; the connection is its alone.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
@@ -106,6 +108,7 @@ class Notifier:
         """Go on with what the last run left; `again` if there was one."""
         loop = asyncio.get_running_loop()
         self._health = await loop.run_in_executor(self._thread, health.load, self._reader)
+        self._restored = await loop.run_in_executor(self._thread, outbox.restored, self._reader)
         if again:
             self._found = await loop.run_in_executor(self._thread, outbox.last_row, self._reader)
         self.wake(await loop.run_in_executor(self._thread, outbox.waiting_addresses, self._reader))
@@ -397,7 +400,7 @@ class Notifier:
             rows,
             self._settings.batching,
             self._entries,
-            lambda row: row.id <= doubtful or row.id in self._alone,
+            lambda row: row.id <= max(doubtful, self._restored) or row.id in self._alone,
         )
         if new:
             await self._submit(parcels.Keep(parcel))

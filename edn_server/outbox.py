@@ -271,6 +271,12 @@ def last_row(db: sqlite3.Connection) -> int:
     return int(found[0]) if found else 0
 
 
+def restored(db: sqlite3.Connection) -> int:
+    """The newest row that came with a backup, 0 if this folder never did."""
+    found = db.execute("SELECT value FROM meta WHERE name = 'restored'").fetchone()
+    return int(found[0]) if found else 0
+
+
 def waiting_addresses(db: sqlite3.Connection) -> list[str]:
     """Who has rows; each is found by one step of the index, however many rows it has."""
     found = db.execute(

@@ -11,8 +11,10 @@ import typer
 
 from edn.checker import command as checking
 from edn.cli import (
+    backing_up,
     delivery,
     exporting,
+    importing,
     keys,
     listening,
     publishing,
@@ -60,6 +62,9 @@ app.add_typer(delivery.app, name="delivery")
 app.add_typer(delivery.letters, name="dead-letters")
 app.add_typer(servers.app, name="server")
 app.command("export")(exporting.export)
+app.command("import")(importing.import_)
+app.command("backup")(backing_up.backup)
+app.command("restore")(backing_up.restore)
 app.command("publish")(publishing.publish)
 app.command("listen")(listening.listen)
 app.command("status")(status.status)
@@ -97,7 +102,7 @@ _tree("bench", "edn.bench", "Measure single parts against their peers.")
 _tree("evaluate", "evaluation.command", "Run the published experiments on this code.")
 _tree(
     "repartition",
-    "edn.cli.repartitioning",
+    "partitioning.repartitioning",
     "Decide anew which server hosts which subscription, and move them.",
     (),
 )

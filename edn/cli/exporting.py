@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
+import msgspec
 import typer
 
 from edn.cli.console import DEFAULT_URL, USAGE, JsonOption, UrlOption, connected, fail, say, show_json
@@ -48,7 +49,7 @@ def export(
     if not to_stdout and target.exists() and not overwrite:
         fail(f"{path} exists; choose another file, or --overwrite it", USAGE)
     rows = 0
-    with connected(url) as client, _progress() as advance:
+    with connected(url) as client, counting("exporting") as advance:
         if to_stdout:
             count = _write_lines(
                 _counted(client.subscriptions(topic=topic, limit=PAGE), advance), sys.stdout.buffer
@@ -75,8 +76,6 @@ def _only_topic(client: Client) -> str:
 
 
 def _write_lines(found: Iterable[Subscription], file: BinaryIO) -> int:
-    import msgspec
-
     encode = msgspec.json.Encoder().encode
     count = 0
     for one in found:
@@ -94,7 +93,10 @@ def _write_parquet(client: Client, topic: str, path: Path, advance: Callable[[in
     except ModuleNotFoundError as error:
         fail(f'{error.name} is not installed; `pip install "edn[spark]"` brings it', USAGE)
     bounds = pa.list_(pa.float64())
-    schema = pa.schema([("id", pa.string()), ("server", pa.string()), ("lo", bounds), ("hi", bounds)])
+    text = pa.string()
+    schema = pa.schema(
+        [("id", text), ("server", text), ("lo", bounds), ("hi", bounds), ("subscription", text)]
+    )
     count = written = 0
     binder = _Binder(client, topic)
     found = _counted(client.subscriptions(topic=topic, limit=PAGE), advance)
@@ -119,7 +121,13 @@ class _Binder:
         self._topic = topic
         self._schema: Schema = Schema.parse(client.topic(topic).attributes)
 
-    def rows(self, one: Subscription) -> list[tuple[str, str | None, Any, Any]]:
+    def rows(self, one: Subscription) -> list[tuple[str, str | None, Any, Any, str | None]]:
+        """One for each rectangle; the first tells all of the subscription, for `edn import`."""
+        found = self._rectangles(one)
+        whole = [msgspec.json.encode(one).decode(), *[None] * (len(found) - 1)]
+        return [(one.id, one.server, lo, hi, text) for (lo, hi), text in zip(found, whole, strict=True)]
+
+    def _rectangles(self, one: Subscription) -> list[tuple[Any, Any]]:
         from edn.errors import InvalidFilter
         from edn.filter import Filter
 
@@ -132,10 +140,8 @@ class _Binder:
         if not len(rects):
             # It matches nothing, yet has a server: the point at which everything is missing stands for it.
             nowhere = [float("-inf")] * self._schema.width
-            return [(one.id, one.server, nowhere, nowhere)]
-        return [
-            (one.id, one.server, lo, hi) for lo, hi in zip(rects.lo.tolist(), rects.hi.tolist(), strict=True)
-        ]
+            return [(nowhere, nowhere)]
+        return list(zip(rects.lo.tolist(), rects.hi.tolist(), strict=True))
 
 
 @contextmanager
@@ -158,7 +164,7 @@ def _counted(found: Iterable[Subscription], advance: Callable[[int], None]) -> I
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[int], None]]:
+def counting(what: str) -> Iterator[Callable[[int], None]]:
     """A count on stderr if somebody is looking."""
     if not sys.stderr.isatty():
         yield lambda _count: None
@@ -168,5 +174,5 @@ def _progress() -> Iterator[Callable[[int], None]]:
 
     columns = (SpinnerColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("exporting", total=None)
+        task = progress.add_task(what, total=None)
         yield lambda count: progress.advance(task, count)

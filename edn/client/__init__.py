@@ -213,6 +213,10 @@ class Client(_Calls):
         self._http = httpx.Client(**_settings(self.url, timeout, self._key), transport=transport)
         self._sleep = sleep
 
+    def streaming(self, url: str) -> httpx.Client:
+        """HTTP with this client's key, for answers that are long; whoever asks for it closes it."""
+        return httpx.Client(**_settings(url, 600.0, self._key))
+
     def subscriptions(
         self, *, topic: str | None = None, owner: str | None = None, limit: int | None = None
     ) -> Iterator[Subscription]:

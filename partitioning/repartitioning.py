@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +24,7 @@ from edn.cli.console import (
 )
 from edn.cli.following import follow
 from edn.client import moving
+from partitioning import command
 
 if TYPE_CHECKING:
     from edn.client import Client
@@ -35,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("plan")(import_module("partitioning.command").plan)
+app.command("plan")(command.plan)
 
 RateOption = Annotated[
     float | None, typer.Option("--rate", min=0.001, help="Subscriptions that are moved a second.")
@@ -66,9 +66,7 @@ def repartition(
         if not hosts:
             fail("no server is ready to host subscriptions", REFUSED)
         export(str(snapshot), topic=topic, url=url)
-        import_module("partitioning.command").plan(
-            servers=",".join(hosts), out=str(plan), snapshot=str(snapshot), method=method
-        )
+        command.plan(servers=",".join(hosts), out=str(plan), snapshot=str(snapshot), method=method)
         apply(plan, rate=rate, yes=yes, url=url, json=json)
 
 

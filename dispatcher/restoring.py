@@ -1,0 +1,88 @@
+"""A server that comes back may lack what it was given last: its data folder is a copy of an earlier moment.
+
+The log says which versions of subscriptions a server is to begin beyond the place that it has read. Whatever
+of these the directory still has is stored there once more before its stream goes on. Storing is idempotent,
+so for a server that lacks nothing this changes nothing; and mostly there is nothing beyond its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections import defaultdict
+from collections.abc import Sequence
+
+from dispatcher import directory, keyrings
+from dispatcher.directory import Subscription
+from dispatcher.network import Network
+from dispatcher.records import load_control
+from dispatcher.topics import Topics
+from edn import wire
+
+#: subscriptions of one request
+STEP = 500
+
+
+def lacking(connection: sqlite3.Connection, server: str, cursor: int) -> list[tuple[Subscription, bool]]:
+    """What a server that has read up to there is to begin with after it, and whether it is arriving."""
+    named: dict[tuple[str, int], None] = {}
+    for (payload,) in connection.execute(
+        "SELECT payload FROM records WHERE last > ? AND server = ? ORDER BY last", (cursor, server)
+    ):
+        control = load_control(server, payload).control
+        if control.kind in ("activate", "change", "move"):
+            named.update(dict.fromkeys(control.versions))
+    found = []
+    for id, version in named:
+        row = directory.find(connection, id)
+        if row is not None and (row.version, row.server) == (version, server):
+            arriving = connection.execute(
+                "SELECT 1 FROM moves WHERE subscription = ? AND version = ?", (id, version)
+            ).fetchone()
+            found.append((row, arriving is not None))
+    return found
+
+
+class Restoring:
+    def __init__(self, network: Network, topics: Topics) -> None:
+        self._network = network
+        self._topics = topics
+
+    async def store_again(self, server: str, url: str, cursor: int) -> None:
+        """Raises `Unavailable` if the server does not answer."""
+
+        def look() -> list[tuple[Subscription, bool]]:
+            with contextlib.closing(self._network.log.connect_reader()) as reader:
+                return lacking(reader, server, cursor)
+
+        by_topic: dict[int, list[tuple[Subscription, bool]]] = defaultdict(list)
+        for row, arriving in await asyncio.to_thread(look):
+            by_topic[row.topic].append((row, arriving))
+        for uid, rows in by_topic.items():
+            topic = self._topics.by_uid(uid)
+            if topic is None:
+                continue
+            for start in range(0, len(rows), STEP):
+                await self._store(server, url, topic.info(), rows[start : start + STEP])
+
+    async def _store(
+        self, server: str, url: str, topic: wire.TopicInfo, rows: Sequence[tuple[Subscription, bool]]
+    ) -> None:
+        log = self._network.log
+        items = [
+            wire.StoreItem(
+                row.id,
+                row.version,
+                row.owner,
+                row.filter,
+                row.url,
+                row.recipient,
+                row.expires,
+                row.ring,
+                arriving,
+            )
+            for row, arriving in rows
+        ]
+        rings = keyrings.read(log.reader, {row.ring for row, _ in rows})
+        await self._network.store_at(server, url, wire.Store(log.id, log.incarnation, topic, items, rings))
