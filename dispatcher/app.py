@@ -19,10 +19,10 @@ from starlette.types import Receive, Scope, Send
 from dispatcher import bodies, changes, directory, evidence, internal, keyrings, keys_door, metrics, openapi
 from dispatcher.access import Caller, Guard, Need, Who, needs
 from dispatcher.audit import Audit
+from dispatcher.backup_door import routes as backup_routes
 from dispatcher.dashboard import door as dashboard
 from dispatcher.dashboard.projecting import Projector
 from dispatcher.dashboard.sampling import Sampler
-from dispatcher.backup_door import routes as backup_routes
 from dispatcher.expiry import parse_expires, parse_since
 from dispatcher.explaining import Explainer, one_of
 from dispatcher.keys import Keys
@@ -392,7 +392,6 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(router)
     app.include_router(keys_door.routes(door.keys))
     app.include_router(tuning_routes(door.network, door.tuner))
-    app.include_router(metrics.routes(door.network, door.topics, door.tuner, door.accepting))
     app.include_router(dashboard.routes(door.sampler, Projector(door.network), door.topics))
     app.include_router(metrics.routes(door.network, door.topics, door.tuner, door.accepting, door.partition))
     app.include_router(backup_routes(door.network))
