@@ -72,6 +72,7 @@ ROUTES = [
     ("POST", "/internal/arrivals/kept"),
     ("POST", "/internal/arrivals/told"),
     ("GET", "/internal/summary"),
+    ("GET", "/internal/backup"),
     ("GET", "/internal/stats"),
     ("GET", "/internal/subscriptions/{id}/delivery"),
     ("GET", "/internal/subscriptions/{id}/attempts"),
