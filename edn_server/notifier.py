@@ -462,16 +462,17 @@ class Notifier:
             await self._submit(health.Save(address, None))
 
     def _settle(self, parcel: Parcel) -> asyncio.Future[int]:
-        self._alone.discard(parcel.id)
         several = parcel.id if len(parcel.rows) > 1 else None
         future = asyncio.wrap_future(self._writer.submit(outbox.Settle(parcel.places, parcel=several)))
         self._settling.add(future)
-        future.add_done_callback(self._settled)
+        future.add_done_callback(lambda done: self._settled(parcel, done))
         return future
 
-    def _settled(self, future: asyncio.Future[int]) -> None:
+    def _settled(self, parcel: Parcel, future: asyncio.Future[int]) -> None:
         self._settling.discard(future)
         if not future.cancelled() and future.exception() is None:
+            # Only now: a row that stays, because the disk was full, is sent again as it was.
+            self._alone.discard(parcel.id)
             self.counters.backlog -= future.result()
 
     async def _submit(self, job: Job[Result]) -> Result:

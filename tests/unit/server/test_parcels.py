@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sqlite3
 
+import pytest
 from deliverykit import EVENT, Receiver, fill, notifying, run
 from serverkit import Kit, activate, item
 
+from edn_server import notifier as notifier_module
+from edn_server import outbox
 from edn_server.parcels import Batching
 
 
@@ -104,6 +108,38 @@ def test_a_row_that_was_sent_alone_before_a_crash_stays_alone_and_later_ones_go_
         assert ids(first) == ["e2"]
         assert (first.headers["webhook-id"], first.raw) == (second.headers["webhook-id"], second.raw)
         assert [id for post in rest for id in ids(post)] == ["e3", "e4", "e5"]
+
+    run(scenario)
+    assert kit.rows() == []
+
+
+def test_a_row_that_was_taken_but_could_not_be_settled_is_sent_again_as_it_was(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = iter([sqlite3.OperationalError("database or disk is full")])
+    settle = outbox.Settle.work
+
+    def work(job: outbox.Settle, db: sqlite3.Connection) -> int:
+        for error in failing:
+            raise error
+        return settle(job, db)
+
+    monkeypatch.setattr(outbox.Settle, "work", work)
+    monkeypatch.setattr(notifier_module, "FAILED_SECONDS", 0.05)
+
+    async def scenario(receiver: Receiver) -> None:
+        fill(kit, receiver.url("/a"))
+        receiver.held["/a"] = asyncio.Event()
+        async with notifying(kit, batching=Batching()) as notifier:
+            await receiver.until(lambda: len(receiver.posts) == 1)
+            for offset in (3, 4, 5):
+                await asyncio.to_thread(kit.frame, offset - 1, offset, events=[(offset, EVENT)])
+            receiver.held["/a"].set()
+            await notifier.idle()
+        first, second, third = receiver.posts
+        assert ids(first) == ["e2"]
+        assert (first.headers["webhook-id"], first.raw) == (second.headers["webhook-id"], second.raw)
+        assert ids(third) == ["e3", "e4", "e5"]
 
     run(scenario)
     assert kit.rows() == []
