@@ -6,7 +6,7 @@ means over the seeds with a band from the least to the greatest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +79,21 @@ class Panel:
         self.axes.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize=7)
         self.axes.grid(axis="x", visible=False)
 
+    def groups(
+        self,
+        names: Sequence[str],
+        heights: Mapping[str, Sequence[float]],
+        spreads: Mapping[str, Sequence[float]],
+    ) -> None:
+        """A group of bars a name, one bar a key of `heights`."""
+        width = 0.8 / len(heights)
+        for number, (label, values) in enumerate(heights.items()):
+            places = [at + (number - (len(heights) - 1) / 2) * width for at in range(len(names))]
+            paint = COLOURS[number % len(COLOURS)]
+            self.axes.bar(places, values, width, yerr=spreads[label], color=paint, label=label)
+        self.axes.set_xticks(range(len(names)), names, rotation=25, ha="right", fontsize=7)
+        self.axes.grid(axis="x", visible=False)
+
     def published(self, label: str, *, x: float | None = None, y: float | None = None) -> None:
         """A published number: a line across, or a point where both are known."""
         style: dict[str, Any] = {"color": "black", "label": f"published: {label}"}
@@ -111,10 +126,12 @@ class Canvas:
         self.outcomes = outcomes
         self._figure: Any = None
 
-    def panels(self, columns: int = 1, rows: int = 1, *, height: float = 4.4) -> list[Panel]:
+    def panels(
+        self, columns: int = 1, rows: int = 1, *, height: float = 4.4, width: float | None = None
+    ) -> list[Panel]:
         from matplotlib import pyplot
 
-        width = 6.4 if columns == 1 else 4.6 * columns
+        width = width or (6.4 if columns == 1 else 4.6 * columns)
         self._figure, grid = pyplot.subplots(
             rows, columns, figsize=(width, height * rows), squeeze=False, layout="constrained"
         )

@@ -84,7 +84,8 @@ def mean(outcomes: Sequence[Outcome]) -> Outcome:
         {name: fmean(one.values[name] for one in outcomes) for name in first.values},
         {
             name: Series(
-                [fmean(x) for x in zip(*(one.series[name].x for one in outcomes), strict=True)],
+                # The same for all seeds; a mean of it might differ in its last bit.
+                first.series[name].x,
                 [fmean(y) for y in zip(*(one.series[name].y for one in outcomes), strict=True)],
             )
             for name in first.series

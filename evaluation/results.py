@@ -12,6 +12,7 @@ import msgspec
 
 from edn.bench.report import machine
 from edn.errors import InvalidInput
+from evaluation.claims import judge
 from evaluation.experiment import AnyExperiment, Outcome, Progress, Scale, Series
 
 #: significant digits that are kept: more would only make files differ
@@ -79,11 +80,19 @@ def read(experiment: AnyExperiment, folder: Path) -> Record | None:
     if not path.exists():
         return None
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Record)
+        record = msgspec.json.decode(path.read_bytes(), type=Record)
     except msgspec.DecodeError as problem:
         raise InvalidInput(
             f"{path} is no result of this program: {problem}; run the experiment again"
         ) from None
+    try:
+        for claim in experiment.claims:
+            judge(claim, record.outcomes)
+    except KeyError as lacking:
+        raise InvalidInput(
+            f"{path} lacks {lacking}: it is of another version of the experiment; run it again"
+        ) from None
+    return record
 
 
 def _rounded(outcome: Outcome) -> Outcome:

@@ -132,17 +132,17 @@ def market_points(rng: np.random.Generator, n: int, *, symbols: int = MARKET_SYM
     return points
 
 
-def market_rectangles(rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
+def market_rectangles(rng: np.random.Generator, n: int, *, named: float = 0.9) -> tuple[Floats, Floats]:
     """Filters as people write them: most attributes unconstrained, names by equality, numbers one-sided.
 
-    Nine in ten name a symbol (evenly, not by popularity), so that the tail of quiet symbols is wanted too.
+    `named` of them name a symbol, evenly, not by popularity: the tail of quiet symbols is wanted too.
     """
     lo = np.full((n, MARKET_COLUMNS), -np.inf)
     hi = np.full((n, MARKET_COLUMNS), np.inf)
-    named = rng.random(n) < 0.9
+    naming = rng.random(n) < named
     symbol = rng.integers(0, MARKET_SYMBOLS, n).astype(np.float64)
-    lo[named, 0] = hi[named, 0] = symbol[named]
-    venue = ~named | (rng.random(n) < 0.2)
+    lo[naming, 0] = hi[naming, 0] = symbol[naming]
+    venue = ~naming | (rng.random(n) < 0.2)
     lo[venue, 1] = hi[venue, 1] = rng.integers(0, MARKET_VENUES, int(venue.sum()))
     bounds = market_points(rng, n)
     for column, share in ((2, 0.6), (3, 0.2), (4, 0.2), (5, 0.1)):
@@ -222,5 +222,8 @@ def zipf_both(d: int, alpha: float, *, bins: int = BINS, inclusive: bool = True,
     return Workload(f"Zipf {alpha:g} both, d={d}", d, law.rectangles, events.points)
 
 
-def market() -> Workload:
-    return Workload("market", MARKET_COLUMNS, market_rectangles, market_points)
+def market(named: float = 0.9) -> Workload:
+    """Quotes, and filters of which so many name a symbol."""
+    return Workload(
+        "market", MARKET_COLUMNS, lambda rng, n: market_rectangles(rng, n, named=named), market_points
+    )

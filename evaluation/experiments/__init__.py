@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from evaluation.experiment import AnyExperiment
 from evaluation.experiments import (
+    bloom,
+    cuts,
     dimensions,
     figure_3,
     figure_4,
@@ -16,11 +18,15 @@ from evaluation.experiments import (
     figure_9,
     figure_10,
     figure_12,
+    figure_12_live,
     figure_16,
     load_factor,
     locality,
     offline_share,
+    scale,
     table_1,
+    traffic,
+    tuning,
 )
 
 ALL: tuple[AnyExperiment, ...] = (
@@ -37,5 +43,11 @@ ALL: tuple[AnyExperiment, ...] = (
     figure_10.EXPERIMENT,
     locality.EXPERIMENT,
     *figure_12.EXPERIMENTS,
+    figure_12_live.EXPERIMENT,
     *figure_16.EXPERIMENTS,
+    cuts.EXPERIMENT,
+    traffic.EXPERIMENT,
+    tuning.EXPERIMENT,
+    bloom.EXPERIMENT,
+    scale.EXPERIMENT,
 )

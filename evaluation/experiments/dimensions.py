@@ -77,9 +77,9 @@ EXPERIMENT = Experiment(
     sizes={
         "tiny": Sizes(servers=3, per_server=60, events=200, dimensions=(2, 4)),
         "quick": Sizes(servers=10, per_server=1000, events=2000, dimensions=(2, 4, 6, 8, 10)),
-        "full": Sizes(servers=10, per_server=3000, events=4000, dimensions=(2, 4, 6, 8, 10)),
+        "full": Sizes(servers=10, per_server=2000, events=4000, dimensions=(2, 4, 6, 8, 10)),
     },
-    seeds={"tiny": 1, "quick": 3, "full": 3},
+    seeds={"tiny": 1, "quick": 2, "full": 2},
     run=run,
     draw=draw,
     claims=(

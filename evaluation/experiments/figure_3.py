@@ -20,10 +20,11 @@ METHODS: dict[str, Offline | Online] = {
 }
 #: other readings of the online R-tree, whose text names neither a start nor a rule for ties
 READINGS: dict[str, Online] = {
-    "no spread start": Online(spread=0),
-    "100 spread": Online(spread=100),
-    "ties by chance": Online(ties="random"),
-    "N_b = 64": Online(bound=64),
+    "10 servers": Online(),
+    "10 servers, none spread": Online(spread=0),
+    "10 servers, a hundred spread": Online(spread=100),
+    "10 servers, ties by chance": Online(ties="random"),
+    "10 servers, N_b = 64": Online(bound=64),
 }
 
 
@@ -106,8 +107,8 @@ EXPERIMENT = Experiment(
     ),
     sizes={
         "tiny": Sizes(servers=(2, 4), per_server=60, events=200, readings_at=4),
-        "quick": Sizes(servers=(2, 5, 10, 20), per_server=1000, events=2000, readings_at=20),
-        "full": Sizes(servers=(2, 5, 10, 20), per_server=10_000, events=4000, readings_at=10),
+        "quick": Sizes(servers=(2, 5, 10, 20), per_server=1000, events=2000, readings_at=10),
+        "full": Sizes(servers=(2, 5, 10, 20), per_server=5000, events=4000, readings_at=10),
     },
     seeds={"tiny": 1, "quick": 2, "full": 2},
     run=run,

@@ -111,9 +111,7 @@ EXPERIMENT = Experiment(
     sizes={
         "tiny": Sizes(servers=(2, 3), per_server=60, events=200, bounds=(1, 16)),
         "quick": Sizes(servers=(10, 20), per_server=1000, events=2000, bounds=(1, 4, 16, 64, 256)),
-        "full": Sizes(
-            servers=(10, 20), per_server=4000, events=4000, bounds=(1, 2, 4, 8, 16, 32, 64, 128, 256)
-        ),
+        "full": Sizes(servers=(10, 20), per_server=3000, events=4000, bounds=(1, 4, 16, 64, 256)),
     },
     seeds={"tiny": 1, "quick": 1, "full": 2},
     run=run,

@@ -163,14 +163,14 @@ _SETTING = (
 _SIZES: dict[Scale, Sizes] = {
     "tiny": Sizes(servers=3, per_server=60, events=200, alphas=(0.5, 2.0), draws=1, online_draws=1),
     "quick": Sizes(
-        servers=10, per_server=1000, events=20_000, alphas=(0.25, 0.5, 1.0, 2.0, 4.0), draws=3, online_draws=1
+        servers=10, per_server=1000, events=20_000, alphas=(0.25, 0.5, 1.0, 2.0, 4.0), draws=2, online_draws=1
     ),
     "full": Sizes(
         servers=10,
-        per_server=10_000,
-        events=10_000,
+        per_server=5000,
+        events=20_000,
         alphas=(0.25, 0.5, 1.0, 2.0, 4.0),
-        draws=4,
+        draws=2,
         online_draws=1,
     ),
 }

@@ -94,9 +94,9 @@ EXPERIMENT = Experiment(
     sizes={
         "tiny": Sizes(rectangles=(100, 300), servers=1, events=200),
         "quick": Sizes(rectangles=(10_000, 30_000, 100_000), servers=1, events=1000),
-        "full": Sizes(rectangles=(10_000, 20_000, 50_000, 100_000), servers=3, events=2000),
+        "full": Sizes(rectangles=(10_000, 30_000, 100_000), servers=2, events=2000),
     },
-    seeds={"tiny": 1, "quick": 2, "full": 3},
+    seeds={"tiny": 1, "quick": 1, "full": 2},
     run=run,
     draw=draw,
     claims=(

@@ -85,9 +85,9 @@ EXPERIMENT = Experiment(
     sizes={
         "tiny": Sizes(rectangles=200, servers=1, events=200, dimensions=(2, 4, 8)),
         "quick": Sizes(rectangles=10_000, servers=1, events=1000, dimensions=(2, 4, 6, 8, 10)),
-        "full": Sizes(rectangles=10_000, servers=5, events=2000, dimensions=(2, 4, 6, 8, 10)),
+        "full": Sizes(rectangles=10_000, servers=2, events=2000, dimensions=(2, 4, 6, 8, 10)),
     },
-    seeds={"tiny": 1, "quick": 2, "full": 3},
+    seeds={"tiny": 1, "quick": 2, "full": 2},
     run=run,
     draw=draw,
     claims=(

@@ -69,9 +69,9 @@ EXPERIMENT = Experiment(
     sizes={
         "tiny": Sizes(servers=3, per_server=60, events=200, factors=(1.1, 2.0)),
         "quick": Sizes(servers=10, per_server=1000, events=2000, factors=(1.05, 1.25, 1.5, 2.0, 3.0, 4.0)),
-        "full": Sizes(servers=10, per_server=5000, events=4000, factors=(1.05, 1.25, 1.5, 2.0, 3.0, 4.0)),
+        "full": Sizes(servers=10, per_server=3000, events=4000, factors=(1.05, 1.25, 1.5, 2.0, 3.0, 4.0)),
     },
-    seeds={"tiny": 1, "quick": 3, "full": 3},
+    seeds={"tiny": 1, "quick": 2, "full": 2},
     run=run,
     draw=draw,
     claims=(

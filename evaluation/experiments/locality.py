@@ -81,9 +81,9 @@ EXPERIMENT = Experiment(
     sizes={
         "tiny": Sizes(shares=(0.5, 0.25), per_server=200, servers=1, events=300),
         "quick": Sizes(shares=(0.5, 0.25, 0.1), per_server=10_000, servers=1, events=1000),
-        "full": Sizes(shares=(0.5, 0.25, 0.1, 0.05), per_server=10_000, servers=3, events=2000),
+        "full": Sizes(shares=(0.5, 0.25, 0.1, 0.05), per_server=10_000, servers=2, events=2000),
     },
-    seeds={"tiny": 1, "quick": 2, "full": 3},
+    seeds={"tiny": 1, "quick": 2, "full": 2},
     run=run,
     draw=draw,
     claims=(

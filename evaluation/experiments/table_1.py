@@ -181,7 +181,7 @@ EXPERIMENT = Experiment(
             bounds=(16, 64, 256, 1024, 4096, 16384),
             subscriptions=(10_000, 30_000, 100_000, 300_000),
             timed=1000,
-            per_server=10_000,
+            per_server=3000,
         ),
     },
     seeds={"tiny": 1, "quick": 2, "full": 2},

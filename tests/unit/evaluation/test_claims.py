@@ -90,6 +90,12 @@ def test_means_are_taken_number_by_number_and_point_by_point() -> None:
     assert mean([outcome(1.0, 2.0, 6.0), outcome(3.0, 4.0, 8.0)]) == outcome(2.0, 3.0, 7.0)
 
 
+def test_a_mean_curve_can_be_asked_where_the_curves_can() -> None:
+    # The mean of three times 0.1 is not 0.1.
+    one = Outcome({}, {"s": Series([0.1], [2.0])})
+    assert mean([one, one, one]).at("s", 0.1) == 2.0
+
+
 def test_falls_and_rises_compare_neighbours_up_to_a_slack() -> None:
     assert falls([3.0, 2.0, 2.1]) == [True, False]
     assert falls([3.0, 2.0, 2.1], slack=0.2) == [True, True]

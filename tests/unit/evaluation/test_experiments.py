@@ -7,13 +7,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from evaluation import document, drawing, results
 from evaluation.claims import judge
 from evaluation.command import Places, app, publish
-from evaluation.experiment import AnyExperiment, silent
+from evaluation.experiment import AnyExperiment, Outcome, silent
 from evaluation.experiments import ALL
 
 pytest.importorskip("sklearn", reason="K-means needs the extra `spark`")
@@ -102,6 +103,15 @@ def test_a_result_that_is_none_is_named(tmp_path: Path) -> None:
     outcome = CliRunner().invoke(app, ["--render", "--out", str(tmp_path)])
     assert outcome.exit_code == 2
     assert "figure-3.json is no result of this program" in outcome.stderr
+
+
+def test_a_result_of_another_version_is_named_with_what_it_lacks(tmp_path: Path) -> None:
+    [one] = [one for one in ALL if one.name == "load-factor"]
+    record = results.run(one, "tiny", [0], silent)
+    results.write(msgspec.structs.replace(record, outcomes=[Outcome()]), tmp_path / "results")
+    outcome = CliRunner().invoke(app, ["--render", "--out", str(tmp_path)])
+    assert outcome.exit_code == 2
+    assert "load-factor.json lacks 'R-tree online': it is of another version" in outcome.stderr
 
 
 def test_the_committed_page_and_figures_are_those_of_the_committed_results(tmp_path: Path) -> None:

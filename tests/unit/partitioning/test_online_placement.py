@@ -312,3 +312,15 @@ def test_a_bounded_table_covers_all_that_was_added(
     assert 1 <= len(low) <= bound
     for lo, hi in some:
         assert ((low <= lo) & (high >= hi)).all(axis=1).any()
+
+
+def test_ties_go_to_the_less_loaded_unless_chance_is_asked_for() -> None:
+    wide = box((0.0, 10.0), (0.0, 10.0))
+    inside = box((2.0, 3.0), (2.0, 3.0))
+
+    def chosen(settings: Settings) -> set[str]:
+        policy = told(new_placement("rtree", settings=settings, rng=random.Random(1)), a=wide, b=wide)
+        return {policy.place({"a": 9, "b": 3}, *inside) for _ in range(50)}
+
+    assert chosen(AT_ONCE) == {"b"}
+    assert chosen(Settings(spread=0, ties="random")) == {"a", "b"}
