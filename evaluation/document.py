@@ -57,17 +57,17 @@ def write(
 def text(
     kept: Sequence[tuple[AnyExperiment, Record]], missing: Sequence[AnyExperiment], figures: Path
 ) -> str:
-    published = [(one, record) for one, record in kept if one.line != "ours"]
-    ours = [(one, record) for one, record in kept if one.line == "ours"]
-    parts = [HEAD, _counts(published), _table(published)]
+    known = [(one, record) for one, record in kept if not _ours(one)]
+    own = [(one, record) for one, record in kept if _ours(one)]
+    parts = [HEAD, _counts(known), _table(known)]
     if missing:
         names = ", ".join(f"`{one.name}`" for one in missing)
         parts.append(f"Not run here: {names}.\n")
     parts.append("## Experiment by experiment\n")
-    parts += [_section(one, record, figures) for one, record in published]
-    if ours:
-        parts += [OURS, _table(ours)]
-        parts += [_section(one, record, figures) for one, record in ours]
+    parts += [_section(one, record, figures) for one, record in known]
+    if own:
+        parts += [OURS, _table(own)]
+        parts += [_section(one, record, figures) for one, record in own]
     parts.append(_machines(kept))
     return "\n".join(parts)
 
@@ -85,21 +85,40 @@ def _counts(kept: Sequence[tuple[AnyExperiment, Record]]) -> str:
 
 
 def _table(kept: Sequence[tuple[AnyExperiment, Record]]) -> str:
-    rows = ["| | claim | published | ours | verdict | under the reading |", "|---|---|---|---|---|---|"]
+    rows = []
     for one, record in kept:
         for number, claim in enumerate(one.claims):
             first = judge(claim, record.outcomes)[0]
-            name = one.title if one.line == "ours" else one.line
-            where = f"[{name}](#{one.name})" if not number else ""
-            rows.append(
-                f"| {where} | {claim.text} | {published(claim)} | {ours(claim, first)} "
-                f"| {_word(first, one)} | {first.reading} |"
-            )
-    return "\n".join(rows) + "\n"
+            where = f"[{one.title if _ours(one) else one.line}](#{one.name})" if not number else ""
+            cells = [
+                where,
+                claim.text,
+                published(claim),
+                ours(claim, first),
+                _word(first, one),
+                first.reading,
+            ]
+            rows.append(_row(one, cells))
+    head = ["", "claim", "published", "ours", "verdict", "under the reading"]
+    return "\n".join([*_head(kept[0][0], head), *rows]) + "\n" if kept else ""
+
+
+def _ours(one: AnyExperiment) -> bool:
+    return one.line == "ours"
+
+
+def _row(one: AnyExperiment, cells: list[str]) -> str:
+    """What is ours has no published number."""
+    return f"| {' | '.join(cell for at, cell in enumerate(cells) if at != 2 or not _ours(one))} |"
+
+
+def _head(one: AnyExperiment, cells: list[str]) -> list[str]:
+    head = _row(one, cells)
+    return [head, "|" + "---|" * (head.count("|") - 1)]
 
 
 def _section(one: AnyExperiment, record: Record, figures: Path) -> str:
-    line = "" if one.line == "ours" else f"{one.line}: "
+    line = "" if _ours(one) else f"{one.line}: "
     parts = [
         f'<a id="{one.name}"></a>',
         "",
@@ -109,16 +128,13 @@ def _section(one: AnyExperiment, record: Record, figures: Path) -> str:
         "",
         f"![{one.title}]({(figures / (one.name + '.png')).as_posix()})",
         "",
-        "| claim | reading | published | ours | verdict |",
-        "|---|---|---|---|---|",
+        *_head(one, ["claim", "reading", "published", "ours", "verdict"]),
     ]
     for claim in one.claims:
         for number, judged in enumerate(judge(claim, record.outcomes)):
             said = claim.text if not number else ""
             told = published(claim) if not number else ""
-            parts.append(
-                f"| {said} | {judged.reading} | {told} | {ours(claim, judged)} | {_word(judged, one)} |"
-            )
+            parts.append(_row(one, [said, judged.reading, told, ours(claim, judged), _word(judged, one)]))
     whys = dict.fromkeys(
         claim.why
         for claim in one.claims
@@ -166,7 +182,7 @@ def _spread(claim: Claim, spread: float) -> str:
 
 
 def _word(judged: Judged, one: AnyExperiment) -> str:
-    if one.line != "ours":
+    if not _ours(one):
         return f"**{judged.verdict}**" if judged.verdict == "not" else judged.verdict
     return {"reproduced": "holds", "partly": "partly", "not": "**does not hold**"}[judged.verdict]
 

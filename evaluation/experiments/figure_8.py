@@ -93,9 +93,9 @@ EXPERIMENT = Experiment(
             paper=Number(1.67, "the gain is back", lambda ours: ours > 1.15),
             readings=readings(LIMITS, lambda o, name: [o[f"RTP_n, {name}"]]),
             why=(
-                "A limit of the volume leaves rectangles that are thin in one dimension and long in the others; "
-                "bounding rectangles of 100,000 of those still cover nearly everything. Only where all sides "
-                "are short can a bounding rectangle be small."
+                "A limit of the volume leaves rectangles that are thin in one dimension and long in the "
+                "others; bounding rectangles of 100,000 of those still cover nearly everything. Only where "
+                "all sides are short can a bounding rectangle be small."
             ),
         ),
         Claim(

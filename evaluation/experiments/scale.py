@@ -217,6 +217,12 @@ EXPERIMENT = Experiment(
             text="Summaries save the servers more time than routing costs the dispatcher.",
             paper=Order(),
             readings=(Reading("partitioned, every size", _saves),),
+            why=(
+                "Matching is a fraction of a microsecond for a thousand subscriptions, about what asking "
+                "their summary takes. What a copy costs a server is taking it in and committing it, some "
+                "tens of microseconds, and the link; it is copies that summaries save, by one to two "
+                "orders of magnitude."
+            ),
         ),
         Claim(
             text="Partitioned, the copies of an event grow more slowly than the servers.",
