@@ -86,8 +86,16 @@ EXPERIMENT = Experiment(
         Claim(
             text="Offline R-tree lowers the traffic by 30 to 50 % beside random, whatever the dimensions.",
             paper=Span(0.3, 0.5, "it is lower", lambda ours: ours > 0),
-            readings=(Reading("2, 4, 6, 8 and 10 dimensions", _reductions),),
+            readings=(
+                Reading("2, 4, 6, 8 and 10 dimensions", _reductions),
+                Reading("2, 4 and 6 dimensions", lambda o: _reductions(o)[:3]),
+            ),
             show="{:.0%}",
+            why=(
+                "In high dimensions rectangles are small and rarely meet, so that with this many "
+                "subscriptions even random partitioning forwards little, and there is little to save. It "
+                "takes more of them: with 10,000 a server Figure 10 has 8 dimensions in the published range."
+            ),
         ),
         Claim(
             text="Half offline, half online stays within 10 % of offline.",

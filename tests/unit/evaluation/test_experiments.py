@@ -124,6 +124,27 @@ def test_the_committed_page_and_figures_are_those_of_the_committed_results(tmp_p
         assert (committed.figures / f"{one.name}.png").exists(), one.name
 
 
+def test_whatever_is_not_reproduced_is_explained() -> None:
+    folder = Places.committed().results
+    for one in ALL:
+        record = results.read(one, folder)
+        for claim in one.claims if record is not None else ():
+            explained = claim.why or judge(claim, record.outcomes)[0].verdict == "reproduced"
+            assert explained, f"{one.name}: {claim.text}"
+
+
+def test_at_least_half_of_the_published_claims_are_reproduced_and_four_fifths_at_least_partly() -> None:
+    folder = Places.committed().results
+    found = [
+        judge(claim, record.outcomes)[0].verdict
+        for one in ALL
+        if one.line != "ours" and (record := results.read(one, folder)) is not None
+        for claim in one.claims
+    ]
+    assert found.count("reproduced") >= 0.5 * len(found)
+    assert found.count("not") <= 0.2 * len(found)
+
+
 @pytest.mark.slow
 def test_deleting_the_results_and_running_again_gives_the_same_table_within_the_spread(
     tmp_path: Path,
