@@ -157,9 +157,9 @@ EXPERIMENT = Experiment(
                 *readings(READINGS, lambda outcome, name: [outcome[f"above: {name}"]]),
             ),
             why=(
-                "Online from nothing leaves some servers nearly empty and others at the threshold, which the hit "
-                "ratio rewards. Start, ties and N_b, of which the published text names none, decide how far that "
-                "goes, and so does the number of servers."
+                "Online from nothing leaves some servers nearly empty and others at the threshold, which "
+                "the hit ratio rewards. Start, ties and N_b, of which the published text names none, "
+                "decide how far that goes, and so does the number of servers."
             ),
         ),
         Claim(
