@@ -16,7 +16,18 @@ from fastapi import APIRouter, Body, FastAPI, Query, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from dispatcher import bodies, changes, directory, evidence, internal, keyrings, keys_door, metrics, openapi
+from dispatcher import (
+    bodies,
+    changes,
+    directory,
+    evidence,
+    internal,
+    keyrings,
+    keys_door,
+    metrics,
+    openapi,
+    streaming,
+)
 from dispatcher.access import Caller, Guard, Need, Who, needs
 from dispatcher.audit import Audit
 from dispatcher.backup_door import routes as backup_routes
@@ -40,7 +51,7 @@ from dispatcher.restoring import Restoring
 from dispatcher.settings import Settings
 from dispatcher.settling import Settling
 from dispatcher.soap.door import SoapEndpoint
-from dispatcher.subscriptions import Subscriptions, Wanted
+from dispatcher.subscriptions import Subscriptions, Wanted, new_id
 from dispatcher.topics import Topic, Topics
 from dispatcher.tuning_door import routes as tuning_routes
 from dispatcher.tuning_loop import Tuner
@@ -164,7 +175,9 @@ class Door:
         except NotFound as error:
             error.pointer = f"{prefix}/topic"
             raise
-        want = self.wanted_on(topic, body, prefix, id=body.id, owner=body.owner or who.name)
+        # A stream is named after its subscription, so the id comes first.
+        id = body.id if body.sink is not None else body.id or new_id()
+        want = self.wanted_on(topic, body, prefix, id=id, owner=body.owner or who.name)
         want = replace(want, since=self._since(topic, body.since, prefix))
         if body.location is None:
             return replace(want, suggested=suggested)
@@ -202,20 +215,17 @@ class Door:
         owner: str,
     ) -> Wanted:
         place = "/filter"
+        sink = body.sink or bodies.SinkBody(url=streaming.address(id or ""), recipient=None, secret=None)
         try:
             parsed = Filter.parse(body.filter)
             check_dialect(parsed, topic)
             bound = parsed.bind(topic.schema)
-            place = "/sink/url"
-            check_url(
-                body.sink.url,
-                allow_loopback=self.settings.allow_loopback_sinks,
-                allow_http=self.settings.allow_loopback_sinks,
-                allow_mail=self.settings.allow_mail_sinks,
-            )
+            if body.sink is not None:
+                place = "/sink/url"
+                self._check_sink(body.sink.url)
             place = "/sink/secret"
-            if body.sink.secret is not None:
-                check_secret(body.sink.secret)
+            if sink.secret is not None:
+                check_secret(sink.secret)
             place = ""
             expires = None if body.expires is None else parse_expires(body.expires, self.network.log.now())
         except EdnError as error:
@@ -227,10 +237,19 @@ class Door:
             topic=topic,
             filter=parsed,
             bound=bound,
-            url=body.sink.url,
-            recipient=body.sink.recipient,
+            url=sink.url,
+            recipient=sink.recipient,
             expires=expires,
-            secret=body.sink.secret,
+            secret=sink.secret,
+        )
+
+    def _check_sink(self, url: str) -> None:
+        development = self.settings.allow_loopback_sinks
+        check_url(
+            url,
+            allow_loopback=development,
+            allow_http=development,
+            allow_mail=self.settings.allow_mail_sinks,
         )
 
     # -- from the model to bodies ------------------------------------------------------------------------
@@ -264,7 +283,9 @@ class Door:
             "id": found.id,
             "topic": self._named(topic, who),
             "filter": found.filter,
-            "sink": {
+            "sink": None
+            if streaming.streams(found)
+            else {
                 "url": found.url,
                 "recipient": found.recipient,
                 **({} if secret is None else {"secret": secret}),
@@ -397,6 +418,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(backup_routes(door.network))
     app.include_router(moving_routes(door.repartitioning, door.settling, door.proposing))
     app.include_router(evidence.routes(door.network, door.find))
+    app.include_router(streaming.routes(door.network, door.find))
     app.add_middleware(BodyLimit, limit=settings.body_limit)
     openapi.install(app)
     app.state.door = door

@@ -90,10 +90,13 @@ class SinkBody(Body):
     )
 
 
+_NO_SINK = "Where notifications go; without one, the subscription is a stream (`GET …/events`)."
+
+
 class SubscriptionBody(Body):
     topic: str = Field(max_length=256)
     filter: FilterBody = None
-    sink: SinkBody
+    sink: SinkBody | None = Field(None, description=_NO_SINK)
     expires: Expires = None
     id: Name | None = Field(None, description="The client's own id makes subscribing idempotent.")
     owner: Name | None = None
@@ -118,7 +121,7 @@ class ChangeBody(Body):
     """Replaces filter, sink and expiry."""
 
     filter: FilterBody = None
-    sink: SinkBody
+    sink: SinkBody | None = Field(None, description=_NO_SINK)
     expires: Expires = None
 
 
@@ -203,7 +206,8 @@ class Subscription(BaseModel):
     id: str
     topic: str
     filter: dict[str, Any] | None
-    sink: Sink
+    #: null: it is a stream
+    sink: Sink | None
     state: str
     expires: str | None
     owner: str

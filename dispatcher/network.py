@@ -7,9 +7,10 @@ Everything here happens on the event loop, but for the log's writer thread. What
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
 import httpx
@@ -350,6 +351,18 @@ class Network:
         if member is None or self._client is None or self.members.state(member) == "away":
             raise Unavailable(f"server {server} is away", retry_after=2)
         return await self._client.request(method, f"{member.url}{path}", **request)
+
+    @contextlib.asynccontextmanager
+    async def listen(self, server: str, path: str, headers: dict[str, str]) -> AsyncIterator[httpx.Response]:
+        """What a server answers without end; raises `Unavailable` or what the client raises."""
+        member = self.members.get(server)
+        if member is None or self._client is None or self.members.state(member) == "away":
+            raise Unavailable(f"server {server} is away", retry_after=2)
+        patient = httpx.Timeout(30.0, connect=3.0)  # a stream that lives says so more often
+        async with self._client.stream(
+            "GET", f"{member.url}{path}", headers=headers, timeout=patient
+        ) as response:
+            yield response
 
     def widen(self, server: str, topic: int, lo: Floats, hi: Floats, stored: wire.Stored) -> None:
         """Route what a server has just stored to it, from now on."""

@@ -77,6 +77,11 @@ class Prepared:
     arriving: bool = False
 
 
+def new_id() -> str:
+    """For a subscription whose subscriber chose none."""
+    return f"sub_{secrets.token_urlsafe(15)}"
+
+
 class Subscriptions:
     def __init__(self, network: Network, topics: Topics, on_replay: Callable[[Replay], None]) -> None:
         """`on_replay` hears of what a new subscription is to be told of the time before it."""
@@ -201,7 +206,7 @@ class Subscriptions:
         return [
             Prepared(
                 Subscription(
-                    id=want.id or f"sub_{secrets.token_urlsafe(15)}",
+                    id=want.id or new_id(),
                     version=self._first_version(want.id),
                     owner=want.owner,
                     topic=want.topic.uid,

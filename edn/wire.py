@@ -35,6 +35,9 @@ rectangles each, and is answered `RoutingSummaries`: advisory, for choosing the 
 What a client posts to it goes on to `POST /internal/subscribe` on the dispatcher as `Subscribe`, with
 that choice; the answer is that of `POST /v1/subscriptions`, in JSON.
 
+*Streams.* `GET /internal/subscriptions/{id}/events` on a server answers, line by line and without end, what a
+subscription without a sink is told (`edn_server.streams`).
+
 *Other dispatchers.* A dispatcher asks each of the others, again and again, by `POST /internal/changes` with
 `PeerPoll`, what has changed there since the place that it has taken over, and is answered `PeerPage`; an
 answer waits a moment for something to change. Asking for what follows a place acknowledges what is up to it.
@@ -55,6 +58,8 @@ from edn.webhooks import KeyRing
 
 #: the media type of all of these
 MSGPACK = "application/msgpack"
+#: that of streams: a line of JSON each
+LINES = "application/x-ndjson"
 
 Kind = Literal["activate", "deactivate", "change", "move", "renew", "pause", "resume", "rotate", "join"]
 

@@ -15,7 +15,7 @@ import structlog
 from fastapi import Depends, FastAPI, Header
 from pydantic import BaseModel
 from starlette.background import BackgroundTask
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -160,6 +160,26 @@ def create_app(node: Node, url: str) -> FastAPI:
 
     app.include_router(metrics.routes(node))
 
+    @app.get(
+        "/internal/subscriptions/{id}/events",
+        tags=["internal"],
+        summary="What a subscription without a sink is told, line by line",
+        dependencies=[Depends(network_only)],
+        response_class=StreamingResponse,
+        responses={
+            200: {"description": "lines of JSON (`edn_server.streams`)", **_LINES_BODY},
+            404: {"description": "it is not here", **_PROBLEM_BODY},
+            422: {"description": "Last-Event-ID is none of this stream", **_PROBLEM_BODY},
+            503: {"description": "not started yet", **_PROBLEM_BODY},
+            **_UNAUTHORIZED,
+        },
+    )
+    async def events(id: str, last_event_id: Annotated[str | None, Header()] = None) -> StreamingResponse:
+        if node.streams is None:
+            raise Unavailable("not started yet", retry_after=1)
+        lines = await node.streams.follow(id, last_event_id)
+        return StreamingResponse(lines, media_type=wire.LINES)
+
     async def store(message: wire.Store) -> tuple[int, msgspec.Struct]:
         return 200, await node.store(message)
 
@@ -217,6 +237,7 @@ def _moving_routes(node: Node, secret: str) -> list[Route]:
 
 
 _MSGPACK_BODY = {"content": {wire.MSGPACK: {"schema": {"type": "string", "format": "binary"}}}}
+_LINES_BODY = {"content": {wire.LINES: {"schema": {"type": "string"}}}}
 _PROBLEM_BODY = {"content": {PROBLEM: {"schema": {"type": "object"}}}}
 _UNAUTHORIZED: dict[int | str, dict[str, Any]] = {
     "401": {"description": "the network secret is missing or wrong", **_PROBLEM_BODY}

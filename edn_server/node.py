@@ -16,7 +16,7 @@ import structlog
 from edn import clock, wire
 from edn.errors import Unavailable
 from edn.summary import Summary
-from edn_server import attempts, deadletters, departing, outbox, repeats, tally
+from edn_server import attempts, deadletters, departing, outbox, repeats, streams, tally
 from edn_server.arriving import Arrive, TakeKept, TakeTold
 from edn_server.controls import Follow, Leave
 from edn_server.database import BATCH_BITS, Folder
@@ -76,6 +76,7 @@ class Node:
         #: one for each dispatcher
         self.registrations: list[Registration] = []
         self.notifier: Notifier | None = None
+        self.streams: streams.Streams | None = None
         self.timings = Timings()
         self._receiving: Receiving | None = None
         self.evidence: Evidence | None = None
@@ -102,6 +103,8 @@ class Node:
             timings=self.timings,
         )
         self.notifier.counters.backlog = self._backlog_found
+        dropped = await self._submit(Call(streams.read_dropped))
+        self.streams = streams.Streams(self.hosting, self.notifier, self._later, dropped)
         self.evidence = Evidence(
             hosting=self.hosting,
             notifier=self.notifier,
@@ -273,6 +276,9 @@ class Node:
 
     # -- inside -----------------------------------------------------------------------------------------
 
+    def _later(self, job: Job[Result]) -> asyncio.Future[Result]:
+        return asyncio.wrap_future(self._writer.submit(job))
+
     async def _submit(self, job: Job[Result]) -> Result:
         # Shielded: a client that goes away takes back nothing that is queued.
         return await asyncio.shield(asyncio.wrap_future(self._writer.submit(job)))
@@ -301,7 +307,7 @@ class Node:
 
     async def _collect(self) -> None:
         """Now and then: write down what is counted, forget what nothing needs."""
-        purged = 0.0
+        purged = trimmed = 0.0
         loop = asyncio.get_running_loop()
         assert self.notifier is not None
         while True:
@@ -316,6 +322,9 @@ class Node:
                         if await self._submit(purge) < deadletters.STEP:
                             purged = loop.time()
                             break
+                if self.streams is not None and loop.time() - trimmed > streams.TRIM_SECONDS:
+                    trimmed = loop.time()
+                    await self.streams.trim()
                 while await self._submit(outbox.Collect(self.hosting)) == outbox.Collect.LIMIT:
                     pass
                 oldest = int(clock.now() * 1e6) - repeats.KEPT
@@ -347,6 +356,8 @@ class Node:
         assert self.notifier is not None
         self.notifier.counters.backlog += applied.entries
         self.notifier.wake(applied.addresses)
+        if self.streams is not None:
+            self.streams.wake(applied.addresses)
 
     def _on_fatal(self, error: BaseException) -> None:
         self._end(EXIT_BROKEN)

@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+import msgspec
 import numpy as np
 import structlog
 
@@ -82,7 +83,8 @@ class Notifier:
         self._sinks = sinks
         self._settings = settings
         #: tells this server's rows from those of any other
-        self._prefix = "msg_" + hashlib.sha256(key.encode()).hexdigest()[:12]
+        self.prefix = hashlib.sha256(key.encode()).hexdigest()[:12]
+        self._prefix = "msg_" + self.prefix
         self._lanes = Lanes(fast=settings.concurrent_posts, slow=settings.slow_posts)
         self._couriers: dict[str, asyncio.Task[None]] = {}
         self._woken: set[str] = set()
@@ -126,7 +128,7 @@ class Notifier:
     def wake(self, addresses: Iterable[str]) -> None:
         """These addresses have new rows."""
         for address in addresses:
-            if address.startswith(outbox.HELD):
+            if address.startswith((outbox.HELD, outbox.STREAM)):
                 continue
             self._woken.add(address)
             if self._settings.batching.delay and address in self._resting:
@@ -173,6 +175,15 @@ class Notifier:
         async with self._lanes.slot(self.health(address).lane):
             answer, began, seconds = await self._send(address, name, body, 1)
         return self._record(address, name, answer, began, seconds, 1, "example")
+
+    async def entries(self, address: str, after: int, rows: int) -> list[tuple[int, list[bytes]]]:
+        """Of the next rows after one, their ids and what each would tell, event by event: for streams."""
+
+        def read() -> list[tuple[int, list[bytes]]]:
+            found = outbox.page(self._reader, address, rows, after)
+            return [(row.id, self._each_entry(row)) for row in found]
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, read)
 
     async def drop_ended(self) -> None:
         """Rows of addresses that have failed for long, for nobody who lives: they would wait for days more.
@@ -489,6 +500,18 @@ class Notifier:
 
     def _entries(self, row: Row) -> tuple[bytes, str]:
         """What a row adds to a body, and the trace context that its events share; in the outbox thread."""
+        fragments = self._event_fragments(row)
+        traces = {outbox.trace_of(fragment) for fragment in fragments}
+        shared = traces.pop() if len(traces) == 1 else ""
+        return outbox.entries_of(row, fragments, self._hosting.fragments), shared
+
+    def _each_entry(self, row: Row) -> list[bytes]:
+        if row.batch == outbox.READY:
+            told = msgspec.json.decode(row.composition, type=dict[str, list[msgspec.Raw]])
+            return [bytes(entry) for entry in told["notifications"]]
+        return outbox.each_entry(row, self._event_fragments(row), self._hosting.fragments)
+
+    def _event_fragments(self, row: Row) -> list[bytes]:
         places = row.places
         events = self.recent.get(row.batch)
         if events is None:
@@ -500,9 +523,7 @@ class Notifier:
             if not isinstance(event, bytes):
                 event = events[place] = outbox.event_fragment(event, topics[event.topic].name)
             fragments.append(event)
-        traces = {outbox.trace_of(fragment) for fragment in fragments}
-        shared = traces.pop() if len(traces) == 1 else ""
-        return outbox.entries_of(row, fragments, self._hosting.fragments), shared
+        return fragments
 
 
 def _without(rows: Sequence[Row], parcel: Parcel) -> list[Row]:

@@ -46,6 +46,8 @@ EVENT_BYTES = 128
 READY = 0
 #: begins the address of rows that are kept and not sent
 HELD = "hold:"
+#: begins the address of rows that wait for whoever reads the stream of a subscription
+STREAM = "stream:"
 #: ends the address of rows that tell a paused subscription of its past; no id holds a space
 PAST = " past"
 
@@ -209,13 +211,18 @@ def trace_of(fragment: bytes) -> str:
     return f"{parent.decode()} {state}"
 
 
-def entries_of(row: Row, events: Sequence[bytes], fragments: Sequence[bytes | None]) -> bytes:
-    """What a row adds to a body: its event fragments, in the row's order, each with its matches."""
+def each_entry(row: Row, events: Sequence[bytes], fragments: Sequence[bytes | None]) -> list[bytes]:
+    """The event fragments of a row, in its order, each with its matches."""
     entries = []
     for event, numbers in zip(events, row.recipients(), strict=True):
         matches = [fragments[number] for number in numbers]
         entries.append(event + b",".join([match for match in matches if match is not None]) + b"]}")
-    return b",".join(entries)
+    return entries
+
+
+def entries_of(row: Row, events: Sequence[bytes], fragments: Sequence[bytes | None]) -> bytes:
+    """What a row adds to a body."""
+    return b",".join(each_entry(row, events, fragments))
 
 
 def body_of(row: Row, events: Sequence[bytes], fragments: Sequence[bytes | None]) -> bytes:
@@ -242,6 +249,10 @@ def ring_of(address: str) -> str:
 
 def held(subscription: str) -> str:
     return HELD + subscription
+
+
+def stream_of(subscription: str) -> str:
+    return STREAM + subscription
 
 
 # -- rows on disk ---------------------------------------------------------------------------------------
@@ -284,15 +295,28 @@ def waiting_addresses(db: sqlite3.Connection) -> list[str]:
         " SELECT (SELECT min(o.address) FROM outbox o WHERE o.address > next.address) FROM next"
         " WHERE next.address IS NOT NULL) SELECT address FROM next WHERE address IS NOT NULL"
     )
-    return [address for (address,) in found if not address.startswith(HELD)]
+    return [address for (address,) in found if not address.startswith((HELD, STREAM))]
+
+
+def stream_addresses(db: sqlite3.Connection) -> list[str]:
+    """Streams that have rows."""
+    found = db.execute(
+        "WITH RECURSIVE next(address) AS (SELECT min(address) FROM outbox WHERE address >= ?1 UNION ALL"
+        " SELECT (SELECT min(o.address) FROM outbox o WHERE o.address > next.address) FROM next"
+        " WHERE next.address < ?2) SELECT address FROM next WHERE address < ?2",
+        (STREAM, STREAM[:-1] + ";"),
+    )
+    return [address for (address,) in found]
 
 
 ROW = "id, address, batch, composition, events, created"
 
 
-def page(db: sqlite3.Connection, address: str, rows: int) -> list[Row]:
+def page(db: sqlite3.Connection, address: str, rows: int, after: int = 0) -> list[Row]:
     """The next rows of an address, oldest first; fewer if they are large."""
-    found = db.execute(f"SELECT {ROW} FROM outbox WHERE address = ? ORDER BY id LIMIT ?", (address, rows))
+    found = db.execute(
+        f"SELECT {ROW} FROM outbox WHERE address = ? AND id > ? ORDER BY id LIMIT ?", (address, after, rows)
+    )
     taken: list[Row] = []
     size = 0
     for values in found:
@@ -346,6 +370,20 @@ class Settle(Job[int]):
                     "DELETE FROM events WHERE key >= ? AND key < ?", (key(batch, 0), key(batch + 1, 0))
                 )
         return events
+
+
+class Pass(Job[int]):
+    """Rows of a stream before this one were read, and go."""
+
+    def __init__(self, address: str, row: int) -> None:
+        self._address = address
+        self._row = row
+
+    def work(self, db: sqlite3.Connection) -> int:
+        rows = db.execute(
+            "SELECT id, batch FROM outbox WHERE address = ? AND id < ?", (self._address, self._row)
+        ).fetchall()
+        return Settle(rows).work(db)
 
 
 class Collect(Job[int]):

@@ -192,6 +192,8 @@ def test_what_another_tenant_has_is_not_there(tmp_path: Path, topics_too: bool) 
                     continue
                 if topics_too and "{id}" not in one.path:
                     continue  # it means his own
+                if one.method == "WEBSOCKET":
+                    continue  # tests/streams
                 answer = await door.call(one, door.keys["his administrator"])
                 if one.path == "/v1/dead-letters":
                     assert answer.status_code == 403, one

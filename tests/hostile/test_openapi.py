@@ -25,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 from schemathesis.transport.serialization import Binary
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 
 import dispatcher.app
 import dispatcher.settings
@@ -58,6 +58,8 @@ def operations(app: FastAPI) -> set[tuple[str, str]]:
     """(method, path) of everything that is mounted, plain ASGI routes among them."""
     found: set[tuple[str, str]] = set()
     for route in iter_route_contexts(app.router.routes):
+        if isinstance(route.original_route, WebSocketRoute):
+            continue  # OpenAPI has no words for it
         # A mount has no methods and its own routes inside: nobody uses one, and none may hide something.
         methods = route.methods or {"every method"}
         if route.path not in DOCUMENTATION:

@@ -1,0 +1,185 @@
+"""Streams at the front door: server-sent events, or a WebSocket, instead of a webhook.
+
+The server that hosts the subscription tells what there is, line by line (`edn_server.streams`); here each
+line becomes an event of the one or a message of the other. A connection that breaks is made again by the
+client, which says the last id that it saw: in the header Last-Event-ID, as every EventSource does, or in the
+query as `last_event_id` where headers cannot be set.
+
+    id: 3f2a91c04b1d.17.0                          {"id": "3f2a91c04b1d.17.0", "data": {"topic": …}}
+    data: {"topic": …, "event": …, "matches": …}
+
+    event: gap                                     {"event": "gap", "data": {"reason": …}}
+    data: {"reason": …}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Annotated
+from urllib.parse import quote
+
+import httpx
+import msgspec
+from fastapi import APIRouter, Header, Query, WebSocket
+from starlette.responses import StreamingResponse
+from starlette.websockets import WebSocketDisconnect, WebSocketState
+
+from dispatcher.access import Caller, Need, Who, caller_of, needs
+from dispatcher.directory import Subscription
+from dispatcher.network import Network
+from edn.asgi import refuse
+from edn.errors import Conflict, EdnError, InvalidInput, NotFound, Unavailable
+
+_SCHEME = "stream:"
+_REFUSED = {404: NotFound, 422: InvalidInput}
+#: so soon an EventSource comes back when its connection breaks, in milliseconds
+RETRY = 1000
+
+LastEventId = Annotated[
+    str | None, Header(alias="last-event-id", description="The last id that was seen.", max_length=100)
+]
+LastEventIdQuery = Annotated[
+    str | None, Query(description="The same, where headers cannot be set.", max_length=100)
+]
+
+
+class _Line(msgspec.Struct):
+    data: msgspec.Raw
+    event: str = ""
+    id: str = ""
+
+
+_decoder = msgspec.json.Decoder(_Line)
+
+
+def address(subscription: str) -> str:
+    """What stands for a sink where there is none."""
+    return _SCHEME + subscription
+
+
+def streams(found: Subscription) -> bool:
+    return found.url.startswith(_SCHEME)
+
+
+@contextlib.asynccontextmanager
+async def _lines(
+    network: Network, found: Subscription, last: str | None
+) -> AsyncIterator[AsyncIterator[bytes]]:
+    """The server's lines; raises what it refuses, before the first."""
+    if not streams(found):
+        raise Conflict("it has a sink, and its notifications go there; PUT it without one to read them here")
+    path = f"/internal/subscriptions/{quote(found.id, safe='')}/events"
+    headers = {} if last is None else {"last-event-id": last}
+    try:
+        async with network.listen(found.server, path, headers) as response:
+            if response.status_code != 200:
+                raise await _refusal(response, found.server)
+            yield _split(response.aiter_raw())
+    except httpx.HTTPError as error:
+        reason = str(error) or type(error).__name__
+        raise Unavailable(f"server {found.server} did not answer: {reason}", retry_after=2) from None
+
+
+async def _refusal(response: httpx.Response, server: str) -> EdnError:
+    try:
+        detail = str(msgspec.json.decode(await response.aread())["detail"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        detail = f"it answered {response.status_code}"
+    kind = _REFUSED.get(response.status_code)
+    return kind(detail) if kind is not None else Unavailable(f"server {server}: {detail}", retry_after=2)
+
+
+async def _split(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    rest = b""
+    async for part in parts:
+        *whole, rest = (rest + part).split(b"\n")
+        for line in whole:
+            yield line
+
+
+def server_sent(line: bytes) -> bytes:
+    """A line as a server-sent event; an empty one as a comment."""
+    if not line:
+        return b":\n\n"
+    told = _decoder.decode(line)
+    fields = [b"event: %b\n" % told.event.encode()] if told.event else []
+    fields += [b"id: %b\n" % told.id.encode()] if told.id else []
+    return b"".join((*fields, b"data: %b\n\n" % bytes(told.data)))
+
+
+def routes(network: Network, find: Callable[[Caller, str], Subscription]) -> APIRouter:
+    """`find` gives a living subscription that a caller may know of, or raises `NotFound`."""
+    router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
+
+    @router.get(
+        "/{id}/events",
+        response_class=StreamingResponse,
+        responses={200: {"description": "server-sent events", "content": {"text/event-stream": {}}}},
+    )
+    @needs(Need.SUBSCRIBE)
+    async def events(
+        id: str, who: Who, header: LastEventId = None, last_event_id: LastEventIdQuery = None
+    ) -> StreamingResponse:
+        """What a subscription without a sink is told, as server-sent events, from the last one seen on."""
+        stack = contextlib.AsyncExitStack()
+        lines = await stack.enter_async_context(_lines(network, find(who, id), header or last_event_id))
+
+        async def told() -> AsyncIterator[bytes]:
+            async with stack:
+                yield b"retry: %d\n\n" % RETRY
+                try:
+                    async for line in lines:
+                        yield server_sent(line)
+                except httpx.HTTPError:
+                    return  # the server is gone: the client comes back and asks again
+
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(told(), media_type="text/event-stream", headers=headers)
+
+    @router.websocket("/{id}/events")
+    @needs(Need.SUBSCRIBE)
+    async def messages(socket: WebSocket, id: str) -> None:
+        """The same as messages of a WebSocket."""
+        last = socket.headers.get("last-event-id") or socket.query_params.get("last_event_id")
+        try:
+            found = find(caller_of(socket.scope), id)
+            async with _lines(network, found, last) as lines:
+                await socket.accept()
+                await _send(socket, lines)
+        except EdnError as error:
+            if socket.client_state is WebSocketState.CONNECTING:
+                await refuse(error, socket.scope, socket.receive, socket.send)
+
+    return router
+
+
+async def _send(socket: WebSocket, lines: AsyncIterator[bytes]) -> None:
+    """Until the stream ends, or the client goes away; what it says is not listened to."""
+
+    async def tell() -> None:
+        with contextlib.suppress(httpx.HTTPError, WebSocketDisconnect, RuntimeError):
+            async for line in lines:
+                if line:
+                    await socket.send_text(line.decode())
+            await socket.close()
+
+    async def listen() -> None:
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+            while True:
+                await socket.receive_text()
+
+    telling, listening = asyncio.create_task(tell()), asyncio.create_task(listen())
+    try:
+        await asyncio.wait({telling, listening}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (telling, listening):
+            task.cancel()
+        await asyncio.gather(telling, listening, return_exceptions=True)
+        if (
+            socket.client_state is WebSocketState.CONNECTED
+            and socket.application_state is WebSocketState.CONNECTED
+        ):
+            with contextlib.suppress(RuntimeError):
+                await socket.close(1012)

@@ -1,0 +1,1 @@
+"""Subscriptions that are read instead of posted, with other people's clients."""
