@@ -6,11 +6,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
+FUZZ_SECONDS ?= 60
 # Tests wait more than they compute, so one more at once than there are cores.
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-.PHONY: help setup java run test test-all lint format typecheck bench evaluate chaos load lock clean
+.PHONY: help setup java run test test-all lint format typecheck bench evaluate fuzz chaos load lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -56,8 +57,13 @@ typecheck: setup ## mypy, strict
 bench: setup ## kernels against their peers, side by side in one run
 	$(BIN)/edn bench kernels $(ARGS)
 
+<<<<<<< HEAD
 evaluate: setup ## the published experiments, quick sizes; a page with figures in evaluation-results/ (some ten minutes)
 	$(BIN)/edn evaluate --quick $(ARGS)
+=======
+fuzz: setup ## bytes from anywhere against the parsers of JSON, filters and CloudEvents (FUZZ_SECONDS of CPU each)
+	for target in json filter cloudevents; do $(BIN)/python -m tests.fuzz $$target --seconds $(FUZZ_SECONDS) $(ARGS) || exit 1; done
+>>>>>>> 49cf37e (CloudEvents in and out, with other people's libraries; fuzzing of the parsers)
 
 chaos: setup ## real processes killed, stopped and cut off under load, judged by the checker (15 minutes)
 	$(BIN)/python -m tests.chaos $(ARGS)

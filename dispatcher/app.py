@@ -26,6 +26,7 @@ from dispatcher import (
     keys_door,
     metrics,
     openapi,
+    sinks,
     streaming,
 )
 from dispatcher.access import Caller, Guard, Need, Who, needs
@@ -215,7 +216,7 @@ class Door:
         owner: str,
     ) -> Wanted:
         place = "/filter"
-        sink = body.sink or bodies.SinkBody(url=streaming.address(id or ""), recipient=None, secret=None)
+        sink = body.sink or bodies.SinkBody.model_validate({"url": streaming.address(id or "")})
         try:
             parsed = Filter.parse(body.filter)
             check_dialect(parsed, topic)
@@ -237,7 +238,7 @@ class Door:
             topic=topic,
             filter=parsed,
             bound=bound,
-            url=sink.url,
+            url=sinks.address_of(sink),
             recipient=sink.recipient,
             expires=expires,
             secret=sink.secret,
@@ -283,13 +284,7 @@ class Door:
             "id": found.id,
             "topic": self._named(topic, who),
             "filter": found.filter,
-            "sink": None
-            if streaming.streams(found)
-            else {
-                "url": found.url,
-                "recipient": found.recipient,
-                **({} if secret is None else {"secret": secret}),
-            },
+            "sink": sinks.view(found, secret),
             "state": "paused" if found.paused else "active",
             "expires": None if found.expires is None else rfc3339(found.expires),
             "owner": found.owner,

@@ -82,6 +82,9 @@ class SinkBody(Body):
     recipient: str | None = Field(
         None, description="Whom they are for, in the sink's own terms.", min_length=1, max_length=256
     )
+    format: Literal["json", "cloudevents-binary", "cloudevents-structured", "cloudevents-batch"] = Field(
+        "json", description="What is posted: notifications as they are here, or CloudEvents."
+    )
     secret: str | None = Field(
         None,
         description="What notifications are signed with: whsec_… (Standard Webhooks). Without one, one is "
@@ -198,6 +201,8 @@ class TopicList(BaseModel):
 class Sink(BaseModel):
     url: str
     recipient: str | None
+    #: of CloudEvents; else it is what this interface has
+    format: str | None = None
     #: only in the answer to the request that had it made
     secret: str | None = None
 

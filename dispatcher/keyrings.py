@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _FIELDS = "id, current, previous, until, version"
 #: what the servers post to; mail is signed only for those who bring a secret
-_SIGNED = ("http:", "https:")
+_SIGNED = ("http:", "https:", "cloudevents:")
 
 
 def read(connection: sqlite3.Connection, ids: Iterable[str]) -> list[KeyRing]:

@@ -21,7 +21,7 @@ from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.peers import Peers
 from dispatcher.topics import Topic, Topics
-from edn import defects, tracing
+from edn import cloudevents, defects, tracing
 from edn.asgi import bug_response, problem_response, read_body, too_large
 from edn.errors import (
     Conflict,
@@ -42,6 +42,8 @@ MAX_KEY = 200
 _JSON = (b"content-type", b"application/json")
 
 
+#: media types of plain events; none is one of them
+_PLAIN = (b"application/json", b"text/json", b"")
 _BEFORE, _AFTER = "/v1/topics/", "/events"
 _SLASHES = 4
 
@@ -82,9 +84,11 @@ class PublishEndpoint:
             limit = self._network.settings.body_limit
             who = self._guard.identify(authorization_of(scope))
             who.require(Need.PUBLISH)
-            key, trace = _read_headers(scope, limit)
+            key, trace, mode = _read_headers(scope, limit)
             topic = self._topics.get(path[len(_BEFORE) : -len(_AFTER)], who.tenant)
             body = await read_body(receive, limit)
+            if mode is not None:
+                body, trace = _from_cloudevents(mode, scope, body, topic, trace)
             accepted = msgspec.json.encode(await self.publish(topic, body, key, trace))
         except EdnError as error:
             if isinstance(error, Unauthorized | Forbidden):
@@ -214,17 +218,15 @@ def _append_once(
     return [next(made) if place in placed else str(name) for place, name in enumerate(ids)]
 
 
-def _read_headers(scope: Scope, limit: int) -> tuple[str | None, str]:
-    """The Idempotency-Key, if there is one, and the trace context (`edn.tracing`).
+def _read_headers(scope: Scope, limit: int) -> tuple[str | None, str, str | None]:
+    """The Idempotency-Key, if there is one, the trace context (`edn.tracing`), and how CloudEvents come.
 
     Refuses a body that is not JSON, or says that it is too long.
     """
-    key, parent, state = None, b"", b""
+    key, parent, state, mode, media = None, b"", b"", None, b""
     for name, value in scope["headers"]:
         if name == b"content-type":
             media = value.partition(b";")[0].strip().lower()
-            if media not in (b"application/json", b"text/json"):
-                raise Unsupported(f"events are taken as application/json; got {media.decode('latin-1')[:80]}")
         elif name == b"content-length":
             if value.isdigit() and int(value) > limit:
                 raise too_large(limit)
@@ -236,4 +238,23 @@ def _read_headers(scope: Scope, limit: int) -> tuple[str | None, str]:
             parent = value
         elif name == b"tracestate":
             state = value
-    return key, tracing.read(parent, state) if parent else ""
+        elif name == b"ce-specversion":
+            mode = "binary"
+    if media not in _PLAIN:
+        if media.startswith(b"application/cloudevents"):
+            mode = cloudevents.mode_of(media, ())
+        elif mode is None:
+            raise Unsupported(
+                f"events are taken as application/json, or as CloudEvents; got {media.decode('latin-1')[:80]}"
+            )
+    return key, tracing.read(parent, state) if parent else "", mode
+
+
+def _from_cloudevents(mode: str, scope: Scope, body: bytes, topic: Topic, trace: str) -> tuple[bytes, str]:
+    """The events as the topic takes them, and the trace context, which one event may bring itself."""
+    kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+    events = cloudevents.read(mode, kind, scope["headers"], body)
+    if not trace and len(events) == 1:
+        given = [str(events[0].context.get(name, "")).encode() for name in ("traceparent", "tracestate")]
+        trace = tracing.read(*given)
+    return cloudevents.plain(events, topic.schema.attributes), trace

@@ -22,6 +22,7 @@ from importlib.metadata import entry_points
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from edn import cloudevents
 from edn.errors import InvalidSink
 
 MAX_URL = 2048
@@ -85,6 +86,12 @@ def check_url(
         if not allow_mail:
             raise InvalidSink("mail is refused unless the network runs with --allow-mail-sinks")
         mail_address(url)
+        return
+    if parts.scheme == "cloudevents":
+        _, posted = cloudevents.sink_of(url)
+        if not posted.startswith(("http:", "https:")):
+            raise InvalidSink("CloudEvents are posted; https://… is right")
+        check_url(posted, allow_loopback=allow_loopback, allow_http=allow_http)
         return
     if parts.scheme == "soap":
         from edn.soap.address import SoapAddress  # it brings lxml, and few addresses need it

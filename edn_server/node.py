@@ -18,6 +18,7 @@ from edn.errors import Unavailable
 from edn.summary import Summary
 from edn_server import attempts, deadletters, departing, outbox, repeats, streams, tally
 from edn_server.arriving import Arrive, TakeKept, TakeTold
+from edn_server.cloudevents import CloudEventsSink
 from edn_server.controls import Follow, Leave
 from edn_server.database import BATCH_BITS, Folder
 from edn_server.delivery import HttpSink
@@ -91,7 +92,14 @@ class Node:
         settings = self.settings
         self._loop = asyncio.get_running_loop()
         self._sinks = Sinks(
-            settings, {"http": HttpSink, "https": HttpSink, "mailto": MailSink, "soap": SoapSink}
+            settings,
+            {
+                "http": HttpSink,
+                "https": HttpSink,
+                "mailto": MailSink,
+                "soap": SoapSink,
+                "cloudevents": CloudEventsSink,
+            },
         )
         self.notifier = Notifier(
             hosting=self.hosting,

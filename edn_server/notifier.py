@@ -426,9 +426,21 @@ class Notifier:
         began, timer = clock.now(), asyncio.get_running_loop().time()
         ring = self._hosting.rings.get(outbox.ring_of(address))
         counting = ring.counting(int(began * 1e6)) if ring is not None else []
-        signature = webhooks.signatures(counting, name, int(began), body) if counting else None
+
+        def sign(name: str, body: bytes) -> str:
+            return webhooks.signatures(counting, name, int(began), body)
+
         answer = await self._sinks.send(
-            Message(outbox.url_of(address), name, int(began), body, signature, events, trace)
+            Message(
+                outbox.url_of(address),
+                name,
+                int(began),
+                body,
+                sign(name, body) if counting else None,
+                events=events,
+                trace=trace,
+                sign=sign if counting else None,
+            )
         )
         seconds = asyncio.get_running_loop().time() - timer
         self._timings.posts.observe(seconds)

@@ -44,6 +44,8 @@ class Settings:
     distance: float = 1.0
     #: sinks on loopback, over plain http, are for development only
     allow_loopback_sinks: bool = False
+    #: who sends, as sinks of CloudEvents are told and asked about
+    webhook_origin: str = "edn"
     #: bytes of one frame or store request
     body_limit: int = 64 << 20
     #: addresses that are called at the same time
@@ -174,6 +176,7 @@ _DELIVERY = (
     ("disable-seconds", "432000", "an address that fails for so long is disabled"),
     ("attempts-kept", "604800", "seconds that attempts are remembered"),
     ("dead-letters-kept", "2592000", "seconds that dead letters are kept"),
+    ("webhook-origin", "edn", "name by which sinks of CloudEvents know this network"),
     ("smtp-host", "", "relay for mailto: sinks"),
     ("smtp-port", "25", "its port"),
     ("smtp-from", "edn@localhost", "sender of mail"),
@@ -237,6 +240,7 @@ def _delivery(values: argparse.Namespace) -> dict[str, Any]:
         ),
         "attempts_kept": number("attempts-kept"),
         "dead_letters_kept": number("dead-letters-kept"),
+        "webhook_origin": values.webhook_origin,
         "smtp_host": values.smtp_host,
         "smtp_port": _port(values.smtp_port),
         "smtp_from": values.smtp_from,

@@ -2,6 +2,7 @@
 
 http, https   `delivery`: a POST
 mailto        `mail`: a message to the relay that the settings name
+cloudevents   `cloudevents`: CloudEvents, in the mode that the address names
 soap          `soap`: SOAP messages to the endpoint that the address names
 others        entry points of the group `edn.sinks`: the name is the scheme, the object is called with the
               server's settings and gives a `Sink`; its attribute `check` is asked about each new address
@@ -31,6 +32,8 @@ class Message:
     body: bytes
     #: value of `webhook-signature`; None where the address has no secret
     signature: str | None = None
+    #: makes the signature of another body under another id, where the address has a secret
+    sign: Callable[[str, bytes], str] | None = field(default=None, repr=False)
     #: notifications in the body
     events: int = 1
     #: the trace context that they share (`edn.tracing`); empty if they share none

@@ -1,0 +1,97 @@
+"""The sink of cloudevents: addresses: notifications as CloudEvents, in the mode that the subscriber chose.
+
+Binary and structured, each event is a POST of its own, in order, and what was taken is remembered until the
+whole parcel is: an attempt after a failure begins with the event that failed. A batch is one POST. Whom an
+event is for stands in the extension attributes `subscription` and `recipient`, of the first match.
+
+`WebHook-Request-Origin` says who sends, at every delivery and when a sink is asked for its consent.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from edn import cloudevents
+from edn.cloudevents import CloudEvent
+from edn.errors import InvalidSink
+from edn_server.delivery import HttpSink
+from edn_server.settings import Settings
+from edn_server.sinks import Answer, Message
+
+#: parcels of which it is remembered how much of them was taken
+REMEMBERED = 10_000
+
+Headers = tuple[tuple[str, str], ...]
+
+
+class CloudEventsSink:
+    def __init__(self, settings: Settings) -> None:
+        self._http = HttpSink(settings)
+        self._origin = settings.webhook_origin
+        #: webhook-id → POSTs that were taken
+        self._taken: OrderedDict[str, int] = OrderedDict()
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    async def send(self, message: Message) -> Answer:
+        try:
+            mode, url = cloudevents.sink_of(message.url)
+        except InvalidSink as error:
+            return Answer(None, reason=error.detail, permanent=True)
+        entries = msgspec.json.decode(message.body)["notifications"]
+        answer = Answer(202)
+        first = self._taken.pop(message.webhook_id, 0)
+        for place, (headers, kind, body) in enumerate(posts(mode, [told(entry) for entry in entries])):
+            if place < first:
+                continue
+            name = message.webhook_id if mode == "batch" else f"{message.webhook_id}.{place}"
+            answer = await self._http.send(
+                replace(
+                    message,
+                    url=url,
+                    webhook_id=name,
+                    body=body,
+                    signature=message.sign(name, body) if message.sign is not None else None,
+                    content_type=kind,
+                    headers=(*headers, ("webhook-request-origin", self._origin)),
+                )
+            )
+            if answer.status is None or not 200 <= answer.status < 300:
+                self._remember(message.webhook_id, place)
+                return answer
+        return answer
+
+    def _remember(self, webhook_id: str, taken: int) -> None:
+        self._taken[webhook_id] = taken
+        if len(self._taken) > REMEMBERED:
+            self._taken.popitem(last=False)
+
+
+def told(entry: dict[str, Any]) -> CloudEvent:
+    """A notification as a CloudEvent."""
+    event = cloudevents.written(entry["topic"], entry["event"])
+    for match in entry["matches"][:1]:
+        event.context.setdefault("subscription", match["subscription"])
+        if match.get("recipient"):
+            event.context.setdefault("recipient", match["recipient"])
+    return event
+
+
+def posts(mode: str, events: list[CloudEvent]) -> Iterator[tuple[Headers, str, bytes]]:
+    """Headers, content type and body of each POST."""
+    if mode == "batch":
+        batch = [cloudevents.as_structured(event) for event in events]
+        yield (), cloudevents.BATCH, msgspec.json.encode(batch)
+        return
+    for event in events:
+        if mode == "structured":
+            yield (), cloudevents.STRUCTURED, msgspec.json.encode(cloudevents.as_structured(event))
+        else:
+            headers, kind, body = cloudevents.as_binary(event)
+            yield tuple(headers), kind, body

@@ -1,0 +1,53 @@
+"""`python -m tests.fuzz TARGET --seconds N`: atheris, guided by coverage, until N seconds of CPU are used."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import atheris
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("target", choices=["json", "filter", "cloudevents"])
+    parser.add_argument("--seconds", type=float, default=60.0, help="of CPU (%(default)s)")
+    parser.add_argument("--corpus", type=Path, default=Path(".fuzz"), help="kept between runs (%(default)s)")
+    given = parser.parse_args()
+    with atheris.instrument_imports(include=["edn"]):
+        from tests.fuzz import targets
+    corpus = given.corpus / given.target
+    corpus.mkdir(parents=True, exist_ok=True)
+    for number, seed in enumerate(targets.SEEDS[given.target]):
+        (corpus / f"seed{number}").write_bytes(seed)
+    target = targets.TARGETS[given.target]
+    inputs = 0
+
+    def once(data: bytes) -> None:
+        nonlocal inputs
+        if inputs % 1000 == 0 and time.process_time() > given.seconds:
+            print(f"{given.target}: {inputs} inputs, {time.process_time():.0f} s of CPU, nothing found")
+            sys.stdout.flush()
+            import os
+
+            os._exit(0)  # libFuzzer knows no end by CPU time
+        inputs += 1
+        target(data)
+
+    options = [
+        sys.argv[0],
+        str(corpus),
+        "-timeout=10",
+        "-rss_limit_mb=2048",
+        "-max_len=4096",
+        "-print_final_stats=1",
+    ]
+    options += [f"-artifact_prefix={given.corpus}/{given.target}-"]
+    atheris.Setup(options, once)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Programs that other people wrote for a standard, from their packages, unmodified."""
