@@ -57,13 +57,11 @@ typecheck: setup ## mypy, strict
 bench: setup ## kernels against their peers, side by side in one run
 	$(BIN)/edn bench kernels $(ARGS)
 
-<<<<<<< HEAD
 evaluate: setup ## the published experiments, quick sizes; a page with figures in evaluation-results/ (some ten minutes)
 	$(BIN)/edn evaluate --quick $(ARGS)
-=======
+
 fuzz: setup ## bytes from anywhere against the parsers of JSON, filters and CloudEvents (FUZZ_SECONDS of CPU each)
 	for target in json filter cloudevents; do $(BIN)/python -m tests.fuzz $$target --seconds $(FUZZ_SECONDS) $(ARGS) || exit 1; done
->>>>>>> 49cf37e (CloudEvents in and out, with other people's libraries; fuzzing of the parsers)
 
 chaos: setup ## real processes killed, stopped and cut off under load, judged by the checker (15 minutes)
 	$(BIN)/python -m tests.chaos $(ARGS)

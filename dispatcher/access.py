@@ -36,7 +36,8 @@ from starlette.requests import HTTPConnection
 from starlette.routing import BaseRoute
 from starlette.types import Scope as Connection
 
-from dispatcher.keys import Keys, Scope, identifier
+from dispatcher.keys import Keys, Quota, Scope, identifier
+from dispatcher.quotas import Quotas
 from edn.errors import Forbidden, NotFound, Unauthorized
 
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
@@ -80,6 +81,9 @@ def declared(route: Any) -> Need | None:
     return None
 
 
+_NO_QUOTA = Quota()
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who calls: what a key stands for."""
@@ -90,6 +94,7 @@ class Caller:
     name: str
     tenant: str
     scopes: frozenset[Scope]
+    quota: Quota = _NO_QUOTA
 
     @property
     def operates(self) -> bool:
@@ -153,6 +158,7 @@ class Guard:
         self._secret = hashlib.sha256(secret.encode()).digest()
         self._open = open
         self._admin_port = admin_port
+        self.quotas = Quotas()
         self._routes: Sequence[BaseRoute] = ()
         self._guarded: list[_Guarded] | None = None
 
@@ -169,7 +175,7 @@ class Guard:
         return self._guarded
 
     def admit(self, scope: Connection) -> Caller:
-        """Let a request pass, or raise `Unauthorized`, `Forbidden` or `NotFound`."""
+        """Let a request pass, or raise `Unauthorized`, `Forbidden`, `NotFound` or `Overloaded`."""
         need = self._need(scope["path"], scope.get("method"))
         authorization = authorization_of(scope)
         if need is Need.NETWORK:
@@ -179,6 +185,7 @@ class Guard:
             caller = self._caller(need, authorization)
             if need in _ADMINISTRATION and self._elsewhere(scope):
                 raise NotFound("this call is answered at the admin address only")
+        self.quotas.request(caller)
         scope[_WHO] = caller
         return caller
 
@@ -229,7 +236,7 @@ class Guard:
             raise Unauthorized("this key is not known here: it is mistyped, or was revoked")
         if key.expires is not None and key.expires <= self._keys.now():
             raise Unauthorized("this key has expired; `edn key create` makes another")
-        return Caller(key.id, key.name, key.tenant, key.scopes)
+        return Caller(key.id, key.name, key.tenant, key.scopes, key.quota)
 
     def check_network(self, authorization: bytes) -> None:
         """Raise unless the network's own secret is there."""

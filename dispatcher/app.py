@@ -265,6 +265,16 @@ class Door:
             "created": rfc3339(topic.created),
         }
 
+    def check_room(self, who: Caller, wanted: Sequence[Wanted]) -> None:
+        """Raise `Overloaded` if a key's quota has none; what is there under the same id counts once."""
+        self.guard.quotas.check_room(
+            who,
+            self.network.log.reader,
+            [topic.uid for topic in self.topics.all(who.tenant)],
+            [want.bound.attributes for want in wanted],
+            [want.id for want in wanted if want.id is not None],
+        )
+
     def find(self, who: Caller, id: str) -> directory.Subscription:
         """A living subscription that this caller may know of; raises `NotFound`."""
         found = self.subscriptions.get(id)
@@ -314,11 +324,13 @@ class Door:
             if len(body) > most:
                 raise TooLarge(f"{len(body)} subscriptions in one request; at most {most} are taken")
             wanted = [self.wanted(one, who, f"/{place}", hosts.get(place)) for place, one in enumerate(body)]
+            self.check_room(who, wanted)
             wanted, secrets = await keyrings.assign(self.network.log, wanted)
             made = await self.subscriptions.create(wanted) if wanted else []
             status = 200 if made and not any(new for _, new in made) else 201
             return {"subscriptions": [self.view(found, who, secrets) for found, _ in made]}, status, {}
         wanted = [self.wanted(body, who, suggested=hosts.get(0))]
+        self.check_room(who, wanted)
         wanted, secrets = await keyrings.assign(self.network.log, wanted)
         [(found, new)] = await self.subscriptions.create(wanted)
         headers = {"location": f"/v1/subscriptions/{found.id}"}
@@ -364,6 +376,13 @@ class _App(FastAPI):
             return
         if self.audit.concerns(scope):
             send = self.audit.following(scope, who, send)
+        if who.quota.body is not None:
+            limited = BodyLimit(self._answered, limit=who.quota.body)
+            await limited(scope, receive, send)
+        else:
+            await self._answered(scope, receive, send)
+
+    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
         if SoapEndpoint.serves(scope):
             await self.soap(scope, receive, send)
         elif self.leading is not None and Leading.concerns(scope):
@@ -549,6 +568,7 @@ def _subscriptions(door: Door) -> APIRouter:
         if topic is None:
             raise NotFound(f'no subscription "{id[:80]}"')
         want = door.wanted_on(topic, body, "", id=id, owner=found.owner)
+        door.check_room(who, [want])
         secrets: dict[str, str] = {}
         if want.secret is None and want.url == found.url:
             want = replace(want, ring=found.ring)  # the address stays, and what it is signed with

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from starlette.types import Receive, Scope, Send
 
-from dispatcher.access import Guard, Need, authorization_of, needs
+from dispatcher.access import EVERYBODY, Caller, Guard, Need, authorization_of, needs
 from dispatcher.audit import Audit
 from dispatcher.log import Transaction
 from dispatcher.network import Network
@@ -84,12 +84,14 @@ class PublishEndpoint:
             limit = self._network.settings.body_limit
             who = self._guard.identify(authorization_of(scope))
             who.require(Need.PUBLISH)
+            self._guard.quotas.request(who)
+            limit = min(limit, who.quota.body or limit)
             key, trace, mode = _read_headers(scope, limit)
             topic = self._topics.get(path[len(_BEFORE) : -len(_AFTER)], who.tenant)
             body = await read_body(receive, limit)
             if mode is not None:
                 body, trace = _from_cloudevents(mode, scope, body, topic, trace)
-            accepted = msgspec.json.encode(await self.publish(topic, body, key, trace))
+            accepted = msgspec.json.encode(await self.publish(topic, body, key, trace, who))
         except EdnError as error:
             if isinstance(error, Unauthorized | Forbidden):
                 self._audit.refused(scope, error)
@@ -107,9 +109,12 @@ class PublishEndpoint:
             )
             await send({"type": "http.response.body", "body": accepted})
 
-    async def publish(self, topic: Topic, body: bytes, key: str | None = None, trace: str = "") -> Accepted:
+    async def publish(
+        self, topic: Topic, body: bytes, key: str | None = None, trace: str = "", who: Caller = EVERYBODY
+    ) -> Accepted:
         """Accept one event or an array of them, all or nothing; `trace` is the context they came with."""
         settings = self._network.settings
+        bucket = self._guard.quotas.publishing(who)
         log = self._network.log
         if self._peers is not None and not self._peers.accepting():
             raise Unavailable(
@@ -130,6 +135,8 @@ class PublishEndpoint:
             )
         if not len(batch):
             return Accepted(0, [])
+        if bucket is not None:
+            bucket.spend(len(batch))
         ids = batch.ids
         if key is not None:
             ids = [name if name is not None else f"{key}/{place}" for place, name in enumerate(ids)]

@@ -40,7 +40,7 @@ def operations(door: Door, endpoint: PublishEndpoint) -> Table:
         key = xml.text_of(request.payload.find(_KEY)) or None
         if key is not None and len(key) > MAX_KEY:
             raise InvalidInput(f"IdempotencyKey: 1 to {MAX_KEY} characters")
-        accepted = await endpoint.publish(topic, msgspec.json.encode(events), key)
+        accepted = await endpoint.publish(topic, msgspec.json.encode(events), key, who=request.caller)
         answer = etree.Element(f"{{{NAMESPACE}}}PublishResponse", nsmap={"e": NAMESPACE})
         etree.SubElement(answer, f"{{{NAMESPACE}}}Accepted").text = str(accepted.accepted)
         for id in accepted.ids:
