@@ -2,8 +2,8 @@
 
 From its *move* record on nothing is found for it here. What was found before goes out from here, because it
 may share its rows with others, and may have been tried already under a webhook-id of ours; what was kept,
-because it is paused, nobody knows of yet: that goes after it (`KeptAfter`), and so does whom it was told of,
-as far as another log may bring it again. The server where it is now waits for all of that (see `arriving`).
+because it is paused or a stream, goes after it (`KeptAfter`), and so does whom it was told of, as far as
+another log may bring it again. The server where it is now waits for all of that (see `arriving`).
 
 Rows to an address that does not answer are given up by the rules of every delivery; until then what follows
 them waits elsewhere, as it would have waited here.
@@ -66,7 +66,8 @@ class Depart(Job[tuple[wire.Departed, int]]):
 
 def _keeps(db: sqlite3.Connection, id: str) -> bool:
     found = db.execute(
-        "SELECT 1 FROM outbox WHERE address IN (?, ?) LIMIT 1", (holds.past(id), outbox.held(id))
+        "SELECT 1 FROM outbox WHERE address IN (?, ?, ?) LIMIT 1",
+        (holds.past(id), outbox.stream_of(id), outbox.held(id)),
     )
     return found.fetchone() is not None
 
@@ -76,8 +77,8 @@ def _waits(db: sqlite3.Connection, id: str, version: int) -> bool:
     found = db.execute(
         "SELECT 1 FROM outbox WHERE id <= (SELECT max(over) FROM versions WHERE id = ?1 AND version < ?2)"
         f" AND address IN (SELECT {outbox.ADDRESS.format('v')} FROM versions v"
-        "  WHERE v.id = ?1 AND v.version < ?2) LIMIT 1",
-        (id, version),
+        "  WHERE v.id = ?1 AND v.version < ?2) AND address != ?3 LIMIT 1",
+        (id, version, outbox.stream_of(id)),
     )
     return found.fetchone() is not None
 
@@ -87,7 +88,7 @@ def kept(db: sqlite3.Connection, question: wire.KeptAfter) -> wire.Kept:
     id = question.subscription
     rows = [
         Row(*values)
-        for place in (holds.past(id), outbox.held(id))
+        for place in (holds.past(id), outbox.stream_of(id), outbox.held(id))
         for values in db.execute(f"SELECT {outbox.ROW} FROM outbox WHERE address = ? ORDER BY id", (place,))
     ]
     upto, size = question.after, 0

@@ -209,7 +209,7 @@ def release(
 def purge(db: sqlite3.Connection, subscription: str) -> int:
     """Drop what is held; how many notifications that was."""
     dropped = 0
-    for place in (past(subscription), outbox.held(subscription)):
+    for place in (past(subscription), outbox.stream_of(subscription), outbox.held(subscription)):
         rows = db.execute("SELECT id, batch FROM outbox WHERE address = ?", (place,)).fetchall()
         dropped += outbox.Settle(rows).work(db)
     return dropped

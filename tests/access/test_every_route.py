@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,7 +42,7 @@ BODIES: dict[tuple[str, str], Any] = {
 }
 QUERIES = {("DELETE", "/v1/subscriptions"): "topic=hers&filter=price>0"}
 #: what stands for a thing of another tenant in a path
-HERS = {"name": "hers", "id": "hers"}
+HERS = "hers"
 #: routes that name nothing of anybody's: another tenant's key is answered with its own things, or makes some
 NOT_ABOUT_A_THING = {
     ("PUT", "/v1/topics/{name}"),
@@ -62,7 +63,7 @@ class Operation:
     @property
     def url(self) -> str:
         query = QUERIES.get((self.method, self.path), "")
-        return self.path.format(**HERS) + (f"?{query}" if query else "")
+        return re.sub(r"\{[^}]+\}", HERS, self.path) + (f"?{query}" if query else "")
 
 
 def operations(app: FastAPI) -> list[Operation]:
