@@ -20,6 +20,7 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
+from edn.deadlines import PunctualProtocol
 from edn.errors import EdnError
 
 MIN_SECRET = 16
@@ -141,6 +142,7 @@ def serve(app: FastAPI, listeners: Sequence[socket.socket], ready: dict[str, Any
         app,
         log_config=None,
         access_log=False,
+        http=PunctualProtocol,
         lifespan="on",
         timeout_graceful_shutdown=5,
         server_header=False,

@@ -214,6 +214,26 @@ def measure_overload(
         raise typer.Exit(1)
 
 
+@app.command("slowclients")
+def measure_slowclients(
+    as_json: Json = False,
+    quick: Quick = False,
+    clients: Annotated[int, typer.Option("--clients", min=1)] = 1000,
+    pairs: Annotated[int, typer.Option("--pairs", min=1)] = 5,
+    requests: Annotated[int, typer.Option("--requests", min=100, help="In each round.")] = 1500,
+    rate: Annotated[float, typer.Option("--rate", help="Requests a second of the publisher.")] = 200,
+) -> None:
+    """Clients that send a byte a second: what they do to the 99th percentile of an ordinary publisher."""
+    from edn.bench import slowclients as benchmark
+    from edn.bench.report import Progress, show_one
+
+    if quick:
+        clients, pairs, requests = 50, 1, 200
+    with Progress() as progress:
+        outcome = benchmark.run(clients=clients, pairs=pairs, requests=requests, rate=rate, progress=progress)
+    show_one("Slow clients", outcome, as_json=as_json)
+
+
 @app.command("replay")
 def measure_replay(
     as_json: Json = False,

@@ -360,7 +360,13 @@ SUBSCRIPTIONS = [
         body={"sink": SINK, "filter": {"prize": 1}},
     ),
     subscription(
-        "change without a sink", 422, "sink", "/sink", method="PUT", path="/v1/subscriptions/kept", body={}
+        "change to a sink that is none",
+        422,
+        "sink",
+        "/sink",
+        method="PUT",
+        path="/v1/subscriptions/kept",
+        body={"sink": 7},
     ),
     subscription(
         "change the topic",

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deliverykit import EVENT, notifying
+from serverkit import Kit, activate, control, item
 
 from edn_server import outbox, streams
 from edn_server.streams import Streams
 from edn_server.writer import Call, Job
-from tests.unit.server.deliverykit import EVENT, notifying
-from tests.unit.server.serverkit import Kit, activate, control, item
 
 ADDRESS = outbox.stream_of("s")
 

@@ -1,0 +1,144 @@
+"""A thousand clients that send a byte a second: what they do to the latency of an ordinary publisher.
+
+Pairs of rounds on one network, alone and beside them in turn: the publisher sends single events, one after
+the other at a steady rate, and each answer's time is taken. The clients begin requests and never finish them;
+those that are cut off come back. The ratio of the two 99th percentiles is taken pair by pair; the median
+counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from edn.bench.publish import network
+from edn.bench.report import Progress
+from edn.client import AsyncClient
+
+TOPIC = "slowclients"
+_HEAD = b"POST /v1/topics/slowclients/events HTTP/1.1\r\nhost: edn\r\ncontent-type: application/json\r\n"
+
+
+@dataclass(slots=True)
+class Outcome:
+    clients: int
+    pairs: int
+    requests_each: int
+    #: milliseconds, by pair: alone and beside the slow ones
+    alone: list[float]
+    beside: list[float]
+    ratio: float
+    #: connections of theirs that were cut off
+    cut: int
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def cells(self) -> list[tuple[str, str]]:
+        return [
+            ("slow clients", f"{self.clients:,}, a byte a second each"),
+            ("pairs of rounds, requests in each", f"{self.pairs}, {self.requests_each:,}"),
+            ("p99 alone, ms", " ".join(f"{one:.2f}" for one in self.alone)),
+            ("p99 beside them, ms", " ".join(f"{one:.2f}" for one in self.beside)),
+            ("ratio, median of the pairs", f"{self.ratio:.2f}"),
+            ("their connections that were cut off", f"{self.cut:,}"),
+        ]
+
+
+class Slow:
+    """All of them."""
+
+    def __init__(self, host: str, port: int, clients: int) -> None:
+        self._where = host, port
+        self._clients = clients
+        self._tasks: list[asyncio.Task[None]] = []
+        self.cut = 0
+
+    async def start(self) -> None:
+        started = [asyncio.Event() for _ in range(self._clients)]
+        self._tasks = [
+            asyncio.create_task(self._trickle(number, started[number])) for number in range(self._clients)
+        ]
+        await asyncio.gather(*(one.wait() for one in started))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _trickle(self, number: int, started: asyncio.Event) -> None:
+        # Half of them never end their headers, half their body.
+        whole = _HEAD + (b"content-length: 100000\r\n\r\n" if number % 2 else b"x-slow: ")
+        while True:
+            try:
+                _, writer = await asyncio.open_connection(*self._where)
+            except OSError:
+                await asyncio.sleep(1.0)
+                continue
+            try:
+                writer.write(whole)
+                started.set()
+                while not writer.transport.is_closing():
+                    await asyncio.sleep(1.0)
+                    writer.write(b"a")
+                self.cut += 1
+            finally:
+                writer.close()
+
+
+async def _round(host: str, port: int, requests: int, rate: float) -> float:
+    """The 99th percentile of a publisher's answers, in milliseconds."""
+    reader, writer = await asyncio.open_connection(host, port)
+    body = b'{"price": 1.5}'
+    request = _HEAD + b"content-length: %d\r\n\r\n%b" % (len(body), body)
+    taken = []
+    due = time.perf_counter()
+    for _ in range(requests):
+        due += 1 / rate
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        began = time.perf_counter()
+        writer.write(request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+        await reader.readexactly(length)
+        taken.append(time.perf_counter() - began)
+        if not head.startswith(b"HTTP/1.1 202"):
+            raise RuntimeError(f"the publisher was refused: {head[:100]!r}")
+    writer.close()
+    return float(np.percentile(taken, 99) * 1e3)
+
+
+async def _measure(
+    url: str, clients: int, pairs: int, requests: int, rate: float, progress: Progress
+) -> Outcome:
+    parts = urlsplit(url)
+    host, port = parts.hostname or "127.0.0.1", parts.port or 80
+    async with AsyncClient(url) as client:
+        await client.create_topic(TOPIC, {"price": "number"})
+    await _round(host, port, requests // 4, rate)
+    alone: list[float] = []
+    beside: list[float] = []
+    cut = 0
+    for pair in range(pairs):
+        progress.say(f"pair {pair + 1} of {pairs}")
+        for slowly in (False, True) if pair % 2 == 0 else (True, False):
+            slow = Slow(host, port, clients if slowly else 0)
+            await slow.start()
+            (beside if slowly else alone).append(await _round(host, port, requests, rate))
+            await slow.stop()
+            cut += slow.cut
+    ratio = statistics.median(with_them / without for with_them, without in zip(beside, alone, strict=True))
+    return Outcome(clients, pairs, requests, alone, beside, ratio, cut)
+
+
+def run(*, clients: int, pairs: int, requests: int, rate: float, progress: Progress) -> Outcome:
+    with tempfile.TemporaryDirectory() as folder, network(Path(folder), 1) as (url, _):
+        return asyncio.run(_measure(url, clients, pairs, requests, rate, progress))

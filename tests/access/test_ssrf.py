@@ -1,0 +1,174 @@
+"""No address makes a server call its own neighbours: whatever is tried, no connection is begun."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edn.errors import InvalidSink
+from edn.sinkpolicy import check_url
+from edn_server.delivery import HttpSink
+from edn_server.settings import Settings
+from edn_server.sinks import Answer, Message
+
+#: hosts that lead to this machine, its network or its cloud's metadata
+LITERALS = [
+    # loopback and "this host", in every way of writing
+    "127.0.0.1", "127.1", "127.0.1", "127.255.255.254", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1",
+    "017700000001", "0", "0.0.0.0", "0x0", "[::1]", "[::]", "[0:0:0:0:0:0:0:1]", "localhost", "LOCALHOST.",
+    "a.localhost", "ip6-localhost",
+    # the cloud's metadata
+    "169.254.169.254", "2852039166", "0xa9fea9fe", "0251.0376.0251.0376", "169.254.43518", "[fe80::1]",
+    "[fd00:ec2::254]",
+    # private networks
+    "10.0.0.1", "10.1", "172.16.0.1", "192.168.0.1", "100.64.0.1", "198.18.0.1", "192.0.0.8", "[fc00::1]",
+    "[fec0::1]",
+    # IPv4 inside IPv6
+    "[::ffff:127.0.0.1]", "[::ffff:a9fe:a9fe]", "[::127.0.0.1]", "[64:ff9b::a9fe:a9fe]", "[64:ff9b::7f00:1]",
+    "[64:ff9b:1::7f00:1]", "[2002:a9fe:a9fe::]", "[2002:7f00:1::]", "[2001:0:a9fe:a9fe::1]",
+    "[2001:db8::5efe:a9fe:a9fe]", "[2606:4700::5efe:7f00:1]",
+    # nobody's, and everybody's
+    "224.0.0.1", "255.255.255.255", "240.0.0.1", "192.0.2.1", "198.51.100.1", "203.0.113.1", "192.88.99.1",
+    "[ff02::1]", "[2001:db8::1]", "[100::1]",
+]  # fmt: skip
+#: what a name may resolve to: one forbidden address among them is enough
+ANSWERS = [
+    ["127.0.0.1"],
+    ["169.254.169.254"],
+    ["10.0.0.1"],
+    ["::1"],
+    ["fe80::1%eth0"],
+    ["64:ff9b::a9fe:a9fe"],
+    ["8.8.8.8", "127.0.0.1"],
+    ["8.8.8.8", "2606:4700:4700::1111", "192.168.1.1"],
+    ["0.0.0.0"],
+    ["::ffff:169.254.169.254"],
+]
+
+Tried = list[tuple[Any, Any]]
+
+
+def settings(*, allow_loopback_sinks: bool) -> Settings:
+    return Settings(
+        id="s1",
+        data=Path("/nowhere"),
+        dispatcher="http://127.0.0.1:1",
+        secret="a secret of the tests",
+        allow_loopback_sinks=allow_loopback_sinks,
+    )
+
+
+def attempt(
+    monkeypatch: pytest.MonkeyPatch, url: str, resolve: Callable[..., Any] | None = None
+) -> tuple[Answer, Tried]:
+    """One delivery, as it would be if the address had been taken; the connections that it began."""
+    tried: Tried = []
+
+    async def run() -> Answer:
+        async def create_connection(_: Any, host: Any, port: Any, **__: Any) -> None:
+            tried.append((host, port))
+            raise OSError("not in a test")
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", create_connection, raising=False)
+        sink = HttpSink(settings(allow_loopback_sinks=False))
+        try:
+            return await sink.send(Message(url, "msg_1", 0, b"{}"))
+        finally:
+            await sink.close()
+
+    if resolve is not None:
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    return asyncio.run(run()), tried
+
+
+def test_the_table_is_long_enough() -> None:
+    assert len(set(LITERALS)) + len(ANSWERS) >= 60
+
+
+@pytest.mark.parametrize("scheme", ["https", "http"])
+@pytest.mark.parametrize("host", LITERALS)
+def test_no_literal_is_taken_and_none_is_connected_to(
+    monkeypatch: pytest.MonkeyPatch, host: str, scheme: str
+) -> None:
+    url = f"{scheme}://{host}:8080/latest/meta-data/"
+    with pytest.raises(InvalidSink):
+        check_url(url)
+
+    def resolve(name: str, port: int, **_: Any) -> list[Any]:
+        # As the system would: names of this machine are this machine.
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    answer, tried = attempt(monkeypatch, url, resolve)
+    assert answer.status is None
+    assert tried == []
+
+
+@pytest.mark.parametrize("addresses", ANSWERS, ids=",".join)
+def test_no_name_leads_to_one(monkeypatch: pytest.MonkeyPatch, addresses: list[str]) -> None:
+    def resolve(name: str, port: int, **_: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port)) for one in addresses]
+
+    answer, tried = attempt(monkeypatch, "https://innocent.example/hook", resolve)
+    assert answer.status is None
+    assert tried == []
+
+
+def test_a_name_that_changes_its_mind_is_asked_once_and_the_checked_address_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """DNS rebinding: public when it is checked, this machine when it is connected to."""
+    asked: list[str] = []
+
+    def resolve(name: str, port: int, **_: Any) -> list[Any]:
+        asked.append(name)
+        address = "8.8.8.8" if len(asked) == 1 else "127.0.0.1"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+
+    answer, tried = attempt(monkeypatch, "https://rebinding.example/hook", resolve)
+    assert answer.status is None
+    assert asked == ["rebinding.example"]
+    assert tried == [("8.8.8.8", 443)]
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_to_the_metadata_is_not_followed(status: int) -> None:
+    calls: list[bytes] = []
+
+    async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        calls.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(
+            b"HTTP/1.1 %d Found\r\nlocation: http://169.254.169.254/latest/\r\ncontent-length: 0\r\n\r\n"
+            % status
+        )
+        await writer.drain()
+        writer.close()
+
+    async def run() -> tuple[Answer, list[str]]:
+        server = await asyncio.start_server(redirect, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        loop = asyncio.get_running_loop()
+        create: Callable[..., Awaitable[Any]] = loop.create_connection
+        tried: list[str] = []
+
+        async def create_connection(factory: Any, host: str, *more: Any, **given: Any) -> Any:
+            tried.append(host)
+            return await create(factory, host, *more, **given)
+
+        loop.create_connection = create_connection  # type: ignore[assignment, method-assign]  # to watch it
+        sink = HttpSink(settings(allow_loopback_sinks=True))
+        try:
+            return await sink.send(Message(f"http://127.0.0.1:{port}/", "msg_1", 0, b"{}")), tried
+        finally:
+            await sink.close()
+            server.close()
+            await server.wait_closed()
+
+    answer, tried = asyncio.run(run())
+    assert answer.status == status
+    assert len(calls) == 1
+    assert tried == ["127.0.0.1"]
