@@ -13,7 +13,9 @@ has. The log keeps expired events as long as a replay that began before may need
 
 A subscription that takes the place of one on a lost server is told the same way what that one had not read.
 
-Reading and choosing happen in a thread of its own, with a connection of its own: publishers do not wait.
+Reading and choosing happen in a thread of its own, with a connection of its own: publishers do not wait. But
+the interpreter runs one thread at a time, so while events come in this one works in short slices and rests
+between them: the past can wait a little, and a publisher cannot.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import json
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from time import perf_counter, sleep
 from typing import Any
 
 import msgspec
@@ -45,6 +48,8 @@ logger = structlog.get_logger()
 #: a page ends with the record that makes it so many events, or after so many records
 PAGE_EVENTS = 500
 PAGE_RECORDS = 400
+#: seconds that the thread works, and rests, while events come in
+SLICE, REST = 0.0005, 0.002
 #: subscriptions that are told the past at the same time
 TOGETHER = 4
 
@@ -222,6 +227,7 @@ class Replayer:
             (replay.topic, replay.time, first_after),
         )
         final = True
+        began, published = perf_counter(), self._network.published
         for last, count, time, payload in rows if rects is not None else ():
             first = last - count + 1
             if first > replay.upto:
@@ -233,6 +239,10 @@ class Replayer:
             if builder.events >= PAGE_EVENTS or read >= PAGE_RECORDS:
                 final = False
                 break
+            if perf_counter() - began > SLICE:
+                if self._network.published != published:
+                    sleep(REST)
+                began, published = perf_counter(), self._network.published
         rows.close()
         log = self._network.log
         segments = builder.frame(log.id, log.incarnation, after, upto).segments

@@ -11,9 +11,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
+import multiprocessing
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -106,13 +110,8 @@ async def _run(
         for number in range(pairs):
             progress.say(f"live throughput, pair {number + 1} of {pairs}")
             outcome.alone.append(await _publish(url, live, seconds=seconds))
-            ending = asyncio.Event()
-            telling = asyncio.create_task(
-                _keep_telling(client, receiver, f"live-{number}", outcome.matching, ending)
-            )
-            outcome.beside.append(await _publish(url, live, seconds=seconds))
-            ending.set()
-            await telling
+            with _subscribers(url, f"live-{number}", outcome.matching):
+                outcome.beside.append(await _publish(url, live, seconds=seconds))
     return outcome
 
 
@@ -129,13 +128,31 @@ async def _tell(client: AsyncClient, receiver: Receiver, name: str, count: int) 
     return first, last
 
 
-async def _keep_telling(
-    client: AsyncClient, receiver: Receiver, name: str, count: int, ending: asyncio.Event
-) -> None:
-    number = 0
-    while not ending.is_set():
-        number += 1
-        await _tell(client, receiver, f"{name}-{number}", count)
+@contextmanager
+def _subscribers(url: str, name: str, count: int) -> Iterator[None]:
+    """One subscription after the other, from a process of its own: publishers are not to be slowed by it."""
+    context = multiprocessing.get_context("spawn")
+    begun, ending = context.Event(), context.Event()
+    process = context.Process(target=_keep_telling, args=(url, name, count, begun, ending))
+    process.start()
+    begun.wait()
+    try:
+        yield
+    finally:
+        ending.set()
+        process.join()
+
+
+def _keep_telling(url: str, name: str, count: int, begun: Event, ending: Event) -> None:
+    async def keep_telling() -> None:
+        async with Receiver() as receiver, AsyncClient(url) as client:
+            for number in itertools.count():
+                await _tell(client, receiver, f"{name}-{number}", count)
+                begun.set()
+                if ending.is_set():
+                    break
+
+    asyncio.run(keep_telling())
 
 
 async def _publish(
