@@ -17,6 +17,7 @@ from dispatcher.network import Network
 from edn import strictjson, wire
 from edn.asgi import bug_response, invalid, problem_response, read_body
 from edn.errors import Conflict, CorruptMessage, EdnError
+from edn.soap.eventing import FAILED
 
 if TYPE_CHECKING:
     from dispatcher.app import Door
@@ -134,5 +135,15 @@ def routes(door: Door) -> APIRouter:
         content, response.status_code, headers = await door.subscribe(body, who, message.suggested)
         response.headers.update(headers)
         return content
+
+    @router.post(
+        "/subscriptions/{id}/failed",
+        status_code=204,
+        openapi_extra={"security": openapi.MESSAGE["security"]},
+    )
+    @needs(Need.NETWORK)
+    async def failed(id: str) -> None:
+        """End a subscription whose endpoint its server has given up, and whose protocol ends it then."""
+        await door.subscriptions.delete(id, end=FAILED)
 
     return router

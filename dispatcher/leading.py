@@ -29,6 +29,7 @@ _CHANGES = (
     ({"PUT", "DELETE"}, re.compile(r"/v1/subscriptions/[^/]+")),
     ({"POST"}, re.compile(r"/v1/subscriptions/[^/]+/(renew|pause|resume|rotate-secret)")),
     ({"POST"}, re.compile(r"/internal/subscribe")),
+    ({"POST"}, re.compile(r"/internal/subscriptions/[^/]+/failed")),
     ({"POST"}, re.compile(r"/v1/keys")),
     ({"DELETE"}, re.compile(r"/v1/keys/[^/]+")),
     # Not changes, but known to whoever carries them out.

@@ -35,6 +35,7 @@ from edn import defects, wire
 from edn.errors import Conflict, EdnError, NotFound, Unavailable
 from edn.filter import BoundFilter, Filter
 from edn.rect import Rects
+from edn.soap.eventing import CANCELLED
 
 logger = structlog.get_logger()
 
@@ -391,11 +392,13 @@ class Subscriptions:
         async with self.exclusion.hold([subscription]):
             return await self._log.submit(operation)
 
-    async def delete(self, subscription: str) -> None:
+    async def delete(self, subscription: str, end: str = CANCELLED) -> None:
+        """`end`: why, for sinks that want to be told; empty if the subscriber asked for it there."""
+
         def operation(transaction: Transaction) -> str:
             found = live(transaction, subscription)
             directory.delete(transaction.connection, subscription)
-            transaction.append_control(found.server, "deactivate", ids=[subscription])
+            transaction.append_control(found.server, "deactivate", ids=[subscription], end=end)
             changes.note_end(transaction, found)
             return found.server
 
@@ -526,7 +529,7 @@ def _end_unchanged(transaction: Transaction, versions: list[tuple[str, int]]) ->
             changes.note_end(transaction, found)
             by_server.setdefault(found.server, []).append(name)
     for server, ids in by_server.items():
-        transaction.append_control(server, "deactivate", ids=ids)
+        transaction.append_control(server, "deactivate", ids=ids, end=CANCELLED)
     return by_server
 
 

@@ -21,6 +21,7 @@ from edn import wire
 from edn.errors import Conflict, InvalidInput, InvalidSchema, NotFound
 from edn.index import engine_name
 from edn.schema import Schema
+from edn.soap.eventing import CANCELLED
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 MAX_NAME = 256
@@ -159,7 +160,7 @@ class Topics:
                 raise Conflict(
                     f'topic "{name}" has {count} subscriptions; ?cascade=true deletes them with it'
                 )
-            return uid, remove(transaction, uid)
+            return uid, remove(transaction, uid, CANCELLED)
 
         uid, ended = await self._log.submit(operation)
         self.forget(uid)
@@ -172,8 +173,11 @@ class Topics:
             del self._by_path[topic.path]
 
 
-def remove(transaction: Transaction, uid: int) -> dict[str, int]:
-    """Delete a topic and its subscriptions; how many ended on which server."""
+def remove(transaction: Transaction, uid: int, end: str = "") -> dict[str, int]:
+    """Delete a topic and its subscriptions; how many ended on which server.
+
+    `end`: why, for sinks that want to be told; of several dispatchers only one tells them.
+    """
     connection = transaction.connection
     by_server: dict[str, list[str]] = {}
     for server, subscription in connection.execute(
@@ -185,7 +189,7 @@ def remove(transaction: Transaction, uid: int) -> dict[str, int]:
             assert found is not None
             changes.note_end(transaction, found)
     for server, ids in by_server.items():
-        transaction.append_control(server, "deactivate", ids=ids)
+        transaction.append_control(server, "deactivate", ids=ids, end=end)
     connection.execute("DELETE FROM subscriptions WHERE topic = ?", (uid,))
     connection.execute("DELETE FROM event_ids WHERE topic = ?", (uid,))
     # Nobody can subscribe to them any more; servers that lag may still need the records.

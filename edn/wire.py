@@ -141,6 +141,8 @@ class Control(msgspec.Struct, frozen=True):
     replays: list[tuple[str, int]] = []
     #: of pause and resume, where there are several dispatchers: which state of the subscription it is
     revision: int = 0
+    #: of deactivate: why, for sinks that want to be told (`edn.soap`); empty if the subscriber asked for it
+    end: str = ""
 
 
 class Segment(msgspec.Struct, frozen=True):

@@ -13,9 +13,10 @@
     retry          when an attempt is made again (pure)
     breaker        how it is with an address: healthy, failing, disabled (pure); `health` keeps it
     lanes          how many attempts are made at the same time
-    sinks          what can be notified, by scheme: `delivery` over http (`connection`), `mail`
+    sinks          what can be notified, by scheme: `delivery` over http (`connection`), `mail`, `soap`
     notifier       a courier an address, in order
     deadletters    what was given up; `ended` drops what nobody waits for
+    ending         who is told that a subscription has ended
     attempts       the last attempts of each address; `tally` counts
     evidence       what can be asked about all of that; `evidence_door` are its routes
     registration   how the dispatcher learns of this server, and that it lives

@@ -55,6 +55,8 @@ class Controls:
         self.rings: list[KeyRing] = []
         #: numbers whose subscription goes on elsewhere
         self.moved: list[int] = []
+        #: (number, why) of what ended by another's will than its subscriber's
+        self.cancelled: list[tuple[int, str]] = []
         self.holds = FrameHolds(hosting, log.name)
         self.joined = log.joined
 
@@ -93,6 +95,8 @@ class Controls:
                     numbers = self._numbers(id)
                     active = [n for n in numbers if self._active(n)]
                     self._end(active or numbers, offset)
+                    if control.end and numbers:
+                        self.cancelled.append((numbers[-1], control.end))
                 for id, version in control.versions:
                     named = self._number(id, version)
                     self._end([] if named is None else [named], offset)

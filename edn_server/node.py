@@ -16,7 +16,7 @@ import structlog
 from edn import clock, wire
 from edn.errors import Unavailable
 from edn.summary import Summary
-from edn_server import attempts, deadletters, departing, outbox, repeats, streams, tally
+from edn_server import attempts, deadletters, departing, ending, outbox, repeats, streams, tally
 from edn_server.arriving import Arrive, TakeKept, TakeTold
 from edn_server.cloudevents import CloudEventsSink
 from edn_server.controls import Follow, Leave
@@ -323,6 +323,8 @@ class Node:
             try:
                 await self._write_evidence()
                 await self.notifier.drop_ended()
+                if self._dispatchers is not None and (given_up := self.notifier.disabled):
+                    await ending.end_failed(self.hosting, given_up, self._dispatchers)
                 if loop.time() - purged > PURGE_SECONDS:
                     oldest = int((clock.now() - self.settings.dead_letters_kept) * 1e6)
                     purge = deadletters.Purge(oldest, lambda id: id not in self.hosting.numbers)

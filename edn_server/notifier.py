@@ -152,6 +152,11 @@ class Notifier:
         """How many addresses fail, or are disabled."""
         return sum(bool(one.failures or one.disabled) for one in self._health.values())
 
+    @property
+    def disabled(self) -> list[str]:
+        """Addresses that were given up."""
+        return [address for address, health in self._health.items() if health.disabled is not None]
+
     def webhook_id(self, row: int) -> str:
         return f"{self._prefix}_{row}"
 

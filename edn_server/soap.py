@@ -25,6 +25,7 @@ from edn.soap.address import SoapAddress
 from edn.soap.addressing import Endpoint
 from edn.xml import Element
 from edn_server.delivery import HttpSink
+from edn_server.ending import End
 from edn_server.settings import Settings
 from edn_server.sinks import Answer, Message
 
@@ -50,26 +51,12 @@ class _Entry(msgspec.Struct):
     matches: list[_Match]
 
 
-class End(msgspec.Struct, frozen=True):
-    """That a subscription was ended by somebody else than its subscriber."""
-
-    subscription: str
-    #: DeliveryFailure, SourceShuttingDown or SourceCancelling
-    status: str
-    reason: str
-
-
 class _Content(msgspec.Struct):
     notifications: list[_Entry]
     end: End | None = None
 
 
 _content = msgspec.json.Decoder(_Content)
-
-
-def ending(end: End) -> bytes:
-    """The body that tells of an end; to readers of notifications it is one without any."""
-    return msgspec.json.encode({"notifications": [], "end": end})
 
 
 class SoapSink:

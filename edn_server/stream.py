@@ -27,7 +27,7 @@ from edn.errors import CorruptMessage
 from edn.lines import cut, ends_of
 from edn.webhooks import newest
 from edn.wire import made_id
-from edn_server import outbox, repeats
+from edn_server import ending, outbox, repeats
 from edn_server.controls import Controls
 from edn_server.hosting import Hosting, LogState
 from edn_server.outbox import Event
@@ -124,15 +124,16 @@ class ApplyFrame(Job[Applied]):
         named = [(names[row.address], row) for row in rows]
         holds.write(db)
         outbox.write(db, self._batch, list(self._events.items()), named)
+        farewells = ending.write(db, hosting, self._controls.cancelled)
         self._controls.write(db)
         self._advance(db)
         self._end(db)
         self._written = True
         return Applied(
             self._ack(frame.upto, matched=matched, useful=len(self._events)),
-            addresses=tuple(dict.fromkeys([*holds.released, *(address for address, _ in named)])),
+            addresses=tuple(dict.fromkeys([*holds.released, *(address for address, _ in named), *farewells])),
             batch=self._batch,
-            entries=sum(row.events for row in rows) - holds.purged,
+            entries=sum(row.events for row in rows) - holds.purged + len(farewells),
         )
 
     def done(self, result: Applied) -> None:

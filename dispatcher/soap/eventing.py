@@ -134,7 +134,7 @@ class _Source:
     async def unsubscribe(self, words: Vocabulary, request: Request) -> Reply:
         found = self._find(words, request, words.faults.unknown)
         try:
-            await self._door.subscriptions.delete(found.id)
+            await self._door.subscriptions.delete(found.id, end="")
         except NotFound as error:
             raise faults.eventing_fault(words, words.faults.unknown, error) from None
         answer = _answer(words, "UnsubscribeResponse") if words.unsubscribe_answers else None

@@ -17,6 +17,9 @@ FILTER = "urn:edn:filter"
 ACTION = "http://docs.oasis-open.org/ws-dd/ns/dpws/2009/01/Action"
 #: the action of a notification: this and the topic's name
 TOPIC_ACTION = "urn:edn:topic:"
+#: why a subscription ended, as both vocabularies name it
+CANCELLED = "SourceCancelling"
+FAILED = "DeliveryFailure"
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ int main(int count, char **given)
     const char *door = given[1];
     char *topic = given[2], *subscription, url[64];
     struct soap client, sink;
+    struct wsa5__AttributedURIType address;
     struct wsa5__EndpointReferenceType target;
     struct ns2__DeliveryType delivery = {&target};
     struct ns2__FilterType filter = {"price > 30", "urn:edn:filter"};
@@ -82,9 +83,11 @@ int main(int count, char **given)
         snprintf(url, sizeof url, "http://127.0.0.1:%d/gsoap", ntohs(own.sin_port));
     }
 
+    memset(&address, 0, sizeof address);
     memset(&target, 0, sizeof target);
     memset(&request, 0, sizeof request);
-    target.Address = url;
+    address.__item = url;
+    target.Address = &address;
     request.Delivery = &delivery;
     request.Expires = "PT1H";
     request.Filter = &filter;
@@ -108,11 +111,15 @@ int main(int count, char **given)
     publish(&client, door, topic, "31");
     if (!soap_valid_socket(soap_accept(&sink)))
         check(&sink, 1, "accept");
-    check(&sink, soap_recv___e6__Event(&sink, &heard), "receive");
+    check(&sink, soap_begin_serve(&sink), "receive");
+    soap_default___e6__Event(&sink, &heard);
+    if (!soap_get___e6__Event(&sink, &heard, "-e6:Event", NULL))
+        check(&sink, sink.error, "read the event");
+    check(&sink, soap_body_end_in(&sink) || soap_envelope_end_in(&sink) || soap_end_recv(&sink), "read to the end");
     printf("event of %s\n", heard.e__event->topic);
     for (place = 0; place < heard.e__event->__size; place++)
         printf("attribute %s\n", heard.e__event->__any[place]);
-    check(&sink, soap_send_empty_response(&sink, 202), "answer");
+    soap_send_empty_response(&sink, 202); /* what it returns says that nothing is left to send */
     soap_closesock(&sink);
 
     about(&client, subscription);

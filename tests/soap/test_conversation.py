@@ -174,3 +174,41 @@ def test_an_attempt_after_a_failure_begins_with_the_message_that_failed(network:
     assert len(set(ids.values())) == 6
     one.manage("Unsubscribe", name)
     one.close()
+
+
+@pytest.mark.parametrize("eventing", ["2004", "2011"])
+def test_whoever_asked_for_it_is_told_of_an_end_that_they_did_not_ask_for(
+    network: Network, sink: Sink, eventing: str
+) -> None:
+    one = Client(network.url, eventing=eventing)
+    path = f"/end-{eventing}"
+    name = one.subscribe("stocks", sink.url("/nothing"), end=sink.url(path)).text("//e:Subscription")
+    network.http.delete(f"/v1/subscriptions/{name}").raise_for_status()
+    [heard] = until("the end", lambda: sink.at(path))
+    ns = EVENTING[eventing]
+    assert heard.text("//a:Action", eventing) == f"{ns}/SubscriptionEnd"
+    assert heard.text("//w:SubscriptionEnd/w:Status", eventing) == f"{ns}/SourceCancelling"
+    if eventing == "2004":
+        assert heard.text("//w:SubscriptionManager//e:Subscription", eventing) == name
+        assert heard.text("//w:SubscriptionManager/a:Address", eventing) == one.url
+
+    # Who asks for it themselves is not told.
+    quiet = one.subscribe("stocks", sink.url("/nothing"), end=sink.url(path)).text("//e:Subscription")
+    one.manage("Unsubscribe", quiet)
+    name = one.subscribe("stocks", sink.url("/gone"), end=sink.url(path)).text("//e:Subscription")
+    sink.answers["/gone"] = [410]
+    one.publish("stocks", event(symbol="A", price=1))
+    until("the second end", lambda: sink.at(path)[1:])
+    assert sink.at(path)[1].text("//w:Status", eventing) == f"{ns}/DeliveryFailure"
+    assert network.http.get(f"/v1/subscriptions/{name}").status_code == 404
+    one.close()
+
+
+def test_a_topic_that_is_deleted_ends_its_subscriptions_with_a_word(network: Network, sink: Sink) -> None:
+    network.http.put("/v1/topics/brief", json={"attributes": {"x": "number"}}).raise_for_status()
+    one = Client(network.url)
+    one.subscribe("brief", sink.url("/nothing"), end=sink.url("/brief-end"))
+    network.http.delete("/v1/topics/brief", params={"cascade": True}).raise_for_status()
+    [heard] = until("the end", lambda: sink.at("/brief-end"))
+    assert heard.text("//w:Status").endswith("/SourceCancelling")
+    one.close()

@@ -158,6 +158,15 @@ def test_sdc11073_goes_the_whole_way(
         subscription.unsubscribe()
 
 
+def test_sdc11073_is_told_of_the_end(network: Network, devices: DeviceConsumer) -> None:
+    action = "http://docs.oasis-open.org/ws-dd/ns/dpws/2009/01/Action"
+    subscription = devices.subscribe(network.url, action, f"urn:edn:topic:{TOPIC}")
+    [name] = subscription.subscribe_response.SubscriptionManager.ReferenceParameters
+    network.http.delete(f"/v1/subscriptions/{name.text}").raise_for_status()
+    until("its end", lambda: not subscription.is_subscribed)
+    assert subscription.end_status.endswith("/SourceCancelling")
+
+
 # -- gSOAP and npm soap: installed by their own package managers ------------------------------------------
 
 
