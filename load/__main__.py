@@ -37,7 +37,7 @@ LAG_LIMIT = 20_000
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m load", description=__doc__)
     parser.add_argument("--shape", choices=SHAPES, default="all", help="what changes (default: %(default)s)")
-    parser.add_argument("--seconds", type=int, default=150, help="how long (default: %(default)s)")
+    parser.add_argument("--seconds", type=int, default=180, help="how long (default: %(default)s)")
     parser.add_argument("--users", type=int, default=14, help="Locust users at first (default: %(default)s)")
     parser.add_argument(
         "--servers", type=int, default=3, help="servers of the network (default: %(default)s)"
@@ -172,7 +172,11 @@ def main() -> int:
         "users": arguments.users,
         "servers": arguments.servers,
         "subscriptions": arguments.subscriptions,
-        "events_per_second": rates.get("publish 1", 0.0) + BATCH * rates.get(f"publish {BATCH}", 0.0),
+        "events_per_second": sum(
+            rate * (BATCH if name == f"publish {BATCH}" else 1)
+            for name, rate in rates.items()
+            if name.startswith("publish ")
+        ),
         "notifications": measured.receiver.counters.notifications,
         "repeated_posts": measured.receiver.counters.repeats,
         "undelivered": sum((server.lag or 0) + (server.backlog or 0) for server in measured.servers),
@@ -245,7 +249,7 @@ def _print(summary: dict[str, Any], results: Path) -> None:
 
     console = Console(width=None if sys.stdout.isatty() else 140)
     table = Table("phase", box=None)
-    for heading in ("events/s", "hit ratio", "precision", "dispatcher CPU", "bounded by"):
+    for heading in ("events/s", "hit ratio", "precision", "dispatcher CPU", "T_f, µs", "bounded by"):
         table.add_column(heading, justify="right")
     for row in summary["phases"]:
         table.add_row(
@@ -254,6 +258,7 @@ def _print(summary: dict[str, Any], results: Path) -> None:
             f"{row['hit_ratio']:.2f}",
             "–".join(dict.fromkeys(f"{at:g}" for at in row["precision"])),
             f"{row['dispatcher_cpu']:.0%}",
+            f"{row['fixed_us']:,.1f}",
             row["bottleneck"],
         )
     console.print(table)

@@ -23,9 +23,13 @@ class Phase:
     bytes_per_second: float | None = None
     #: subscriptions that are there in the end, besides those that come and go
     subscriptions: int = 0
+    #: how everybody publishes, one of `FORMS`; empty: some single events, some batches, over REST
+    form: str = ""
 
 
-SHAPES = ("steady", "ramp", "events", "link", "subscriptions", "all")
+#: ways to publish, whose cost of a message (T_f) is compared
+FORMS = ("REST single", "REST batch", "SOAP 1.1", "SOAP 1.2")
+SHAPES = ("steady", "ramp", "events", "link", "subscriptions", "messaging", "all")
 
 
 def phases(shape: str, *, seconds: float, users: int, subscriptions: int, narrow: float) -> list[Phase]:
@@ -37,6 +41,7 @@ def phases(shape: str, *, seconds: float, users: int, subscriptions: int, narrow
         "events": [replace(steady, name="other events", crowded=True)],
         "link": [replace(steady, name="narrow link", bytes_per_second=narrow)],
         "subscriptions": [replace(steady, name="more subscriptions", subscriptions=3 * subscriptions)],
+        "messaging": [replace(steady, name=form, form=form) for form in FORMS],
     }
     changes["all"] = [phase for shape in SHAPES[1:-1] for phase in changes[shape]]
     chosen = [steady, *changes[shape]]

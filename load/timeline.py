@@ -34,6 +34,8 @@ class Moment:
     #: records that the slowest server is behind
     lag: int
     bottleneck: str
+    #: T_f as the network measures it: the dispatcher's seconds of CPU an event, without routing and sending
+    fixed: float = 0.0
 
 
 class Timeline:
@@ -103,4 +105,5 @@ def _moment(before: dict[str, Any], now: dict[str, Any]) -> Moment:
         server_cpu=server_cpu,
         lag=behind(now),
         bottleneck=bottleneck,
+        fixed=(now["tuning"]["parameters"] or {}).get("fixed", 0.0),
     )

@@ -1,4 +1,5 @@
-"""What the load consists of: publishers of single events and of batches, subscribers that come and go.
+"""What the load consists of: publishers of single events and of batches, over REST and SOAP, subscribers that
+come and go.
 
 Locust runs this file. `EDN_LOAD_URL` is the network, `EDN_LOAD_SINK` the address that the subscriptions
 notify, `EDN_LOAD_PLAN` the file with the phases. Where a phase begins, the shape sets the link and the
@@ -13,6 +14,7 @@ import time
 import uuid
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape
 
 import gevent
 import httpx
@@ -30,6 +32,11 @@ PLAN = read(Path(os.environ["EDN_LOAD_PLAN"]))
 BEGAN = Path(os.environ["EDN_LOAD_BEGAN"])
 LAG_LIMIT = int(os.environ.get("EDN_LOAD_LAG_LIMIT", "20000"))
 EVENTS = f"/v1/topics/{TOPIC}/events"
+ENVELOPES = {
+    "1.1": "http://schemas.xmlsoap.org/soap/envelope/",
+    "1.2": "http://www.w3.org/2003/05/soap-envelope",
+}
+MEDIA_TYPES = {"1.1": "text/xml", "1.2": "application/soap+xml"}
 
 
 class Traffic:
@@ -38,6 +45,7 @@ class Traffic:
     def __init__(self) -> None:
         rng = np.random.default_rng(int(os.environ.get("EDN_LOAD_SEED", "1")))
         self._events = {crowded: quotes(rng, 2000, crowded=crowded) for crowded in (False, True)}
+        self._envelopes: dict[tuple[str, bool, int], bytes] = {}
         self._turn = itertools.count()
         self.phase = PLAN[0]
         self.subscribed = PLAN[0].subscriptions
@@ -45,6 +53,22 @@ class Traffic:
     def one(self) -> dict[str, Any]:
         events = self._events[self.phase.crowded]
         return events[next(self._turn) % len(events)]
+
+    def envelope(self, version: str) -> bytes:
+        """One event as a SOAP message; written once."""
+        crowded = self.phase.crowded
+        place = next(self._turn) % len(self._events[crowded])
+        known = self._envelopes.get((version, crowded, place))
+        if known is None:
+            attributes = "".join(
+                f"<{name}>{escape(str(value))}</{name}>"
+                for name, value in self._events[crowded][place].items()
+            )
+            known = self._envelopes[version, crowded, place] = (
+                f'<s:Envelope xmlns:s="{ENVELOPES[version]}" xmlns:e="urn:edn:soap"><s:Body><e:Publish>'
+                f"<e:Topic>{TOPIC}</e:Topic><e:event>{attributes}</e:event></e:Publish></s:Body></s:Envelope>"
+            ).encode()
+        return known
 
     def many(self) -> list[dict[str, Any]]:
         events = self._events[self.phase.crowded]
@@ -83,6 +107,23 @@ def change(phase: Phase) -> None:
             client.subscribe_many(NewSubscription(topic=TOPIC, filter=one, url=SINK) for one in wanted)
 
 
+def send(client: Any, form: str) -> None:
+    """Publish in one of the forms of the plan."""
+    match form:
+        case "REST single":
+            client.post(EVENTS, json=TRAFFIC.one(), name="publish 1")
+        case "REST batch":
+            client.post(EVENTS, json=TRAFFIC.many(), name=f"publish {BATCH}")
+        case _:
+            version = form.removeprefix("SOAP ")
+            client.post(
+                "/soap",
+                data=TRAFFIC.envelope(version),
+                headers={"content-type": MEDIA_TYPES[version], "soapaction": '"urn:edn:soap/Publish"'},
+                name=f"publish {form}",
+            )
+
+
 class SinglePublisher(FastHttpUser):
     """One event a request, as fast as the answers come."""
 
@@ -90,7 +131,7 @@ class SinglePublisher(FastHttpUser):
 
     @task
     def publish(self) -> None:
-        self.client.post(EVENTS, json=TRAFFIC.one(), name="publish 1")
+        send(self.client, TRAFFIC.phase.form or "REST single")
 
 
 class BatchPublisher(FastHttpUser):
@@ -100,7 +141,7 @@ class BatchPublisher(FastHttpUser):
 
     @task
     def publish(self) -> None:
-        self.client.post(EVENTS, json=TRAFFIC.many(), name=f"publish {BATCH}")
+        send(self.client, TRAFFIC.phase.form or "REST batch")
 
 
 class Subscriber(FastHttpUser):

@@ -13,7 +13,7 @@ import pytest
 from edn.filter import Filter
 from edn.schema import Schema
 from load.market import ATTRIBUTES, filters, quotes
-from load.plan import at, phases
+from load.plan import FORMS, at, phases
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -60,7 +60,8 @@ def test_a_short_run_measures_every_kind_of_request_and_leaves_its_results(tmp_p
     [
         ("steady", ["steady"]),
         ("ramp", ["steady", "ramp"]),
-        ("all", ["steady", "ramp", "other events", "narrow link", "more subscriptions"]),
+        ("messaging", ["steady", "REST single", "REST batch", "SOAP 1.1", "SOAP 1.2"]),
+        ("all", ["steady", "ramp", "other events", "narrow link", "more subscriptions", *FORMS]),
     ],
 )
 def test_a_shape_is_phases_that_fill_its_time(shape: str, names: list[str]) -> None:

@@ -1,0 +1,142 @@
+"""SOAP messages from anywhere, to the whole door: an answer or a fault, and never a failure of ours.
+
+Behind the door is a stand-in that checks what it is given as the dispatcher would, and keeps nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from lxml import etree
+
+from dispatcher import access
+from dispatcher.access import Caller
+from dispatcher.expiry import parse_expires
+from dispatcher.publishing import Accepted
+from dispatcher.soap.door import SoapEndpoint
+from edn.errors import InvalidSink, NotFound
+from edn.filter import Filter
+from edn.schema import Schema
+from edn.sinkpolicy import check_url
+from edn.soap.address import SoapAddress
+
+SCHEMA = Schema.parse({"symbol": "string", "price": "number", "open": "boolean", "at.floor": "integer"})
+TOPIC = SimpleNamespace(
+    name="stocks", schema=SCHEMA, engine="xpath", availability=0.0, revision=1, tenant="", path="stocks"
+)
+#: said of what nobody expected
+FAILURE = b"the service failed at this request"
+
+
+class _Door:
+    """What the operations of the door call."""
+
+    settings = SimpleNamespace(body_limit=1 << 20, secret="")
+    peers = None
+    network = SimpleNamespace(
+        log=SimpleNamespace(now=lambda: 1_900_000_000_000_000), describe_servers=list, placing=None
+    )
+
+    def __init__(self) -> None:
+        self.topics = self.subscriptions = self
+
+    def get(self, name: str, tenant: str = "") -> Any:
+        if name != "stocks":
+            raise NotFound(f"no {name[:80]}")
+        return TOPIC
+
+    def find(self, who: Caller, name: str) -> Any:
+        raise NotFound(f"no {name[:80]}")
+
+    def all(self, tenant: str = "") -> list[Any]:
+        return [TOPIC]
+
+    async def put(self, name: str, attributes: Any, engine: Any, availability: Any, **more: Any) -> Any:
+        Schema.parse(attributes)
+        raise NotFound("nothing is made")
+
+    async def delete(self, name: str, **more: Any) -> None:
+        raise NotFound(f"no {name[:80]}")
+
+    async def subscribe(self, body: Any, who: Caller) -> tuple[Any, int, dict[str, str]]:
+        self.get(body.topic)
+        Filter.parse(body.filter).bind(SCHEMA)
+        check_url(body.sink.url, allow_loopback=True, allow_http=True)
+        address = SoapAddress.parse(body.sink.url)
+        assert SoapAddress.parse(address.url()) == address, "an address is read as another"
+        if body.expires is not None:
+            parse_expires(body.expires, self.network.log.now())
+        return {"id": "made", "expires": None}, 201, {}
+
+
+class _Publishing:
+    async def publish(self, topic: Any, body: bytes, key: Any = None, *more: Any) -> Accepted:
+        return Accepted(len(topic.schema.decode_events(body)), [])
+
+
+def _seed(body: str, headers: str = "", soap: str = "http://www.w3.org/2003/05/soap-envelope") -> bytes:
+    return (
+        f'<s:Envelope xmlns:s="{soap}" xmlns:w="http://www.w3.org/2011/03/ws-evt" xmlns:e="urn:edn:soap" '
+        f'xmlns:a="http://www.w3.org/2005/08/addressing"><s:Header>{headers}</s:Header>'
+        f"<s:Body>{body}</s:Body></s:Envelope>"
+    ).encode()
+
+
+_SUBSCRIBE = (
+    "<w:Subscribe><w:EndTo><a:Address>http://127.0.0.1/e</a:Address></w:EndTo><w:Delivery><w:NotifyTo>"
+    "<a:Address>http://127.0.0.1/s</a:Address><a:ReferenceParameters><x y='1'>2</x></a:ReferenceParameters>"
+    "</w:NotifyTo></w:Delivery><w:Expires>PT1H</w:Expires><w:Filter>price &gt; 30</w:Filter>"
+    "<e:Topic>stocks</e:Topic></w:Subscribe>"
+)
+SEEDS = [
+    _seed(_SUBSCRIBE, "<a:Action>http://www.w3.org/2011/03/ws-evt/Subscribe</a:Action>"),
+    _seed(_SUBSCRIBE.replace("w:Filter", 'w:Filter Dialect="urn:edn:filter"', 1), soap="urn:x"),
+    _seed(
+        "<e:Publish><e:Topic>stocks</e:Topic><e:event id='1'><price>3</price><at><floor>4</floor></at>"
+        "</e:event><e:event><e:attribute name='open'>true</e:attribute></e:event></e:Publish>",
+        soap="http://schemas.xmlsoap.org/soap/envelope/",
+    ),
+    _seed("<w:Renew><w:Expires>P1Y2M3DT4H</w:Expires></w:Renew>", "<e:Subscription>made</e:Subscription>"),
+    _seed("<e:CreateTopic><e:Topic>t</e:Topic><e:Attributes/></e:CreateTopic>"),
+    b'<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>',
+    b"\xff\xfe<\x00a\x00/\x00>\x00",
+]
+
+_endpoint = SoapEndpoint(_Door(), _Publishing())  # type: ignore[arg-type]  # stand-ins
+_loop = asyncio.new_event_loop()
+
+
+def one(data: bytes) -> None:
+    """One input."""
+    status, parts = 0, []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": data, "more_body": False}
+
+    async def send(message: Any) -> None:
+        nonlocal status
+        status = message.get("status", status)
+        parts.append(message.get("body", b""))
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/soap",
+        "query_string": b"",
+        "scheme": "http",
+        "headers": [(b"host", b"127.0.0.1"), (b"content-type", b"application/soap+xml")],
+        access._WHO: access.EVERYBODY,
+    }
+    _loop.run_until_complete(_endpoint(scope, receive, send))
+    answer = b"".join(parts)
+    assert status in (200, 202, 400, 500), status
+    assert FAILURE not in answer, "a failure of ours"
+    if answer:
+        etree.fromstring(answer)
+    try:
+        found = SoapAddress.parse("soap:?" + data.decode("utf-8", "replace"))
+    except InvalidSink:
+        return
+    assert SoapAddress.parse(found.url()) == found
