@@ -14,7 +14,9 @@ siblings. Work is counted in visits of nodes:
                           libxml2 does by comparing them all, `nodes` squared a context
     a predicate           its own cost for each node that it is asked of
     two sets compared     each node with each
-    reading text          `READING` visits for all the text that there is
+    reading text          `READING` visits for all the text that there is. Below the nodes that a predicate is
+                          asked of, all together, there is no more text than that, but for nesting: each has a
+                          `share` of it
 
 Functions that compare two strings by trying each place of one in the other are taken only if one of them is
 a literal; strings that are put together may not become longer than `LONGEST` times the text.
@@ -23,6 +25,7 @@ a literal; strings that are put together may not become longer than `LONGEST` ti
 from __future__ import annotations
 
 from edn.errors import InvalidFilter
+from edn.schema import MAX_PARTS
 from edn.xpath.expression import Binary, Call, Expression, Negative, Number, Path, Step, String, gives_nodes
 
 #: visits that one evaluation may take; each is some ten nanoseconds
@@ -30,7 +33,9 @@ MAX_COST = 20_000_000
 #: bytes of text in an event: those of a whole request
 TEXT = 1 << 20
 #: visits that reading all of the text is worth
-READING = TEXT // 64
+READING = TEXT // 4
+#: elements inside one another
+NESTING = MAX_PARTS + 1
 #: times the text that a string may be put together from it
 LONGEST = 4
 
@@ -54,6 +59,7 @@ _READING = frozenset(
         "translate",
     }
 )
+_DOWNWARD = frozenset({"self", "child", "descendant", "descendant-or-self", "attribute"})
 _NEAR = frozenset({"child", "self", "parent", "attribute"})
 
 
@@ -68,37 +74,62 @@ def check(expression: Expression, nodes: int) -> None:
         )
 
 
-def _cost(expression: Expression, nodes: int) -> float:
+def _cost(expression: Expression, nodes: int, share: float = 1.0) -> float:
+    """Visits of one evaluation, in a context that has this share of the text below it."""
     match expression:
         case Number() | String():
             return 1.0
         case Negative(part):
-            return 1.0 + _cost(part, nodes)
+            return 1.0 + _cost(part, nodes, share)
         case Binary(operator, left, right):
-            both = _cost(left, nodes) + _cost(right, nodes)
+            both = _cost(left, nodes, share) + _cost(right, nodes, share)
             if operator == "|":
                 return both + float(nodes) * nodes
+            both += _reading(left, share) + _reading(right, share) + 1.0
             if operator in _COMPARISONS:
-                sizes = _size(left, nodes) * _size(right, nodes)
-                return both + sizes + (READING if gives_nodes(left) or gives_nodes(right) else 1.0)
-            return both + (READING if gives_nodes(left) or gives_nodes(right) else 1.0)
+                return both + _size(left, nodes) * _size(right, nodes)
+            return both
         case Call(name, arguments):
-            read = READING * max(1.0, _literal_length(name, arguments)) if name in _READING else 1.0
-            return read + sum(_cost(one, nodes) for one in arguments)
+            inside = sum(_cost(one, nodes, share) for one in arguments)
+            if name not in _READING:
+                return 1.0 + inside
+            read = sum(_reading(one, share) for one in arguments) if arguments else READING * share
+            return 1.0 + inside + read * max(1.0, _literal_length(name, arguments))
         case Path():
-            return _path_cost(expression, nodes)
+            return _path_cost(expression, nodes, share)
 
 
-def _path_cost(path: Path, nodes: int) -> float:
+def _reading(expression: Expression, share: float) -> float:
+    """Of reading a value as text or number; a string that was put together is as long as what it is of."""
+    if not gives_nodes(expression):
+        return READING * _length(expression)
+    return READING * (share if _below(expression) else 1.0)
+
+
+def _below(expression: Expression) -> bool:
+    """Whether a set of nodes lies in the context."""
+    if isinstance(expression, Binary):
+        return _below(expression.left) and _below(expression.right)
+    return (
+        isinstance(expression, Path)
+        and expression.start is None
+        and not expression.absolute
+        and all(step.axis in _DOWNWARD for step in expression.steps)
+    )
+
+
+def _path_cost(path: Path, nodes: int, share: float) -> float:
     total, size = 1.0, 1.0
+    text = share if _below(path) else 1.0
     if path.start is not None:
-        total += _cost(path.start, nodes)
+        total += _cost(path.start, nodes, share)
         size = _size(path.start, nodes)
         total += size * sum(_cost(one, nodes) for one in path.predicates)
     for step in path.steps:
         total += _scan(step, size, nodes)
         size = _after(step, size, nodes)
-        total += size * sum(_cost(one, nodes) for one in step.predicates)
+        each = text * min(1.0, NESTING / size)
+        total += size * sum(_cost(one, nodes, each) for one in step.predicates)
     return total
 
 
