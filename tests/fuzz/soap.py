@@ -72,7 +72,7 @@ class _Door:
 
 
 class _Publishing:
-    async def publish(self, topic: Any, body: bytes, key: Any = None, *more: Any) -> Accepted:
+    async def publish(self, topic: Any, body: bytes, *more: Any, **named: Any) -> Accepted:
         return Accepted(len(topic.schema.decode_events(body)), [])
 
 

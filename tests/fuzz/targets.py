@@ -16,6 +16,7 @@ from edn import cloudevents, strictjson
 from edn.errors import EdnError
 from edn.filter import Filter
 from edn.schema import Schema
+from tests.fuzz import soap, xpath
 
 SCHEMA = Schema.parse(
     {
@@ -178,10 +179,14 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "json": json_body,
     "filter": filter_text,
     "cloudevents": cloud_events,
+    "soap": soap.one,
+    "xpath": xpath.one,
 }
 
 #: where each begins
 SEEDS: dict[str, list[bytes]] = {
+    "soap": soap.SEEDS,
+    "xpath": xpath.SEEDS,
     "json": [
         *EVENTS,
         b"[" + EVENTS[0] + b"]",
