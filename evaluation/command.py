@@ -58,7 +58,7 @@ def evaluate(
         bool, typer.Option("--quick", help="Small sizes: minutes for all. The default.")
     ] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="The published sizes: most of an hour for all.")
+        bool, typer.Option("--full", help="Sizes near the published ones: most of an hour.")
     ] = False,
     tiny: Annotated[
         bool, typer.Option("--tiny", help="Shows that it runs; the figures mean nothing.")

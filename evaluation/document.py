@@ -25,7 +25,7 @@ summaries and cuts, its routing kernel, its throughput model and its controllers
 
 ```
 make evaluate                     # quick sizes, all experiments; a page like this in evaluation-results/
-edn evaluate --full               # the published sizes: the results of this page
+edn evaluate --full               # sizes near the published ones; writes this page
 edn evaluate figure-7 --seeds 3   # one experiment
 edn evaluate --render             # this page and its figures again, from the results that are kept
 ```
@@ -35,6 +35,9 @@ direction is the same. A span ("by 20 to 60 %") is reproduced when all of ours l
 its ends, and partly when the direction is the same or half of ours lie in it. A claim without a number is an
 order: ours is the share of the compared points at which it holds; all of them is reproduced, half or more is
 partly. Everything else is *not*. Ours is the mean over the seeds ± their standard deviation.
+
+Each section ends with the sizes and seeds that its results are of, quick or full; the last table has machine and
+date.
 
 Where the published text is silent there are several **readings**. The one that counts is named with the
 claim; all others that were tried are in the experiment's section, with what they would have given, whether

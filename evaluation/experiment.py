@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from evaluation.claims import Claim
     from evaluation.drawing import Canvas
 
-#: `tiny` shows that it runs, `quick` is for `make evaluate`, `full` for the published sizes
+#: `tiny` shows that it runs, `quick` is for `make evaluate`, `full` comes near to the published sizes
 Scale = Literal["tiny", "quick", "full"]
 
 S = TypeVar("S")
