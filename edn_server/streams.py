@@ -32,6 +32,8 @@ from edn_server.writer import Job
 
 KEPT_SECONDS = 86_400.0
 KEPT_EVENTS = 10_000
+#: what a stream that is no longer here has left may yet be fetched by the server where it is now
+LEFT_SECONDS = 3600.0
 #: rows that are read at once
 PAGE = 64
 #: a stream that says nothing says so, this often
@@ -148,9 +150,13 @@ class Streams:
 
     async def trim(self) -> None:
         """Drop what nobody asked for in time."""
-        oldest = int((clock.now() - KEPT_SECONDS) * 1e6)
-        living = self._hosting.numbers
-        gone = Trim(oldest, KEPT_EVENTS, lambda subscription: subscription in living)
+        now, living = clock.now(), self._hosting.numbers
+        gone = Trim(
+            int((now - KEPT_SECONDS) * 1e6),
+            int((now - LEFT_SECONDS) * 1e6),
+            KEPT_EVENTS,
+            lambda subscription: subscription in living,
+        )
         self._notifier.counters.backlog -= await self._submit(gone)
         self._dropped.update(gone.dropped)
 
@@ -166,10 +172,11 @@ def read_dropped(db: sqlite3.Connection) -> dict[str, int]:
 
 
 class Trim(Job[int]):
-    """Rows of streams that are too old or too many, and all of those whose subscription has ended."""
+    """Rows of streams that are too old or too many, and those whose subscription has ended for a while."""
 
-    def __init__(self, oldest: int, most: int, lives: Callable[[str], bool]) -> None:
+    def __init__(self, oldest: int, left: int, most: int, lives: Callable[[str], bool]) -> None:
         self._oldest = oldest
+        self._left = left
         self._most = most
         self._lives = lives
         #: address → last row that went
@@ -185,7 +192,8 @@ class Trim(Job[int]):
             kept, going = 0, []
             for id, batch, count, created in rows:
                 kept += count
-                if not living or created < self._oldest or (kept > self._most and kept > count):
+                old = created < (self._oldest if living else self._left)
+                if old or (kept > self._most and kept > count):
                     going.append((id, batch))
             if not going:
                 continue

@@ -141,7 +141,9 @@ def test_an_id_of_another_server_is_answered_with_a_gap_and_all_there_is(kit: Ki
     at_streams(kit, work)
 
 
-def test_a_stream_ends_with_its_subscription_and_its_rows_go(kit: Kit) -> None:
+def test_a_stream_ends_with_its_subscription_and_its_rows_go_a_while_later(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(kit, 2, rows=2)
 
     async def work(made: Streams) -> None:
@@ -150,6 +152,9 @@ def test_a_stream_ends_with_its_subscription_and_its_rows_go(kit: Kit) -> None:
         async with asyncio.timeout(30):
             told = [json.loads(line) async for line in lines if line.strip()]
         assert names(told) == ["e2", "e3", "end"]
+        await made.trim()
+        assert len(kit.rows()) == 2
+        monkeypatch.setattr(streams, "LEFT_SECONDS", -1.0)
         await made.trim()
         assert kit.rows() == []
 
