@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -54,29 +55,48 @@ class Outcome:
 
 
 class Slow:
-    """All of them."""
+    """All of them, in a process of their own: they shall slow the service, not whoever measures it."""
 
     def __init__(self, host: str, port: int, clients: int) -> None:
-        self._where = host, port
-        self._clients = clients
-        self._tasks: list[asyncio.Task[None]] = []
+        self._arguments = (host, str(port), str(clients))
+        self._process: asyncio.subprocess.Process | None = None
         self.cut = 0
 
     async def start(self) -> None:
-        started = [asyncio.Event() for _ in range(self._clients)]
-        self._tasks = [
-            asyncio.create_task(self._trickle(number, started[number])) for number in range(self._clients)
-        ]
-        await asyncio.gather(*(one.wait() for one in started))
+        command = (sys.executable, "-m", "edn.bench.slowclients", *self._arguments)
+        pipe = asyncio.subprocess.PIPE
+        self._process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
+        assert self._process.stdout is not None
+        await self._process.stdout.readline()  # all have begun
 
     async def stop(self) -> None:
-        for task in self._tasks:
+        assert self._process is not None
+        told, _ = await self._process.communicate()
+        self.cut = int(told or 0)
+
+
+class _Clients:
+    def __init__(self, host: str, port: int, clients: int) -> None:
+        self._where = host, port
+        self._clients = clients
+        self.cut = 0
+
+    async def run(self) -> None:
+        """Until standard input ends."""
+        started = [asyncio.Event() for _ in range(self._clients)]
+        tasks = [asyncio.create_task(self._trickle(number, one)) for number, one in enumerate(started)]
+        await asyncio.gather(*(one.wait() for one in started))
+        print("begun", flush=True)  # noqa: T201  the process that waits for it reads it
+        await asyncio.to_thread(sys.stdin.read)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        print(self.cut)  # noqa: T201  likewise
 
     async def _trickle(self, number: int, started: asyncio.Event) -> None:
-        # Half of them never end their headers, half their body.
+        # Half of them never end their headers, half their body. No two send at the same moment.
         whole = _HEAD + (b"content-length: 100000\r\n\r\n" if number % 2 else b"x-slow: ")
+        await asyncio.sleep(number / self._clients)
         while True:
             try:
                 _, writer = await asyncio.open_connection(*self._where)
@@ -130,7 +150,7 @@ async def _measure(
     for pair in range(pairs):
         progress.say(f"pair {pair + 1} of {pairs}")
         for slowly in (False, True) if pair % 2 == 0 else (True, False):
-            slow = Slow(host, port, clients if slowly else 0)
+            slow = Slow(host, port, clients if slowly else 0)  # a process in both, alike but for that
             await slow.start()
             (beside if slowly else alone).append(await _round(host, port, requests, rate))
             await slow.stop()
@@ -142,3 +162,7 @@ async def _measure(
 def run(*, clients: int, pairs: int, requests: int, rate: float, progress: Progress) -> Outcome:
     with tempfile.TemporaryDirectory() as folder, network(Path(folder), 1) as (url, _):
         return asyncio.run(_measure(url, clients, pairs, requests, rate, progress))
+
+
+if __name__ == "__main__":
+    asyncio.run(_Clients(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])).run())
