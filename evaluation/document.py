@@ -36,8 +36,8 @@ its ends, and partly when the direction is the same or half of ours lie in it. A
 order: ours is the share of the compared points at which it holds; all of them is reproduced, half or more is
 partly. Everything else is *not*. Ours is the mean over the seeds ± their standard deviation.
 
-Each section ends with the sizes and seeds that its results are of, quick or full; the last table has machine and
-date.
+Each section ends with the sizes and seeds that its results are of, quick or full; the last table has the
+machine and the date.
 
 Where the published text is silent there are several **readings**. The one that counts is named with the
 claim; all others that were tried are in the experiment's section, with what they would have given, whether
