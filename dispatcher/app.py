@@ -37,6 +37,7 @@ from dispatcher.dashboard.projecting import Projector
 from dispatcher.dashboard.sampling import Sampler
 from dispatcher.expiry import parse_expires, parse_since
 from dispatcher.explaining import Explainer, one_of
+from dispatcher.following import Follower
 from dispatcher.keys import Keys
 from dispatcher.leading import Leading
 from dispatcher.merging import Merger
@@ -82,6 +83,7 @@ class Door:
         self.replayer = Replayer(self.network, self.topics)
         self.subscriptions = Subscriptions(self.network, self.topics, self.replayer.begin)
         self.explainer = Explainer(self.network, self.subscriptions)
+        self.follower = Follower(self.network)
         stored = dict(
             self.network.log.reader.execute(
                 "SELECT key, value FROM meta WHERE key IN ('mode', 'precision')"
@@ -463,6 +465,12 @@ def _topics(door: Door) -> APIRouter:
     @needs(Need.KEY)
     async def get_topic(name: str, who: Who) -> Any:
         return door.topic_view(door.topics.get(name, who.tenant))
+
+    @router.get("/{name}/events", response_model=bodies.FollowedEvent)
+    @needs(Need.SUBSCRIBE)
+    async def follow(name: str, who: Who, id: Annotated[str, Query(max_length=512)]) -> Any:
+        """What became of a recent event: where it was sent, whom it matched, how they were told."""
+        return await door.follower.follow(door.topics.get(name, who.tenant), id)
 
     @router.post("/{name}/explain", response_model=bodies.ExplainedEvent | bodies.ExplainedFilter)
     @needs(Need.SUBSCRIBE)

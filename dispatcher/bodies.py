@@ -454,6 +454,45 @@ class ExplainedFilter(BaseModel):
     subscriptions: int
 
 
+class FollowedAttempt(BaseModel):
+    time: str
+    webhook_id: str
+    status: int | None
+    reason: str | None
+    seconds: float
+    outcome: Literal["delivered", "again", "dead", "gone", "example"]
+
+
+class FollowedMatch(BaseModel):
+    #: empty if it has ended since
+    subscription: str
+    #: the oldest first
+    attempts: list[FollowedAttempt]
+
+
+class FollowedServer(BaseModel):
+    server: str
+    #: when it had applied the event; null if it has not, or does not know any more
+    taken: str | None
+    matches: list[FollowedMatch]
+    failure: str | None
+
+
+class FollowedEvent(BaseModel):
+    id: str
+    topic: str
+    offset: int
+    #: when it was committed, and its own time
+    accepted: str
+    time: str
+    attributes: dict[str, Any]
+    traceparent: str | None
+    #: servers whose summary did not contain it
+    not_sent_to: list[str]
+    #: those that it was sent to
+    servers: list[FollowedServer]
+
+
 class Stop(BaseModel):
     at: float
     label: str

@@ -71,8 +71,15 @@ class _QuietServer(uvicorn.Server):
         yield
 
 
+#: headers and body of a POST → the status that it is answered with
+Forward = Callable[[list[tuple[bytes, bytes]], bytes], Awaitable[int]]
+
+
 class Receiver:
-    """Listens on `host`:`port` (0: a free one) and calls `on_notification` for each that arrives, once."""
+    """Listens on `host`:`port` (0: a free one) and calls `on_notification` for each that arrives, once.
+
+    `forward` is asked first, with every POST and its repeats; unless it answers 2xx, nothing has arrived.
+    """
 
     def __init__(
         self,
@@ -81,11 +88,13 @@ class Receiver:
         host: str = "127.0.0.1",
         port: int = 0,
         path: str = "/notifications",
+        forward: Forward | None = None,
     ) -> None:
         self._on_notification = on_notification
         self._host = host
         self._port = port
         self._path = path
+        self._forward = forward
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._server: _QuietServer | None = None
         self._running: asyncio.Task[None] | None = None
@@ -145,7 +154,12 @@ class Receiver:
             await _answer(send, 405, [(b"allow", b"POST, OPTIONS")])
         else:
             body = await _read(receive)
-            await _answer(send, 413 if body is None else self._take(headers.get(b"webhook-id"), body))
+            status = 413 if body is None else 204
+            if body is not None and self._forward is not None:
+                status = await self._forward(scope["headers"], body)
+            if body is not None and 200 <= status < 300:
+                status = self._take(headers.get(b"webhook-id"), body)
+            await _answer(send, status)
 
     def _take(self, webhook_id: bytes | None, body: bytes) -> int:
         self.counters.posts += 1

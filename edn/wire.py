@@ -16,7 +16,8 @@ it in one transaction and answers `FrameAck`. A frame that begins beyond the ser
 `409` with the same `FrameAck`, and the dispatcher goes on from the cursor that it names; offsets at or
 below the cursor are repeats and dropped.
 
-*Explaining.* `POST /internal/explain` on a server carries `Explain` and is answered `Explained`.
+*Explaining.* `POST /internal/explain` on a server carries `Explain` and is answered `Explained`; `POST
+/internal/journey` carries `AskJourney` and is answered `Journey`.
 
 *Moving.* A subscription that goes to another server is stored there as `arriving`, under a version of its
 own; then one *move* record a log ends it here and begins it there. The dispatcher asks the old server by
@@ -312,6 +313,37 @@ class Taken(msgspec.Struct, frozen=True):
     position: int = 0
     #: the subscription is not awaited here (any more)
     unknown: bool = False
+
+
+class AskJourney(msgspec.Struct, frozen=True):
+    """What became of an event?"""
+
+    log: str
+    offset: int
+
+
+class JourneyAttempt(msgspec.Struct, frozen=True, array_like=True):
+    """A POST that told of it; as `edn_server.attempts.Attempt`."""
+
+    time: int
+    webhook_id: str
+    status: int | None
+    reason: str | None
+    seconds: float
+    outcome: str
+
+
+class JourneyRecipient(msgspec.Struct, frozen=True, array_like=True):
+    """A subscription that it matched; empty if that has ended since."""
+
+    subscription: str
+    attempts: list[JourneyAttempt]
+
+
+class Journey(msgspec.Struct, frozen=True):
+    #: when the server had applied it; None if it is not known there, or not any more
+    committed: int | None
+    recipients: list[JourneyRecipient]
 
 
 class SummarySnapshot(msgspec.Struct, frozen=True):

@@ -193,6 +193,9 @@ def create_app(node: Node, url: str) -> FastAPI:
     async def explain(message: wire.Explain) -> tuple[int, msgspec.Struct]:
         return 200, await node.explain(message)
 
+    async def journey(message: wire.AskJourney) -> tuple[int, msgspec.Struct]:
+        return 200, node.journey(message)
+
     async def summary(_: None) -> tuple[int, msgspec.Struct]:
         return 200, await node.summary()
 
@@ -202,6 +205,7 @@ def create_app(node: Node, url: str) -> FastAPI:
             Route("/internal/stream", MessageRoute(secret, wire.Frame, stream), methods=["POST"]),
             Route("/internal/replay", MessageRoute(secret, wire.ReplayPage, replay), methods=["POST"]),
             Route("/internal/explain", MessageRoute(secret, wire.Explain, explain), methods=["POST"]),
+            Route("/internal/journey", MessageRoute(secret, wire.AskJourney, journey), methods=["POST"]),
             Route("/internal/summary", MessageRoute(secret, None, summary), methods=["GET"]),
             *_moving_routes(node, secret),
         ]
@@ -314,6 +318,9 @@ def _describe_plain_routes(app: FastAPI) -> None:
         },
         "/internal/explain": {
             "post": operation("What an event would be to this server", "Explain", "Explained", {})
+        },
+        "/internal/journey": {
+            "post": operation("What became of a recent event", "AskJourney", "Journey", {})
         },
         "/internal/summary": {"get": operation("The summary of what is hosted", None, "SummarySnapshot", {})},
         **{

@@ -27,6 +27,7 @@ from edn_server.dispatchers import Dispatchers
 from edn_server.evidence import Evidence
 from edn_server.exchange import Exchange
 from edn_server.explaining import explain
+from edn_server.journeys import Journeys
 from edn_server.loading import load
 from edn_server.mail import MailSink
 from edn_server.notifier import Notifier
@@ -79,6 +80,7 @@ class Node:
         self.notifier: Notifier | None = None
         self.streams: streams.Streams | None = None
         self.timings = Timings()
+        self.journeys = Journeys()
         self._receiving: Receiving | None = None
         self.evidence: Evidence | None = None
         self._sinks: Sinks | None = None
@@ -109,6 +111,7 @@ class Node:
             key=self.key,
             settings=settings,
             timings=self.timings,
+            journeys=self.journeys,
         )
         self.notifier.counters.backlog = self._backlog_found
         dropped = await self._submit(Call(streams.read_dropped))
@@ -207,6 +210,9 @@ class Node:
 
     async def arrivals(self, request: wire.Arrivals) -> wire.Taken:
         return await self._submit(Arrive(self.hosting, request, self._on_applied))
+
+    def journey(self, question: wire.AskJourney) -> wire.Journey:
+        return self.journeys.find(self.hosting, question.log, question.offset)
 
     async def summary(self) -> wire.SummarySnapshot:
         """One moment's maximal rectangles, read where nothing can change them; built elsewhere."""
@@ -356,6 +362,9 @@ class Node:
 
     def _on_applied(self, applied: Applied, events: dict[int, Event]) -> None:
         """In the writer's thread: tell the notifier."""
+        if applied.matches is not None and len(applied.matches.offsets):
+            now = int(clock.now() * 1e6)
+            self.journeys.came(applied.log, applied.batch, now, applied.matches)
         if self._loop is None or self.notifier is None or not (applied.addresses or applied.entries):
             return
         if events:

@@ -31,6 +31,7 @@ from edn_server.attempts import Attempt, Attempts
 from edn_server.breaker import HEALTHY, Health
 from edn_server.deadletters import Death
 from edn_server.hosting import Hosting
+from edn_server.journeys import Journeys
 from edn_server.lanes import Lanes
 from edn_server.outbox import Row
 from edn_server.parcels import Parcel
@@ -76,6 +77,7 @@ class Notifier:
         key: str,
         settings: Settings,
         timings: Timings | None = None,
+        journeys: Journeys | None = None,
     ) -> None:
         self._hosting = hosting
         self._writer = writer
@@ -105,6 +107,7 @@ class Notifier:
         self.attempts = Attempts()
         self.counters = Counters()
         self._timings = timings or Timings()
+        self._journeys = journeys or Journeys()
 
     async def start(self, *, again: bool) -> None:
         """Go on with what the last run left; `again` if there was one."""
@@ -307,7 +310,8 @@ class Notifier:
             permanent=answer.permanent,
         )
         due = now + int(decision.delay * 1e6) if decision.kind == "again" else None
-        self._record(address, name, answer, began, seconds, parcel.events, decision.kind, due)
+        attempt = self._record(address, name, answer, began, seconds, parcel.events, decision.kind, due)
+        self._journeys.sent(parcel.rows, attempt)
         if decision.kind == "delivered":
             self.counters.delivered += 1
             self.counters.notified += parcel.events

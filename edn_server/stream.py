@@ -30,6 +30,7 @@ from edn.wire import made_id
 from edn_server import ending, outbox, repeats
 from edn_server.controls import Controls
 from edn_server.hosting import Hosting, LogState
+from edn_server.journeys import Matches
 from edn_server.outbox import Event
 from edn_server.topic import Flags, Int32s, Int64s, Matrix, Topic
 from edn_server.writer import Job
@@ -45,6 +46,9 @@ class Applied:
     batch: int = 0
     #: entries added to the outbox, one an event and row
     entries: int = 0
+    #: what came, and of which log, for whoever follows an event
+    matches: Matches | None = None
+    log: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,8 @@ class ApplyFrame(Job[Applied]):
             addresses=tuple(dict.fromkeys([*holds.released, *(address for address, _ in named), *farewells])),
             batch=self._batch,
             entries=sum(row.events for row in rows) - holds.purged + len(farewells),
+            matches=Matches(offsets, places, numbers),
+            log=frame.log,
         )
 
     def done(self, result: Applied) -> None:

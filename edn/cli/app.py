@@ -12,15 +12,19 @@ import typer
 from edn.checker import command as checking
 from edn.cli import (
     backing_up,
+    contexts,
     delivery,
+    explaining,
     exporting,
     importing,
+    journey,
     keys,
     listening,
     publishing,
     servers,
     status,
     subscriptions,
+    top,
     topics,
     up,
 )
@@ -42,8 +46,12 @@ def credentials(
         str | None, typer.Option(help="API key; others on this machine can see it here: better EDN_KEY.")
     ] = None,
     key_file: Annotated[Path | None, typer.Option(help="File that holds the API key.")] = None,
+    context: Annotated[
+        str | None, typer.Option(envvar="EDN_CONTEXT", help="Named network to speak to: see edn context.")
+    ] = None,
 ) -> None:
     """An event distribution network: publish events, subscribe to their content, be notified."""
+    contexts.enter(context)
     given = read_secret_file(key_file) or key
     if given:
         # Where every client of this process looks, those of the trees below too.
@@ -68,6 +76,10 @@ app.command("restore")(backing_up.restore)
 app.command("publish")(publishing.publish)
 app.command("listen")(listening.listen)
 app.command("status")(status.status)
+app.command("top")(top.top)
+app.command("trace")(journey.trace)
+app.command("explain")(explaining.explain)
+app.add_typer(contexts.app, name="context")
 app.command("check")(checking.check)
 
 
@@ -98,12 +110,15 @@ def _tree(name: str, module: str, help: str, alone: tuple[str, ...] = ("--help",
         import_module(module).app(args=context.args or list(alone), prog_name=f"edn {name}")
 
 
-_tree("bench", "edn.bench", "Measure single parts against their peers.")
-_tree("evaluate", "evaluation.command", "Run the published experiments on this code.")
-_tree(
-    "repartition",
-    "partitioning.repartitioning",
-    "Decide anew which server hosts which subscription, and move them.",
-    (),
-)
-_tree("capacity", "selftune.command", "What the network could carry, and what if it were different.", ())
+#: name → module and help of each; `alone` of `_tree` where it is not --help
+TREES: dict[str, tuple[str, str]] = {
+    "bench": ("edn.bench", "Measure single parts against their peers."),
+    "evaluate": ("evaluation.command", "Run the published experiments on this code."),
+    "repartition": (
+        "partitioning.repartitioning",
+        "Decide anew which server hosts which subscription, and move them.",
+    ),
+    "capacity": ("selftune.command", "What the network could carry, and what if it were different."),
+}
+for _name, (_module, _help) in TREES.items():
+    _tree(_name, _module, _help, () if _name in ("capacity", "repartition") else ("--help",))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,7 +24,7 @@ from edn.cli.subscriptions import FILTER_HELP, read_filter
 
 if TYPE_CHECKING:
     from edn.client import AsyncClient
-    from edn.receiver import Notification
+    from edn.receiver import Forward, Notification
 
 #: a listener that is killed leaves a subscription that ends by itself after so long
 LEASE = "PT2M"
@@ -39,6 +40,13 @@ def listen(
     count: Annotated[
         int | None, typer.Option(min=1, help="Stop after so many notifications; without it, at Ctrl-C.")
     ] = None,
+    forward_to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Pass every POST on to this address, as it came; its answer is the network's answer.",
+        ),
+    ] = None,
     url: UrlOption = DEFAULT_URL,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line, for programs.")] = False,
 ) -> None:
@@ -53,7 +61,7 @@ def listen(
 
     with failing_readably():
         try:
-            asyncio.run(_listen(host, port, topic, read_filter(filter), count, url, json))
+            asyncio.run(_listen(host, port, topic, read_filter(filter), count, forward_to, url, json))
         except OSError as error:
             fail(f"cannot listen on {host} port {port}: {error.strerror}", USAGE)
 
@@ -64,6 +72,7 @@ async def _listen(
     topic: str | None,
     filter: dict[str, Any] | str | None,
     count: int | None,
+    forward_to: str | None,
     url: str,
     json: bool,
 ) -> None:
@@ -91,8 +100,11 @@ async def _listen(
             if left == 0:
                 enough.set()
 
-    async with Receiver(show, host=host, port=port) as receiver:
-        say(f"listening on {receiver.url}")
+    async with (
+        _forwarder(forward_to) as forward,
+        Receiver(show, host=host, port=port, forward=forward) as receiver,
+    ):
+        say(f"listening on {receiver.url}" + (f", forwarding to {forward_to}" if forward_to else ""))
         if topic is None:
             await enough.wait()
             return
@@ -108,6 +120,33 @@ async def _listen(
             finally:
                 renewing.cancel()
                 await _end(client, made.id)
+
+
+#: header fields that belong to a connection, and not to what it carries
+_OF_A_HOP = {b"host", b"connection", b"content-length", b"transfer-encoding", b"keep-alive"}
+
+
+@asynccontextmanager
+async def _forwarder(url: str | None) -> AsyncIterator[Forward | None]:
+    """Passes a POST on, headers and body as they came, so that signatures stay good; the status it got."""
+    if url is None:
+        yield None
+        return
+    import httpx
+
+    async with httpx.AsyncClient(timeout=14.0, trust_env=False) as client:
+
+        async def forward(headers: list[tuple[bytes, bytes]], body: bytes) -> int:
+            kept = [(name, value) for name, value in headers if name.lower() not in _OF_A_HOP]
+            try:
+                answer = await client.post(url, headers=kept, content=body)
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                say(f"{url} does not answer: {str(error) or type(error).__name__}")
+                return 502
+            say(f"{url} answered {answer.status_code}")
+            return answer.status_code
+
+        yield forward
 
 
 async def _renew(client: AsyncClient, id: str, again: Callable[[], Awaitable[object]]) -> None:

@@ -476,6 +476,27 @@ def revoke_key(id: str) -> Call[None]:
     return Call(method="DELETE", path=f"/v1/keys/{quote(id, safe='')}", read=lambda _: None)
 
 
+def explain_event(topic: str, event: Mapping[str, Any]) -> Call[dict[str, Any]]:
+    """What would become of an event, tier by tier; nothing is published."""
+    return _explain(topic, {"event": event})
+
+
+def explain_filter(topic: str, filter: dict[str, Any] | str | None) -> Call[dict[str, Any]]:
+    """What a filter would hear, which stored ones it covers and is covered by."""
+    return _explain(topic, {"filter": filter})
+
+
+def _explain(topic: str, body: dict[str, Any]) -> Call[dict[str, Any]]:
+    path = f"{_topic_path(topic)}/explain"
+    return Call(method="POST", path=path, body=encode(body), read=reading(dict[str, Any]))
+
+
+def follow(topic: str, id: str) -> Call[dict[str, Any]]:
+    """What became of a recent event."""
+    path = f"{_topic_path(topic)}/events"
+    return Call(method="GET", path=path, query={"id": id}, read=reading(dict[str, Any]))
+
+
 def health() -> Call[Health]:
     """Whether the network can take work; not being ready is an answer, not an error."""
 

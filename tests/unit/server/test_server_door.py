@@ -71,6 +71,7 @@ ROUTES = [
     ("POST", "/internal/arrivals"),
     ("POST", "/internal/arrivals/kept"),
     ("POST", "/internal/arrivals/told"),
+    ("POST", "/internal/journey"),
     ("GET", "/internal/summary"),
     ("GET", "/internal/backup"),
     ("GET", "/internal/stats"),

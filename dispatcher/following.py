@@ -1,0 +1,86 @@
+"""Follows one recent event: when it was accepted, where it was sent, whom it matched, how they were told.
+
+The dispatcher knows an event as long as it is in memory (`Settings.tail_bytes`), a server about as long.
+Times are of the machine that tells them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from dispatcher.network import Network
+from dispatcher.records import EventsRecord
+from dispatcher.topics import Topic
+from edn import tracing, wire
+from edn.coordinates import rfc3339
+from edn.errors import EdnError, NotFound
+from edn.lines import cut
+
+#: events looked through for an id that a publisher chose
+LOOKED_AT = 200_000
+
+_journey = msgspec.msgpack.Decoder(wire.Journey)
+
+
+class Follower:
+    def __init__(self, network: Network) -> None:
+        self._network = network
+
+    async def follow(self, topic: Topic, id: str) -> dict[str, Any]:
+        record, place = self._find(topic, id)
+        offset = record.first + place
+        routed = record.routed[place] if record.routed is not None else ()
+        sent = [server for server, goes in zip(record.servers, routed, strict=False) if goes]
+        servers = await asyncio.gather(*(self._server(server, offset) for server in sent))
+        trace = record.traces[place] if record.traces else ""
+        return {
+            "id": id,
+            "topic": topic.name,
+            "offset": offset,
+            "accepted": rfc3339(record.time),
+            "time": rfc3339(int(record.stamps[place])),
+            "attributes": msgspec.json.decode(cut(record.lines, record.ends, place)),
+            "traceparent": dict(tracing.headers(trace)).get("traceparent"),
+            "not_sent_to": [server for server in record.servers if server not in sent],
+            "servers": servers,
+        }
+
+    def _find(self, topic: Topic, id: str) -> tuple[EventsRecord, int]:
+        prefix = wire.made_id(self._network.log.id, "")
+        number = id.removeprefix(prefix)
+        offset = int(number) if id.startswith(prefix) and number.isdecimal() and len(number) < 19 else None
+        for record in self._network.tail.recent(topic.uid, LOOKED_AT):
+            if offset is not None and record.first <= offset <= record.last and not record.ids:
+                return record, offset - record.first
+            if record.ids and id in record.ids:
+                return record, record.ids.index(id)
+        raise NotFound(
+            f'no recent event "{id[:80]}" of {topic.name}; only events still in memory can be followed'
+        )
+
+    async def _server(self, server: str, offset: int) -> dict[str, Any]:
+        found: dict[str, Any] = {"server": server, "taken": None, "matches": [], "failure": None}
+        try:
+            answer = await self._network.tell(
+                server, "/internal/journey", wire.AskJourney(self._network.log.id, offset)
+            )
+            journey = _journey.decode(answer)
+        except (EdnError, msgspec.MsgspecError) as error:
+            return {**found, "failure": str(error)}
+        return {
+            **found,
+            "taken": None if journey.committed is None else rfc3339(journey.committed),
+            "matches": [
+                {
+                    "subscription": one.subscription,
+                    "attempts": [
+                        {**msgspec.structs.asdict(attempt), "time": rfc3339(attempt.time)}
+                        for attempt in one.attempts
+                    ],
+                }
+                for one in journey.recipients
+            ],
+        }
