@@ -11,7 +11,7 @@ FUZZ_SECONDS ?= 60
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-.PHONY: help setup java run test test-all lint format typecheck bench evaluate fuzz chaos load lock clean
+.PHONY: help setup java run test test-all lint format typecheck bench evaluate fuzz chaos load lock clean docs
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -53,6 +53,10 @@ format: setup ## mend what ruff can mend
 
 typecheck: setup ## mypy, strict
 	$(BIN)/mypy
+
+docs: setup ## write the command reference anew and build the site into site/
+	$(BIN)/python -m edn.cli.reference > docs/cli.md
+	$(BIN)/mkdocs build --quiet --strict
 
 bench: setup ## kernels against their peers, side by side in one run
 	$(BIN)/edn bench kernels $(ARGS)

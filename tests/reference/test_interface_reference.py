@@ -1,4 +1,4 @@
-"""docs/api.md names every call of the dispatcher's interface, and none that is not there."""
+"""The reference names every call of the dispatcher's interface, and none that is not there."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import dispatcher.app
 import dispatcher.settings
 
 DOCS = Path(__file__).parents[2] / "docs"
+#: the interface, and what has a page of its own
+PAGES = ("api.md", "moving.md", "security.md", "soap.md")
 #: `GET /v1/topics/{name}`, with or without a query
 CALL = re.compile(r"`(GET|PUT|POST|DELETE) (/[^\s`?]*)[^`]*`")
 
@@ -22,7 +24,6 @@ def test_the_page_names_every_call_and_no_other(tmp_path: Path) -> None:
         for method in operations
         if method != "parameters" and not path.startswith("/internal/")
     }
-    page = (DOCS / "api.md").read_text()
-    named = {(method, path) for method, path in CALL.findall(page)}
-    assert sorted(there - named) == [], "not in docs/api.md"
-    assert sorted(named - there) == [], "in docs/api.md, and not there"
+    named = {(method, path) for page in PAGES for method, path in CALL.findall((DOCS / page).read_text())}
+    assert sorted(there - named) == [], f"in none of {', '.join(PAGES)}"
+    assert sorted(named - there) == [], f"in one of {', '.join(PAGES)}, and not there"
