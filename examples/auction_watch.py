@@ -55,7 +55,7 @@ async def main(url: str) -> None:
 async def told(arrived: asyncio.Queue[Notification]) -> str:
     notification = await arrived.get()
     lot = notification.event.attributes
-    return f"{notification.matches[0].recipient}: lot {lot['lot']}, {lot['kind']}, {lot['bid']}"
+    return f"{notification.matches[0].recipient}: lot {lot['lot']}, {lot['kind']}, {lot['bid']:g}"
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import { $, code, count, element, fill, number, row, say, trying, when } from ".
 const PAGE = 50;
 let shown = [];
 let following = null;
+let asked = 0; // questions so far: an answer that was overtaken by another question is dropped
 let letters = [];
 let nextLetter = null;
 
@@ -23,18 +24,21 @@ export function setTopics(all) {
 }
 
 export async function search() {
-  shown = [];
-  following = null;
-  await more();
+  await ask(null);
 }
 
-async function more() {
+const more = () => ask(following);
+
+async function ask(cursor) {
+  asked += 1;
+  const mine = asked;
   const query = new URLSearchParams({ limit: PAGE });
   if ($("#search").value.trim()) query.set("search", $("#search").value.trim());
   if ($("#search-topic").value) query.set("topic", $("#search-topic").value);
-  if (following) query.set("cursor", following);
+  if (cursor) query.set("cursor", cursor);
   const page = await get(`/v1/subscriptions?${query}`);
-  shown.push(...page.subscriptions);
+  if (mine !== asked) return;
+  shown = cursor ? [...shown, ...page.subscriptions] : page.subscriptions;
   following = page.next;
   list();
 }
@@ -94,17 +98,21 @@ async function open(id) {
 // -- dead letters -------------------------------------------------------------------------------------------------
 
 export async function showLetters() {
-  letters = [];
-  nextLetter = null;
-  await moreLetters();
+  await askLetters(null);
 }
 
-async function moreLetters() {
+const moreLetters = () => askLetters(nextLetter);
+let askedLetters = 0;
+
+async function askLetters(cursor) {
+  askedLetters += 1;
+  const mine = askedLetters;
   const query = new URLSearchParams({ limit: PAGE });
   if ($("#letters-subscription").value.trim()) query.set("subscription", $("#letters-subscription").value.trim());
-  if (nextLetter) query.set("after", nextLetter);
+  if (cursor) query.set("after", cursor);
   const page = await get(`/v1/dead-letters?${query}`);
-  letters.push(...page.dead_letters);
+  if (mine !== askedLetters) return;
+  letters = cursor ? [...letters, ...page.dead_letters] : page.dead_letters;
   nextLetter = page.next;
   fill($("#letter-table tbody"), letters.map((letter) => {
     const resend = element("button", { type: "button", "data-resend": letter.id }, "Resend");
