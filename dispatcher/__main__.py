@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dispatcher.app import create_app
 from dispatcher.settings import Settings
-from edn import defects, summary
+from edn import configuring, defects, summary
 from edn.errors import EdnError
 from edn.process import (
     CannotStart,
@@ -26,17 +26,20 @@ from edn.process import (
 from partitioning import online
 
 
-def _arguments(argv: list[str] | None) -> argparse.Namespace:
+def _arguments(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m dispatcher", description="The network's front door.")
-    env = os.environ.get
-    parser.add_argument("--data", type=Path, default=env("EDN_DATA"), required="EDN_DATA" not in os.environ)
+    file = configuring.read(argv, os.environ, section="dispatcher", prefix="EDN_")
+    environment = file.below(os.environ)
+    env = environment.get
+    configuring.add_flags(parser)
+    parser.add_argument("--data", type=Path, default=env("EDN_DATA"), required="EDN_DATA" not in environment)
     parser.add_argument("--host", default=env("EDN_HOST", "127.0.0.1"))
     parser.add_argument("--port", type=int, default=int(env("EDN_PORT", "8080")), help="0 takes a free one")
     parser.add_argument(
         "--secret-file",
         type=Path,
         default=env("EDN_SECRET_FILE"),
-        required="EDN_SECRET_FILE" not in os.environ,
+        required="EDN_SECRET_FILE" not in environment,
         help="file with the secret that the network's processes share",
     )
     parser.add_argument(
@@ -150,7 +153,10 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         metavar="COMMAND",
         help="start this when a repartition is proposed, such as `edn repartition --yes`",
     )
-    return parser.parse_args(argv)
+    configuring.finish(parser, file, argv, os.environ)
+    arguments = parser.parse_args(argv)
+    arguments.peer = arguments.peer or env("EDN_PEERS", "").split(",")
+    return arguments
 
 
 def _peers(given: list[str]) -> tuple[str, ...]:
@@ -187,7 +193,11 @@ def _factor(text: str) -> float:
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments = _arguments(argv)
+    try:
+        arguments = _arguments(sys.argv[1:] if argv is None else argv)
+    except CannotStart as error:
+        print(f"dispatcher: {error.detail}", file=sys.stderr)  # noqa: T201  it never started
+        return 1
     configure_logs()
     defects.announce()
     try:
@@ -217,7 +227,7 @@ def main(argv: list[str] | None = None) -> int:
             repartition_threshold=arguments.repartition_threshold,
             repartition_seconds=arguments.repartition_seconds,
             repartition_command=arguments.repartition_command,
-            peers=_peers(arguments.peer or os.environ.get("EDN_PEERS", "").split(",")),
+            peers=_peers(arguments.peer),
         )
         if settings.open and not is_loopback(settings.host):
             raise CannotStart(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from edn import configuring
 from edn.process import CannotStart, read_secret
 from edn_server.breaker import Limits
 from edn_server.parcels import Batching
@@ -81,6 +82,9 @@ class Settings:
 def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     """The settings, or `CannotStart`; for an unknown flag, and `--help`, argparse prints and exits."""
 
+    file = configuring.read(arguments, environment, section="server", prefix="EDN_SERVER_")
+    own, environment = environment, file.below(environment)
+
     def given(name: str, default: str | None = None) -> str | None:
         key = name.upper().replace("-", "_")
         return environment.get(f"EDN_SERVER_{key}", environment.get(f"EDN_{key}", default))
@@ -91,6 +95,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         epilog="Each flag can be given in the environment: --secret-file as EDN_SERVER_SECRET_FILE or "
         "EDN_SECRET_FILE.",
     )
+    configuring.add_flags(parser)
     add = parser.add_argument
     add("--id", default=given("id"), help="this server's name in the network")
     add("--data", default=given("data"), metavar="DIR", help="its data folder")
@@ -132,6 +137,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         help="0 to 19: how much it yields to others on this machine, a dispatcher above all (%(default)s)",
     )
     _add_delivery(add, given)
+    configuring.finish(parser, file, arguments, own)
     values = parser.parse_args(arguments)
     values.dispatcher = values.dispatcher or [u for u in (given("dispatcher") or "").split(",") if u]
     for name in ("id", "data", "dispatcher", "secret_file"):

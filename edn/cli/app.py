@@ -12,6 +12,7 @@ import typer
 from edn.checker import command as checking
 from edn.cli import (
     backing_up,
+    configuring,
     contexts,
     delivery,
     explaining,
@@ -80,6 +81,7 @@ app.command("top")(top.top)
 app.command("trace")(journey.trace)
 app.command("explain")(explaining.explain)
 app.add_typer(contexts.app, name="context")
+app.add_typer(configuring.app, name="config")
 app.command("check")(checking.check)
 
 
