@@ -77,6 +77,7 @@ ROUTES = [
     ("GET", "/internal/stats"),
     ("GET", "/internal/subscriptions/{id}/delivery"),
     ("GET", "/internal/subscriptions/{id}/attempts"),
+    ("GET", "/internal/subscriptions/{id}/events"),
     ("POST", "/internal/subscriptions/{id}/recover"),
     ("POST", "/internal/subscriptions/{id}/enable"),
     ("POST", "/internal/subscriptions/{id}/example"),
