@@ -71,7 +71,7 @@ class Slow:
 
     async def stop(self) -> None:
         assert self._process is not None
-        told, _ = await self._process.communicate()
+        told, _ = await self._process.communicate(b"")  # which ends its standard input
         self.cut = int(told or 0)
 
 
