@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from statistics import median
@@ -47,6 +48,8 @@ class Outcome:
     #: seconds, one a subscription
     first: list[float] = field(default_factory=list)
     all: list[float] = field(default_factory=list)
+    #: the same of those who subscribed while others published
+    first_beside: list[float] = field(default_factory=list)
     #: events/s of the pairs
     alone: list[float] = field(default_factory=list)
     beside: list[float] = field(default_factory=list)
@@ -64,6 +67,10 @@ class Outcome:
             ("events retained, of which match", f"{self.retained:,}, {self.matching:,}"),
             ("first notification: median, longest", f"{median(self.first):.3f} s, {max(self.first):.3f} s"),
             ("all of the past: median, longest", f"{median(self.all):.3f} s, {max(self.all):.3f} s"),
+            (
+                "the same beside publishers",
+                f"{median(self.first_beside):.3f} s, {max(self.first_beside):.3f} s",
+            ),
             ("live publishing alone: events/s", f"{median(self.alone):,.0f}"),
             ("live publishing beside replays: events/s", f"{median(self.beside):,.0f}"),
             ("ratio, median of the pairs", f"{self.ratio:.3f}"),
@@ -110,8 +117,9 @@ async def _run(
         for number in range(pairs):
             progress.say(f"live throughput, pair {number + 1} of {pairs}")
             outcome.alone.append(await _publish(url, live, seconds=seconds))
-            with _subscribers(url, f"live-{number}", outcome.matching):
+            with _subscribers(url, f"live-{number}", outcome.matching) as told:
                 outcome.beside.append(await _publish(url, live, seconds=seconds))
+            outcome.first_beside += told
     return outcome
 
 
@@ -129,28 +137,39 @@ async def _tell(client: AsyncClient, receiver: Receiver, name: str, count: int) 
 
 
 @contextmanager
-def _subscribers(url: str, name: str, count: int) -> Iterator[None]:
-    """One subscription after the other, from a process of its own: publishers are not to be slowed by it."""
+def _subscribers(url: str, name: str, count: int) -> Iterator[list[float]]:
+    """One subscription after the other, from a process of its own: publishers are not to be slowed by it.
+
+    Gives the seconds to each first notification, once it is over.
+    """
     context = multiprocessing.get_context("spawn")
-    begun, ending = context.Event(), context.Event()
-    process = context.Process(target=_keep_telling, args=(url, name, count, begun, ending))
+    begun, ending, answer = context.Event(), context.Event(), context.SimpleQueue()
+    process = context.Process(target=_keep_telling, args=(url, name, count, begun, ending, answer))
     process.start()
     begun.wait()
+    told: list[float] = []
     try:
-        yield
+        yield told
     finally:
         ending.set()
+        told += answer.get()
         process.join()
 
 
-def _keep_telling(url: str, name: str, count: int, begun: Event, ending: Event) -> None:
+def _keep_telling(
+    url: str, name: str, count: int, begun: Event, ending: Event, answer: SimpleQueue[list[float]]
+) -> None:
     async def keep_telling() -> None:
+        told: list[float] = []
         async with Receiver() as receiver, AsyncClient(url) as client:
             for number in itertools.count():
-                await _tell(client, receiver, f"{name}-{number}", count)
+                first, _ = await _tell(client, receiver, f"{name}-{number}", count)
+                if begun.is_set():
+                    told.append(first)
                 begun.set()
                 if ending.is_set():
                     break
+        answer.put(told)
 
     asyncio.run(keep_telling())
 
