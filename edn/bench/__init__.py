@@ -449,3 +449,22 @@ def measure_moving(
             progress=progress,
         )
     show_one("A plan applied to a running network", outcome, as_json=as_json)
+
+
+@app.command("bulk")
+def measure_bulk(
+    as_json: Json = False,
+    quick: Quick = False,
+    seed: Seed = 1,
+    servers: Annotated[int, typer.Option("--servers", min=1)] = 4,
+    subscriptions: Annotated[int, typer.Option("--subscriptions", min=1)] = 1_000_000,
+) -> None:
+    """Subscriptions imported, exported, imported into another network and exported again: equal, how fast."""
+    from edn.bench import bulk as benchmark
+    from edn.bench.report import Progress, show_one
+
+    if quick:
+        servers, subscriptions = 2, 2000
+    with Progress() as progress:
+        outcome = benchmark.run(servers=servers, subscriptions=subscriptions, seed=seed, progress=progress)
+    show_one("Subscriptions in bulk", outcome, as_json=as_json)

@@ -226,6 +226,7 @@ class Fleet:
         try:
             answer = await client.get(f"{url}/v1/servers")
             listed: list[dict[str, Any]] = answer.raise_for_status().json()["servers"]
+            moving = (await client.get(f"{url}/v1/repartitions")).raise_for_status().json()
         except (httpx.HTTPError, ValueError, KeyError) as error:
             return f"the dispatcher does not answer: {type(error).__name__}"
         if len(listed) < len(self.servers):
@@ -233,6 +234,8 @@ class Fleet:
         for one in listed:
             if one["state"] != "ready" or one["lag"] or one["backlog"]:
                 return f"{one['id']} is {one['state']}, lag {one['lag']}, backlog {one['backlog']}"
+        if moving["unsettled"] or any(one["state"] == "running" for one in moving["repartitions"]):
+            return f"subscriptions are being moved, {moving['unsettled']} are not settled"
         return None
 
     def deaths(self) -> Counter[str]:

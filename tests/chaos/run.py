@@ -20,6 +20,7 @@ from edn.checker import Recorder, RecordingError, check_recording
 from tests.chaos import clients, schedule
 from tests.chaos.faults import Faults, small_disk, step_clock
 from tests.chaos.fleet import Fleet
+from tests.chaos.movers import Mover
 from tests.chaos.sinks import Sink, open_sinks
 from tests.chaos.spawning import Spawner
 from tests.chaos.tally import FULL, FULL_MINUTES, QUICK, Requirements, Tally
@@ -200,9 +201,12 @@ async def _under_load(
             group.create_task(publisher.run(rate=60.0))
         for subscriber in subscribers:
             group.create_task(subscriber.run(addresses, most=40, rate=4.0))
+        mover = Mover(doors[0][1], sorted(fleet.servers), chance("mover"), ending)
+        group.create_task(mover.run())
         await faults.run(plan.schedule())
         await asyncio.sleep(_CODA_SECONDS)
         ending.set()
+    tally.repartitions, tally.moved = mover.repartitions, mover.moved
     tally.faults, tally.left_out = faults.done, faults.left_out
     tally.connections_ended = faults.connections_ended
 

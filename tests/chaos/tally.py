@@ -37,6 +37,9 @@ class Tally:
     clients: Figures = field(default_factory=Figures)
     #: POSTs by temper of the sink and status
     posts: Counter[tuple[str, int]] = field(default_factory=Counter)
+    #: of the operator who moves subscriptions: how often, and how many have moved
+    repartitions: int = 0
+    moved: int = 0
     #: bytes
     largest_rss: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
@@ -85,6 +88,7 @@ class Tally:
             rows.append((f"surprising answer to {what}", example))
         rows.append(("acknowledged events", str(self.clients.acknowledged_events)))
         rows.append(("acknowledged changes of subscriptions", str(self.clients.acknowledged_changes)))
+        rows.append(("repartitions, subscriptions moved", f"{self.repartitions}, {self.moved}"))
         for (temper, status), count in sorted(self.posts.items()):
             rows.append((f"POSTs to {temper} sinks, {status}", str(count)))
         rows += self._verdict()

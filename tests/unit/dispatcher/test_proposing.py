@@ -1,0 +1,61 @@
+"""When a repartition is proposed: a rule over hit ratios, without clocks and networks."""
+
+from __future__ import annotations
+
+import pytest
+
+from dispatcher.metering import Counts
+from dispatcher.proposing import ENOUGH, Watch
+
+PRECISE = 1.0
+
+
+def interval(ratio: float, events: int = 1000, servers: int = 10) -> Counts:
+    asked = events * servers
+    return Counts(events=events, asked=asked, hits=round(asked * ratio))
+
+
+@pytest.mark.parametrize(
+    ("ratios", "proposed"),
+    [
+        ([0.4, 0.4, 0.4, 0.4], None),
+        ([0.4, 0.5, 0.5, 0.5], None),  # a quarter more is not more than a quarter more
+        ([0.4, 0.51, 0.51, 0.51], 3),  # three times in a row
+        ([0.4, 0.51, 0.51, 0.4, 0.51, 0.51], None),  # it was better in between
+        ([0.6, 0.4, 0.51, 0.51, 0.51], 4),  # the best counts, not the first
+        ([0.4, 0.51, 0.51, 0.51, 0.51], 3),
+    ],
+)
+def test_it_is_proposed_when_it_was_worse_three_times_in_a_row(
+    ratios: list[float], proposed: int | None
+) -> None:
+    watch = Watch(0.25, {})
+    answers = [watch.look(interval(ratio), PRECISE) for ratio in ratios]
+    assert (answers.index(True) if True in answers else None) == proposed
+
+
+def test_an_interval_with_few_events_says_nothing() -> None:
+    watch = Watch(0.25, {100: 0.1})
+    assert not any(watch.look(interval(1.0, events=ENOUGH - 1), PRECISE) for _ in range(5))
+    assert watch.now is None
+
+
+def test_another_precision_is_not_compared_with() -> None:
+    watch = Watch(0.25, {})
+    watch.look(interval(0.4), PRECISE)
+    assert not any(watch.look(interval(0.9), 0.5) for _ in range(5))
+    assert any(watch.look(interval(0.9), PRECISE) for _ in range(5))
+
+
+def test_after_a_repartition_what_is_seen_then_counts() -> None:
+    watch = Watch(0.25, {})
+    watch.look(interval(0.2), PRECISE)
+    watch.begin_again()
+    assert not any(watch.look(interval(0.6), PRECISE) for _ in range(5))
+    assert watch.best == {100: 0.6}
+
+
+def test_a_threshold_of_0_proposes_nothing() -> None:
+    watch = Watch(0.0, {})
+    watch.look(interval(0.2), PRECISE)
+    assert not any(watch.look(interval(0.9), PRECISE) for _ in range(5))
