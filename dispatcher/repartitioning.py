@@ -181,6 +181,11 @@ class Repartitioning:
         """Build what a lost server hosted anew on others, from the directory and the log."""
         member = self._known(server)
         self._check_none_runs()
+        if self._peers is not None:
+            raise Conflict(
+                "where there are several dispatchers a server cannot be replaced: each of them would have to "
+                "tell what it had not read; start it from its data folder, or from a backup, and drain it"
+            )
         if self._network.members.state(member) != "away":
             raise Conflict(f"server {server} is there: drain it, or stop it first")
         if not self._network.members.hosts():

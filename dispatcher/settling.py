@@ -120,20 +120,30 @@ class Settling:
             answer = await self._network.tell(source, "/internal/departures", wire.Departures(versions))
             departed = _departed.decode(answer)
         await checkpoints.reached("asked")
+        kept_back: set[str] = set()
         for name in departed.keeping:
-            await self._hand_over(source, by_name[name])
-        # What is kept by a server that has it ended is handed over by now, and needs nobody to wait for it.
-        settled = [by_name[name] for name in departed.delivered if name in by_name]
+            try:
+                await self._hand_over(source, by_name[name])
+            except EdnError as error:
+                kept_back.add(name)  # its new server is away; the others need not wait for that
+                logger.warning("what was kept is not handed over yet", subscription=name, reason=str(error))
+        delivered = [by_name[name] for name in departed.delivered if name not in kept_back]
         by_destination: dict[str, list[Unsettled]] = defaultdict(list)
-        for move in settled:
+        for move in delivered:
             by_destination[move.destination].append(move)
-        if settled:
+        if delivered:
             await checkpoints.reached("delivered")
+        settled: list[Unsettled] = []
         for destination, those in by_destination.items():
-            if self._log.noting and departed.ended:
-                await self._tell_told(source, destination, [move.subscription for move in those])
-            arrived = [(move.subscription, move.version) for move in those]
-            await self._network.tell(destination, "/internal/arrivals", wire.Arrivals(arrived))
+            try:
+                if self._log.noting and departed.ended:
+                    await self._tell_told(source, destination, [move.subscription for move in those])
+                arrived = [(move.subscription, move.version) for move in those]
+                await self._network.tell(destination, "/internal/arrivals", wire.Arrivals(arrived))
+            except EdnError as error:
+                logger.warning("a server does not know yet", destination=destination, reason=str(error))
+            else:
+                settled += those
         if settled:
             await checkpoints.reached("arrived")
         await self._forget(settled)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from edn.cli.console import DEFAULT_URL, JsonOption, UrlOption, connected, show_json, show_table
+from edn.client import moving
+
+if TYPE_CHECKING:
+    from edn.client import Client
 
 
 def status(url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
@@ -13,9 +19,11 @@ def status(url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
         health = client.health()
         servers = client.servers()
         topics = client.topics()
+        partition = _partition(client)
     if json:
         names = [topic.name for topic in topics]
-        show_json({"url": url, "ready": health.ready, "topics": names, "servers": servers})
+        shown = {"url": url, "ready": health.ready, "topics": names, "servers": servers}
+        show_json(shown if partition is None else {**shown, "partition": partition})
         return
     from rich.table import Table
 
@@ -26,7 +34,7 @@ def status(url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
     for server in servers:
         table.add_row(
             server.id,
-            server.state or "",
+            server.leaving or server.state or "",
             f"{server.subscriptions:,}",
             "" if server.lag is None else f"{server.lag:,}",
             "" if server.hit_ratio is None else f"{server.hit_ratio:.1%}",
@@ -34,6 +42,33 @@ def status(url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
             "" if server.backlog is None else f"{server.backlog:,}",
         )
     show_table(table)
+    if partition is not None:
+        _tell(partition)
+
+
+def _partition(client: Client) -> moving.Repartitions | None:
+    """What is being moved, and whether more should be; None for whoever may not know."""
+    from edn.client import ProblemError
+
+    try:
+        return client.run(moving.repartitions())
+    except ProblemError:
+        return None
+
+
+def _tell(partition: moving.Repartitions) -> None:
+    for one in partition.repartitions:
+        if one.state == "running":
+            waiting = f", waiting: {one.waiting}" if one.waiting else ""
+            typer.echo(f"repartition {one.id} ({one.kind}): {one.moved:,} moved, {one.left:,} left{waiting}")
+    if partition.unsettled:
+        typer.echo(f"{partition.unsettled:,} subscriptions wait for what their former server has to deliver")
+    if partition.proposal is not None:
+        now = partition.hit_ratio.now or partition.proposal.then
+        typer.echo(
+            f"a repartition is proposed (`edn repartition`): the hit ratio is {now:.1%}, "
+            f"it was {partition.proposal.best:.1%}"
+        )
 
 
 def _count(number: int, noun: str) -> str:

@@ -92,7 +92,6 @@ def test_what_was_acknowledged_before_a_backup_is_told_by_the_network_that_is_ma
     }
     try:
         elsewhere.start()
-        settle(elsewhere)
         assert elsewhere.http.post("/v1/subscriptions/paused/resume").status_code == 200
         fresh = elsewhere.http.post(f"/v1/topics/{TOPIC}/events", json={"$id": "fresh", "n": 0})
         assert fresh.status_code == 202, fresh.text

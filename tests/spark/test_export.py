@@ -65,7 +65,15 @@ def test_an_export_of_the_running_network_is_what_a_plan_is_made_from(
     table = pq.read_table(path)
     bounds = pa.list_(pa.float64())
     assert table.schema.equals(
-        pa.schema([("id", pa.string()), ("server", pa.string()), ("lo", bounds), ("hi", bounds)])
+        pa.schema(
+            [
+                ("id", pa.string()),
+                ("server", pa.string()),
+                ("lo", bounds),
+                ("hi", bounds),
+                ("subscription", pa.string()),
+            ]
+        )
     )
     rows: dict[str, list[tuple[list[float], list[float]]]] = {}
     for row in table.to_pylist():

@@ -36,6 +36,8 @@ class Side:
         changes.prepare(self.log, shared=True)
         self.topics = Topics(self.log)
         self.replays: list[Replay] = []
+        #: which server has each version
+        self.stored: dict[tuple[str, int], str] = {}
         self.merger = Merger(self.network, self.topics, self.replays.append)
 
     async def merge(self, other: Side, after: int | None = None) -> None:
@@ -90,6 +92,7 @@ class Side:
                 id, version, "o", self.topics.get(TOPIC).uid, {"price": price}, "http://h", None, None,
                 server, version,
             )  # fmt: skip
+            self.stored[id, version] = server
             directory.insert(transaction.connection, row, frozenset({"price"}))
             transaction.append_control(server, "activate", versions=[(id, version)])
             changes.note(transaction, Kind.SUBSCRIPTION, id, stored=wire.Stored(1, 1), since=None)
@@ -101,9 +104,26 @@ class Side:
             found = directory.find(transaction.connection, id)
             assert found is not None
             changed = replace(found, version=found.version + 1, filter={"price": price})
+            self.stored[id, changed.version] = found.server
             directory.replace(transaction.connection, changed, frozenset({"price"}))
             transaction.append_control(found.server, "change", versions=[(id, changed.version)])
             changes.note(transaction, Kind.SUBSCRIPTION, id, stored=wire.Stored(1, 2))
+
+        await self.log.submit(operation)
+
+    async def move(self, id: str, server: str) -> None:
+        def operation(transaction: Transaction) -> None:
+            found = directory.find(transaction.connection, id)
+            assert found is not None
+            if found.server == server:
+                return
+            version = max(transaction.time, found.version + 1)
+            self.stored[id, version] = server
+            directory.move(transaction.connection, id, server, version)
+            for concerned in (found.server, server):
+                transaction.append_control(concerned, "move", versions=[(id, version)])
+            stored = wire.Stored(1, 3)
+            changes.note(transaction, Kind.SUBSCRIPTION, id, stored=stored, former=found.server)
 
         await self.log.submit(operation)
 
@@ -160,6 +180,7 @@ _STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("make"), _NAMES, st.integers(1, 9), st.sampled_from(["s1", "s2"])),
         st.tuples(st.just("change"), _NAMES, st.integers(1, 9)),
+        st.tuples(st.just("move"), _NAMES, st.sampled_from(["s1", "s2"])),
         st.tuples(st.just("pause"), _NAMES, st.booleans()),
         st.tuples(st.just("renew"), _NAMES, st.sampled_from([None, 2**60, 2**61])),
         st.tuples(st.just("end"), _NAMES),
@@ -181,15 +202,23 @@ def test_whenever_it_is_taken_over_the_directory_becomes_the_same(steps: list[tu
         await there.merge(here)
         assert there.rows() == here.rows()
         # As a server that reads only the other log would have it.
-        active: dict[str, str] = {}
-        for kind, server, ids in there.controls():
-            for id in ids:
-                if kind == "activate":
-                    assert id not in active
-                    active[id] = server
-                elif kind == "deactivate" and active.get(id) == server:
-                    del active[id]
-        assert active == {id: row.server for id, row in here.rows().items()}
+        active: dict[str, set[str]] = {}
+        for record in there.log.read(0, 1 << 30):
+            if not isinstance(record, ControlRecord):
+                continue
+            server, control = record.server, record.control
+            for id in [*control.ids, *(id for id, _ in control.versions)]:
+                on = active.setdefault(id, set())
+                if control.kind == "activate":
+                    assert not on
+                    on.add(server)
+                elif control.kind in ("deactivate", "move"):
+                    on.discard(server)
+            if control.kind == "move":  # it begins where this version is stored
+                for id, version in control.versions:
+                    active[id] |= {server} & {here.stored[id, version]}
+        hosts = {id: {row.server} for id, row in here.rows().items()}
+        assert {id: on for id, on in active.items() if on} == hosts
         # Once more, from the beginning: nothing is news.
         head = there.log.head
         await there.merge(here, after=0)
