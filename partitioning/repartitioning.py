@@ -189,18 +189,17 @@ def _expected(plan: Path) -> float | None:
 def _show(seen: moving.Preview) -> None:
     from rich.table import Table
 
-    table = Table("server", title=f"{seen.moves:,} subscriptions would move, {seen.stay:,} stay", box=None)
+    typer.echo(f"{seen.moves:,} subscriptions would move, {seen.stay:,} stay")
+    table = Table("server", box=None)
     table.add_column("now", justify="right")
     table.add_column("then", justify="right")
     for name, before in seen.before.items():
         table.add_row(name, f"{before:,}", f"{seen.after[name]:,}")
     show_table(table)
-    for count, what in (
-        (seen.unknown, "in the plan, but gone"),
-        (seen.unassigned, "not in the plan: they stay"),
-    ):
-        if count:
-            typer.echo(f"{count:,} subscriptions are {what}")
+    if seen.unknown:
+        typer.echo(f"{seen.unknown:,} of the plan are gone")
+    if seen.unassigned:
+        typer.echo(f"{seen.unassigned:,} are not in the plan, and stay")
     if seen.expected_hit_ratio is not None:
         now = "" if seen.hit_ratio is None else f" (now {seen.hit_ratio:.1%})"
         typer.echo(f"expected hit ratio {seen.expected_hit_ratio:.1%}{now}")

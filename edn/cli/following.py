@@ -6,10 +6,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from edn.client import moving
-
 if TYPE_CHECKING:
-    from edn.client import Client
+    from edn.client import Client, moving
 
 #: seconds between two looks
 EVERY = 0.3
@@ -21,6 +19,8 @@ def follow(client: Client, started: moving.Repartition) -> moving.Repartition:
     """Until it is over and, within reason, settled; Ctrl-C leaves it running."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from edn.client import moving
 
     columns = (
         TextColumn("{task.description}"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,9 @@ from edn.cli.console import (
     show_json,
 )
 from edn.cli.following import follow
-from edn.client import Client, moving
+
+if TYPE_CHECKING:
+    from edn.client import Client, moving
 
 app = typer.Typer(
     name="server",
@@ -43,6 +45,8 @@ def add(
     json: JsonOption = False,
 ) -> None:
     """Give a server that has just been started its share of the subscriptions."""
+    from edn.client import moving
+
     with connected(url) as client:
         _await_ready(client, name, wait, url)
         started = client.run(moving.fill_server(name, rate=rate))
@@ -59,6 +63,8 @@ def drain(
     json: JsonOption = False,
 ) -> None:
     """Empty a server; then it may stop, and `edn server forget` takes it out."""
+    from edn.client import moving
+
     with connected(url) as client:
         started = client.run(moving.drain_server(name, rate=rate))
         done = started if detach else follow(client, started)
@@ -84,6 +90,8 @@ def replace(
     """
     if not yes:
         typer.confirm(f"Server {name} will not come back, and its data folder is lost?", abort=True, err=True)
+    from edn.client import moving
+
     with connected(url) as client:
         started = client.run(moving.replace_server(name, rate=rate))
         done = started if detach else follow(client, started)
@@ -93,6 +101,8 @@ def replace(
 @app.command("forget")
 def forget(name: Name, url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
     """Take a server that hosts nothing and does not run out of the network."""
+    from edn.client import moving
+
     with connected(url) as client:
         client.run(moving.forget_server(name))
     if json:

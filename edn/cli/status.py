@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from edn.cli.console import DEFAULT_URL, JsonOption, UrlOption, connected, show_json, show_table
-from edn.client import moving
 
 if TYPE_CHECKING:
-    from edn.client import Client
+    from edn.client import Client, moving
 
 
 def status(url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
@@ -48,7 +47,7 @@ def status(url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
 
 def _partition(client: Client) -> moving.Repartitions | None:
     """What is being moved, and whether more should be; None for whoever may not know."""
-    from edn.client import ProblemError
+    from edn.client import ProblemError, moving
 
     try:
         return client.run(moving.repartitions())
