@@ -32,6 +32,7 @@ from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.placing import Candidate
 from dispatcher.replaying import Replay
+from dispatcher.streaming import streams
 from dispatcher.subscriptions import Prepared, Subscriptions, check_topic
 from dispatcher.topics import Topic, Topics
 from edn import checkpoints, wire
@@ -263,7 +264,8 @@ def _note(
     else:
         transaction.connection.execute(
             "INSERT INTO moves VALUES (?, ?, ?, ?, ?)",
-            (after.id, after.version, before.server, after.server, after.paused),
+            # Rows of a stream are kept, too: they are read where the subscription is.
+            (after.id, after.version, before.server, after.server, after.paused or streams(after)),
         )
 
 

@@ -84,11 +84,11 @@ def _waits(db: sqlite3.Connection, id: str, version: int) -> bool:
 
 
 def kept(db: sqlite3.Connection, question: wire.KeptAfter) -> wire.Kept:
-    """The next of what is kept for a subscription, its past first."""
+    """The next of what is kept for a subscription."""
     id = question.subscription
     rows = [
         Row(*values)
-        for place in (holds.past(id), outbox.stream_of(id), outbox.held(id))
+        for place in (outbox.stream_of(id), holds.past(id), outbox.held(id))
         for values in db.execute(f"SELECT {outbox.ROW} FROM outbox WHERE address = ? ORDER BY id", (place,))
     ]
     upto, size = question.after, 0

@@ -143,8 +143,10 @@ class Hosting:
         self.rings: dict[str, KeyRing] = {}
         #: counters by number
         self.tally = Tally()
-        #: numbers that ended because their subscription moved to another server
+        #: numbers that ended because their subscription moved to another server, and those subscriptions as
+        #: far as they left in this life
         self.moved: set[int] = set()
+        self.elsewhere: set[str] = set()
         #: addresses of versions that ended lately: rows may wait there for nobody
         self.left: set[str] = set()
 
@@ -207,6 +209,7 @@ class Hosting:
                 log.since[number] = log.until[number] = NEVER
                 log.expires[number] = version.expires
             self.numbers.setdefault(version.id, []).append(number)
+            self.elsewhere.discard(version.id)
             if self.paused or self.replaying:
                 self.mark_held([version.id])
             by_topic.setdefault(version.topic, []).append(version)

@@ -152,6 +152,9 @@ class ApplyFrame(Job[Applied]):
         hosting.logs[log.name] = log
         newest(hosting.rings, self._controls.rings)
         hosting.moved.update(self._controls.moved)
+        hosting.elsewhere.update(
+            hosting.versions[number].id for number in self._controls.moved if number in hosting.versions
+        )
         self._controls.holds.settle()
         self._count()
         hosting.remove(self._over)

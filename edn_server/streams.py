@@ -132,7 +132,9 @@ class Streams:
                 if page:
                     continue
                 if subscription not in self._hosting.numbers:
-                    yield _line("end", "the subscription has ended")
+                    # One that has moved goes on where its reader comes back to.
+                    if subscription not in self._hosting.elsewhere:
+                        yield _line("end", "the subscription has ended")
                     return
                 try:
                     async with asyncio.timeout(LOOK_SECONDS):
