@@ -208,7 +208,8 @@ class Notifier:
                     self._thread, ended.find, self._reader, address, self._hosting
                 )
                 if rows:
-                    self.counters.backlog -= await self._submit(ended.Drop(rows))
+                    dropped = await self._submit(ended.Drop(rows))
+                    self.counters.backlog -= dropped  # not in one: it changes while one waits
                     self.counters.dropped += len(rows)
                     self._alone.difference_update(id for id, _ in rows)
                     self.hurry(address)
@@ -401,7 +402,8 @@ class Notifier:
             await self._bury(deaths)
 
     async def _bury(self, deaths: Sequence[Death]) -> None:
-        self.counters.backlog -= await self._submit(deadletters.Bury(deaths, int(clock.now() * 1e6)))
+        buried = await self._submit(deadletters.Bury(deaths, int(clock.now() * 1e6)))
+        self.counters.backlog -= buried
         self.counters.dead += len(deaths)
         self._alone.difference_update(death.parcel.id for death in deaths)
         for death in deaths:

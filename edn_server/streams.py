@@ -92,7 +92,8 @@ class Streams:
         address = outbox.stream_of(subscription)
         position, missed = self._position(last_event_id)
         if position.row:
-            self._notifier.counters.backlog -= await self._submit(outbox.Pass(address, position.row))
+            passed = await self._submit(outbox.Pass(address, position.row))
+            self._notifier.counters.backlog -= passed  # not in one: it changes while one waits
         return self._lines(subscription, address, position, missed)
 
     def _position(self, text: str | None) -> tuple[Position, str | None]:
@@ -159,7 +160,8 @@ class Streams:
             KEPT_EVENTS,
             lambda subscription: subscription in living,
         )
-        self._notifier.counters.backlog -= await self._submit(gone)
+        dropped = await self._submit(gone)
+        self._notifier.counters.backlog -= dropped
         self._dropped.update(gone.dropped)
 
 
