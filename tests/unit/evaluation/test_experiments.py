@@ -19,6 +19,8 @@ from evaluation.experiments import ALL
 
 pytest.importorskip("sklearn", reason="K-means needs the extra `spark`")
 
+#: the others run in `make test-all`
+EVERY_DAY = {"figure-3", "figure-9", "figure-12", "locality"}
 RUN = [one for one in ALL if not one.live]
 #: the lines of the published evaluation
 LINES = (
@@ -42,7 +44,13 @@ def test_names_are_unique_and_every_claim_has_a_reading_of_its_own_name() -> Non
             assert len(set(names)) == len(names), claim.text
 
 
-@pytest.mark.parametrize("one", RUN, ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "one",
+    [
+        pytest.param(one, id=one.name, marks=[] if one.name in EVERY_DAY else [pytest.mark.slow])
+        for one in RUN
+    ],
+)
 def test_a_tiny_run_can_be_kept_read_judged_and_drawn(one: AnyExperiment, tmp_path: Path) -> None:
     steps: list[tuple[int, int]] = []
     record = results.run(one, "tiny", [0, 1], lambda done, total, what: steps.append((done, total)))
