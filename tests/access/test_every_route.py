@@ -41,7 +41,10 @@ BODIES: dict[tuple[str, str], Any] = {
     ("PUT", "/v1/tuning"): {},
     ("PUT", "/v1/link"): {},
 }
-QUERIES = {("DELETE", "/v1/subscriptions"): "topic=hers&filter=price>0"}
+QUERIES = {
+    ("GET", "/v1/topics/{name}/events"): "id=any",
+    ("DELETE", "/v1/subscriptions"): "topic=hers&filter=price>0",
+}
 #: what stands for a thing of another tenant in a path
 HERS = "hers"
 #: routes that name nothing of anybody's: another tenant's key is answered with its own things, or makes some
