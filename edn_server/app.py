@@ -156,7 +156,7 @@ def create_app(node: Node, url: str) -> FastAPI:
     )
     async def backup() -> FileResponse:
         target = await node.backup()
-        return FileResponse(target, background=BackgroundTask(target.unlink))
+        return FileResponse(target, media_type=_SQLITE, background=BackgroundTask(target.unlink))
 
     app.include_router(metrics.routes(node))
 
@@ -217,7 +217,8 @@ def create_app(node: Node, url: str) -> FastAPI:
     return app
 
 
-_DATABASE = {"application/vnd.sqlite3": {"schema": {"type": "string", "format": "binary"}}}
+_SQLITE = "application/vnd.sqlite3"
+_DATABASE = {_SQLITE: {"schema": {"type": "string", "format": "binary"}}}
 _Work = Callable[[Any], Awaitable[msgspec.Struct]]
 
 
