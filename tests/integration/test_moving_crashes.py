@@ -21,6 +21,9 @@ from tests.integration.scenario import settle
 from tests.network import Network, Receiver, until
 from tests.network.moving import await_moves, begin_moves
 
+#: many processes, each several times
+pytestmark = pytest.mark.slow
+
 SERVERS = 3
 TOPIC = "phases"
 _NUMBERS = count()

@@ -15,6 +15,9 @@ from tests.integration.scenario import assert_exactly, settle
 from tests.network import Network, Receiver, until
 from tests.network.moving import await_moves, begin_moves
 
+#: many processes, each several times
+pytestmark = pytest.mark.slow
+
 SERVERS = 3
 DISPATCHERS = 2
 TOPIC = "moving.several"

@@ -105,7 +105,7 @@ def test_what_is_wrong_is_said_alike_at_every_door(
         good | {"sink": {"url": "ftp://example.com"}},
         [good, good | {"filter": {"y": 1}}],
         good | {"nonsense": 1},
-        {"topic": TOPIC},
+        {"sink": good["sink"]},
         good | {"location": []},
         good | {"location": ["north"]},
         7,
