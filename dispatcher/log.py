@@ -233,6 +233,8 @@ class Log:
         self._queue: queue.SimpleQueue[_Waiting[Any] | None] = queue.SimpleQueue()
         #: bytes submitted and not yet committed; what back-pressure looks at
         self.pending = 0
+        #: seconds that a commit waits for company, when the last one had some; see `Network._committed`
+        self.patience = 0.0
         #: whether other dispatchers learn of changes; the last place among those that is taken, and who hears
         #: of another one
         self.noting = False
@@ -393,10 +395,12 @@ class Log:
     # -- the writer thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        stopping = False
+        stopping, company = False, False
         while not stopping:
             batch: list[_Waiting[Any]] = []
             waiting = self._queue.get()
+            if company and self.patience:
+                time.sleep(self.patience)
             while True:
                 if waiting is None:
                     stopping = True
@@ -408,6 +412,7 @@ class Log:
                     break
             if batch:
                 self._commit(batch)
+            company = len(batch) > 1
         self._writer.close()
 
     def _commit(self, batch: list[_Waiting[Any]]) -> None:

@@ -41,6 +41,11 @@ from edn.summary.selection import selected
 
 logger = structlog.get_logger()
 
+#: A server that is more records behind than this bounds the network, and nobody hears sooner of what is
+#: committed at once: then publishers wait a little for each other, and fewer, larger commits cost less.
+_BEHIND = 500
+_PATIENCE_SECONDS = 0.003
+
 Floats = npt.NDArray[np.float64]
 
 _stored = msgspec.msgpack.Decoder(wire.Stored)
@@ -135,6 +140,7 @@ class Network:
             self.published += int(ends[-1])
         self.tail.extend(records)
         self.pressure.update()
+        self.log.patience = _PATIENCE_SECONDS if self.lag() > _BEHIND else 0.0
         for member in self.members:
             if member.forwarder is not None:
                 member.forwarder.wake()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
@@ -243,3 +244,45 @@ def test_a_folder_of_the_first_format_is_read_on(tmp_path: Path) -> None:
     run(tmp_path, work)
     with closing(sqlite3.connect(tmp_path / "dispatcher.db")) as db:
         assert db.execute("SELECT value FROM meta WHERE key = 'format'").fetchone() == (FORMAT,)
+
+
+def test_a_patient_log_waits_for_company_where_there_was_some_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits: list[int] = []
+    waits: list[float] = []
+    begun, go, waiting, more = (threading.Event() for _ in range(4))
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        waiting.set()
+        assert more.wait(10)
+
+    def first(transaction: Transaction) -> int:
+        begun.set()
+        assert go.wait(10)
+        return transaction.append_control("s", "join")
+
+    async def main() -> None:
+        log = Log(tmp_path, on_commit=lambda records: commits.append(len(records)), clock=Clock())
+        log.start()
+        log.patience = 0.25
+        monkeypatch.setattr("time.sleep", wait)
+        alone = log.submit(first)
+        await asyncio.to_thread(begun.wait, 10)
+        pair = [log.submit(events(b"{}")), log.submit(events(b"{}"))]
+        go.set()
+        await asyncio.gather(alone, *pair)
+        assert (commits, waits) == ([1, 2], [])
+        early = log.submit(events(b"{}"))
+        await asyncio.to_thread(waiting.wait, 10)
+        late = log.submit(events(b"{}"))
+        more.set()
+        await asyncio.gather(early, late)
+        assert (commits, waits) == ([1, 2, 2], [0.25])
+        await log.submit(events(b"{}"))
+        await log.submit(events(b"{}"))
+        assert (commits, waits) == ([1, 2, 2, 1, 1], [0.25, 0.25])
+        await log.stop()
+
+    asyncio.run(main())
