@@ -1,7 +1,7 @@
 """A subscription that comes from another server: it waits here until that one has delivered its own.
 
 It is stored as every other, but awaited: until the dispatcher says that nothing is left there, all that is
-found for it here is held, as behind a past that is still coming (see `holds`); and it is such a past that the
+found for it here waits, as behind a past that is still coming (see `holds`); and it is such a past that the
 other server kept for it while it was paused. What another log brings once more, and the other server has told
 already, is taken out of what is held. Everything here may be asked for again, and then changes nothing.
 """
@@ -39,7 +39,10 @@ def _applied(addresses: list[str], batch: int = 0, entries: int = 0) -> Applied:
 
 
 class TakeKept(Job[wire.Taken]):
-    """What was kept for it on the server that it comes from: it goes out first, when anything does."""
+    """What was kept for it on the server that it comes from: it goes out first, when anything does.
+
+    Whether it is still kept here depends on what happened to the subscription since it came (`holds`).
+    """
 
     fresh = True
 
@@ -56,18 +59,20 @@ class TakeKept(Job[wire.Taken]):
         number = _find(hosting, page.subscription, page.version)
         if number is None:
             return wire.Taken(unknown=True)
-        (position,) = db.execute(
-            "SELECT max(position) FROM replays WHERE number = ? AND log LIKE ?", (number, ARRIVAL + "%")
+        position, fate = db.execute(
+            "SELECT max(position), max(kept) FROM replays WHERE number = ? AND log LIKE ?",
+            (number, ARRIVAL + "%"),
         ).fetchone()
         if page.after != position:
             return wire.Taken(position)
         events = [Event(one.topic, one.id, one.stamp, one.body, one.trace) for one in page.events]
-        if events:
+        if events and fate != holds.UNWANTED:
             places = np.arange(len(events), dtype=np.int64)
             speaker = np.full(len(events), holds.speaker(hosting, page.subscription), dtype=np.int32)
             sizes = np.array([len(event.body) for event in events], dtype=np.int64)
             rows = list(outbox.group(places, speaker, np.zeros(len(events), dtype=np.int32), sizes))
-            address = holds.past(page.subscription)
+            kept = fate == holds.AS_BEFORE and page.subscription in hosting.paused
+            address = (holds.past if kept else holds.first)(page.subscription)
             outbox.write(db, self._batch, list(enumerate(events)), [(address, row) for row in rows])
             self._entries = len(events)
         db.execute(
@@ -110,8 +115,10 @@ class TakeTold(Job[int]):
 def _take_out(db: sqlite3.Connection, subscription: str, repeated: set[tuple[int, str]]) -> int:
     """Write what is held without these events; how many there were of them."""
     dropped = 0
-    place = outbox.held(subscription)
-    found = db.execute(f"SELECT {outbox.ROW} FROM outbox WHERE address = ? ORDER BY id", (place,)).fetchall()
+    found = db.execute(
+        f"SELECT {outbox.ROW} FROM outbox WHERE address IN (?, ?) ORDER BY id",
+        (holds.waiting(subscription), outbox.held(subscription)),
+    ).fetchall()
     for row in [Row(*values) for values in found]:
         events = outbox.read_events(db, row.batch, row.places)
         kept = [p for p in row.places if (events[p].topic, events[p].id) not in repeated]
@@ -152,10 +159,7 @@ class Arrive(Job[wire.Taken]):
             db.execute("DELETE FROM replays WHERE number = ? AND log LIKE ?", (number, ARRIVAL + "%"))
             if self._others(number):
                 continue
-            if id not in hosting.paused:
-                address = holds.release(db, hosting, id, finished=[number])
-                if address is not None:
-                    self._addresses.append(address)
+            self._addresses += holds.release(db, hosting, id, finished=[number])
             if len(hosting.over(np.array([number], dtype=np.int64))):
                 self._over.append(number)
                 db.execute("UPDATE versions SET over = ? WHERE number = ?", (outbox.last_row(db), number))

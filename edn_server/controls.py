@@ -278,7 +278,7 @@ def _retire(db: sqlite3.Connection, hosting: Hosting, left: Sequence[str], heir:
     # Nobody will tell the rest of that past: what waits behind it goes out.
     for number, logs in hosting.replaying.items():
         found = hosting.versions.get(number)
-        if found is not None and not logs.difference(_tellers(left)) and found.id not in hosting.paused:
+        if found is not None and not logs.difference(_tellers(left)):
             release(db, hosting, found.id, finished=[number])
 
 

@@ -10,6 +10,8 @@ versions    each version of each hosted subscription, with the rectangles that i
 intervals   where each log activated and ended a version: it matches the offsets (since, until], and until
             when it lives there if that log has renewed it
 logs        the cursor of each log, its newest incarnation, where this server joined it, and whose it is
+replays     versions whose past is still coming, from which log (or which other server), up to where it is
+            here; `kept` says what is to become of what another server kept (see `holds`)
 pauses      what each log says is paused, and which revision of the subscription that was
 told        whom an event was told to whose id its publisher chose: another log may bring it once more
 events      the payload of each matched event, once; its key is batch × 2^24 + its place in the batch
@@ -35,7 +37,7 @@ from pathlib import Path
 
 from edn.process import CannotStart, lock_folder
 
-FORMAT = 5
+FORMAT = 6
 #: events of one batch have keys batch << BATCH_BITS and up
 BATCH_BITS = 24
 
@@ -109,6 +111,19 @@ CREATE INDEX versions_by_id ON versions (id);
 _FROM_FORMAT_4 = """
 UPDATE meta SET value = 5 WHERE name = 'format';
 """
+#: what format 6 added: held rows that are due have addresses of their own (see `holds`)
+_WAITING_TABLES = """
+ALTER TABLE replays ADD COLUMN kept INTEGER NOT NULL DEFAULT 0;
+"""
+_FROM_FORMAT_5 = """
+UPDATE outbox SET address = replace(address, ' past', ' first')
+    WHERE address LIKE 'hold:% past'
+    AND substr(replace(address, ' past', ''), 6) NOT IN (SELECT id FROM pauses);
+UPDATE outbox SET address = address || ' waiting'
+    WHERE address LIKE 'hold:%' AND address NOT LIKE '% %'
+    AND substr(address, 6) NOT IN (SELECT id FROM pauses);
+UPDATE meta SET value = 6 WHERE name = 'format';
+"""
 _FROM_FORMAT_2 = """
 ALTER TABLE pauses RENAME TO paused;
 ALTER TABLE intervals ADD COLUMN expires INTEGER;
@@ -179,7 +194,8 @@ class Folder:
         with contextlib.closing(self.connect()) as db:
             db.execute("BEGIN IMMEDIATE")
             if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone():
-                for statement in (_TABLES + _DELIVERY_TABLES + _SEVERAL_TABLES + _MOVING_TABLES).split(";"):
+                tables = _TABLES + _DELIVERY_TABLES + _SEVERAL_TABLES + _MOVING_TABLES + _WAITING_TABLES
+                for statement in tables.split(";"):
                     db.execute(statement)
                 values = [("format", FORMAT), ("key", secrets.token_hex(16)), ("epoch", 0), ("seq", 0)]
                 db.executemany("INSERT INTO meta VALUES (?, ?)", values)
@@ -198,6 +214,10 @@ class Folder:
                 meta["format"] = 4
             if meta["format"] == 4:
                 for statement in (_MOVING_TABLES + _FROM_FORMAT_4).split(";"):
+                    db.execute(statement)
+                meta["format"] = 5
+            if meta["format"] == 5:
+                for statement in (_WAITING_TABLES + _FROM_FORMAT_5).split(";"):
                     db.execute(statement)
                 meta["format"] = FORMAT
             if meta["format"] != FORMAT:

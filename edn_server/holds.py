@@ -1,15 +1,21 @@
 """What is found for a subscription and not sent yet: while it is paused, and while its past is still coming.
 
 Rows that are held lie in the outbox under addresses that are nobody's, in the order in which they were
-found: those of its past, which pages of a replay bring, and the live ones. Letting them go writes them anew
-at the end of the outbox, the past first, to the address and in the name of the version that the subscription
-has by then. They were never tried, so no receiver knows their ids.
+found. There are four of those, because two things can hold a row, and end independently:
 
-    pause      what matches after its offset is held
-    resume     what is held goes out, before what matches after it
-    end        of a paused subscription: what is held goes, and so does the rest of its past
-    replay     from the activation on what matches is held, until the last page is there
-    arrival    of a subscription that comes from another server: what matches is held until that one has
+                    kept, because it is paused      due, and waiting for something before it
+    of its past     `past`                          `first`
+    live            `held`                          `waiting`
+
+Letting rows go writes them anew at the end of the outbox, each to the address of the version that it names:
+the one that found it or, of what was kept, the one that the subscription had when it was resumed. They were
+never tried, so no receiver knows their ids.
+
+    pause      what matches after its offset is kept
+    resume     what is kept is due from now on, before what matches after it
+    end        of a paused subscription: what is kept goes, and so does the rest of its past
+    replay     from the activation on what matches waits, until the last page is there
+    arrival    of a subscription that comes from another server: what matches waits until that one has
                delivered its own, whatever else happens to it meanwhile (see `arriving`)
 
 Each log has pauses of its own: an event is held if it lies behind one in its own log. A resumption lets
@@ -30,15 +36,27 @@ import numpy as np
 
 from edn import clock
 from edn_server import outbox
-from edn_server.hosting import NEVER, Hosting
+from edn_server.hosting import ARRIVAL, NEVER, Hosting
 from edn_server.topic import Flags, Int32s, Int64s
 
 Step = Literal["pause", "resume", "end"]
+Fate = Literal["sent", "kept", "waiting", "dropped"]
+
+#: of what another server kept for a paused subscription, as `replays.kept` has it: it is kept here, too, as
+#: long as the subscription is paused; it is due; nobody wants it any more
+AS_BEFORE, DUE, UNWANTED = range(3)
 
 
 def past(subscription: str) -> str:
-    """Where the past of a paused subscription is held."""
     return outbox.held(subscription) + outbox.PAST
+
+
+def first(subscription: str) -> str:
+    return outbox.held(subscription) + outbox.FIRST
+
+
+def waiting(subscription: str) -> str:
+    return outbox.held(subscription) + outbox.WAITING
 
 
 class FrameHolds:
@@ -53,8 +71,9 @@ class FrameHolds:
         self._revisions: dict[str, int] = {}
         #: numbers whose past will come
         self.begun: list[int] = []
-        #: numbers whose past is no longer wanted
+        #: numbers whose past is no longer wanted; those that wait for another server all the same
         self.cancelled: list[int] = []
+        self._curtailed: list[int] = []
         #: who has something to hear now, and how many notifications nobody will
         self.released: list[str] = []
         self.purged = 0
@@ -84,14 +103,16 @@ class FrameHolds:
         candidates = hosting.held[numbers]
         if len(touched):
             candidates = candidates | np.isin(numbers, touched)
-        for number in np.unique(numbers[candidates]).tolist():
+        for number in sorted(np.unique(numbers[candidates]).tolist(), key=self._version):
             subscription = hosting.versions[number].id
             rows = np.flatnonzero(numbers == number)
             fates = [self._fate(subscription, offset) for offset in offsets[rows].tolist()]
-            kept = rows[[fate == "held" for fate in fates]]
-            if len(kept):
-                addresses[kept] = len(hosting.addresses) + len(names)
-                names.append(outbox.held(subscription))
+            for fate, name in (("kept", outbox.held(subscription)), ("waiting", waiting(subscription))):
+                chosen = rows[[one == fate for one in fates]]
+                if len(chosen):
+                    # One for each number: a row that is held names one version.
+                    addresses[chosen] = len(hosting.addresses) + len(names)
+                    names.append(name)
             wanted[rows[[fate == "dropped" for fate in fates]]] = False
         return addresses, wanted, names
 
@@ -99,7 +120,10 @@ class FrameHolds:
         numbers = [n for name in self._steps for n in self._hosting.numbers.get(name, ())]
         return np.array(numbers + self.begun, dtype=np.int64)
 
-    def _fate(self, subscription: str, offset: int) -> Literal["sent", "held", "dropped"]:
+    def _version(self, number: int) -> int:
+        return self._hosting.versions[number].version
+
+    def _fate(self, subscription: str, offset: int) -> Fate:
         """What becomes of a match at that offset by the end of the frame."""
         steps = self._steps.get(subscription, [])
         at = bisect_right([where for where, _ in steps], offset - 1)
@@ -112,8 +136,10 @@ class FrameHolds:
                 if step == "resume":
                     paused = False
                     break
+        if paused:
+            return "kept"
         replaying = any(n in self._hosting.replaying or n in self.begun for n in self._numbers(subscription))
-        return "held" if paused or replaying else "sent"
+        return "waiting" if replaying else "sent"
 
     def _numbers(self, subscription: str) -> list[int]:
         return self._hosting.numbers.get(subscription, [])
@@ -124,7 +150,8 @@ class FrameHolds:
         """Before the frame's own rows: let go, or drop, what was held; note the new state."""
         log = self._log
         db.executemany(
-            "INSERT OR IGNORE INTO replays VALUES (?, ?, 0)", [(number, log) for number in self.begun]
+            "INSERT OR IGNORE INTO replays (number, log, position) VALUES (?, ?, 0)",
+            [(number, log) for number in self.begun],
         )
         for subscription, steps in self._steps.items():
             paused, revision = self._paused(subscription), self._revisions[subscription]
@@ -135,24 +162,28 @@ class FrameHolds:
                     paused = True
                 elif step == "resume":
                     paused = False
-                    if late:
-                        continue
-                    address = release(db, self._hosting, subscription, begun=self.begun)
-                    if address is not None:
-                        self.released.append(address)
+                    if not late:
+                        self.released += resume(db, self._hosting, subscription, begun=self.begun)
                 elif paused:
                     paused = False
                     self.purged += purge(db, subscription)
                     self._cancel(db, subscription)
+                    self.released += release(db, self._hosting, subscription, finished=self.cancelled)
             if paused:
                 db.execute("INSERT OR REPLACE INTO pauses VALUES (?, ?, ?)", (subscription, log, revision))
             else:
                 db.execute("DELETE FROM pauses WHERE id = ? AND log = ?", (subscription, log))
 
     def _cancel(self, db: sqlite3.Connection, subscription: str) -> None:
-        self.cancel(
-            db, [n for n in self._numbers(subscription) if n in self._hosting.replaying or n in self.begun]
+        """Its past is not wanted; what is due still waits for what another server has to deliver."""
+        coming = [n for n in self._numbers(subscription) if n in self._hosting.replaying or n in self.begun]
+        arriving = [n for n in coming if self._hosting.arriving(n)]
+        _answer(db, arriving, UNWANTED)
+        db.executemany(
+            "DELETE FROM replays WHERE number = ? AND log NOT LIKE ?", [(n, ARRIVAL + "%") for n in arriving]
         )
+        self._curtailed += arriving
+        self.cancel(db, [n for n in coming if n not in arriving])
 
     def cancel(self, db: sqlite3.Connection, numbers: Sequence[int]) -> None:
         """The past of these is not awaited any more."""
@@ -168,6 +199,10 @@ class FrameHolds:
             hosting.replaying.setdefault(number, set()).add(log)
         for number in self.cancelled:
             hosting.replaying.pop(number, None)
+        for number in self._curtailed:
+            hosting.replaying[number] = {
+                name for name in hosting.replaying[number] if name.startswith(ARRIVAL)
+            }
         for subscription, steps in self._steps.items():
             final = next((step for _, step in reversed(steps)), None)
             if final == "pause":
@@ -182,32 +217,47 @@ class FrameHolds:
         )
 
 
-def release(
-    db: sqlite3.Connection,
-    hosting: Hosting,
-    subscription: str,
-    *,
-    begun: Sequence[int] = (),
-    finished: Sequence[int] = (),
-) -> str | None:
-    """Let go what is held for a subscription: its past and, if no more of that is to come, the live ones.
+def resume(
+    db: sqlite3.Connection, hosting: Hosting, subscription: str, *, begun: Sequence[int] = ()
+) -> list[str]:
+    """What was kept is due, in the name of the version that there is now; the addresses that have more now.
 
-    `begun` and `finished` are replays of this transaction. The address that it went to, if anything was.
+    `begun` are replays that begin in this transaction.
     """
     numbers = hosting.numbers.get(subscription, [])
-    if not numbers or any(hosting.arriving(n) and n not in finished for n in numbers):
-        return None
+    if not numbers:
+        return []
     target = speaker(hosting, subscription)
-    address = hosting.addresses[hosting.address[target]]
-    places = [past(subscription)]
-    if not any(n in begun or (n in hosting.replaying and n not in finished) for n in numbers):
-        places.append(outbox.held(subscription))
-    moved = sum(_readdress(db, place, address, target) for place in places)
-    return address if moved else None
+    _rename(db, past(subscription), first(subscription), target)
+    _rename(db, outbox.held(subscription), waiting(subscription), target)
+    arriving = [n for n in numbers if hosting.arriving(n)]
+    _answer(db, arriving, DUE)
+    if arriving:
+        return []
+    coming = any(n in begun or n in hosting.replaying for n in numbers)
+    return _send(db, [first(subscription)] if coming else [first(subscription), waiting(subscription)])
+
+
+def release(
+    db: sqlite3.Connection, hosting: Hosting, subscription: str, *, finished: Sequence[int]
+) -> list[str]:
+    """Let go what is due, if nothing before it is still to come; the addresses that it went to.
+
+    `finished` are those whose past, or whose other server, has nothing more to tell since this transaction.
+    """
+    left = [n for n in hosting.numbers.get(subscription, []) if n not in finished]
+    if any(hosting.arriving(n) for n in left):
+        return []
+    coming = any(n in hosting.replaying for n in left) or _any(db, past(subscription))
+    return _send(db, [first(subscription)] if coming else [first(subscription), waiting(subscription)])
+
+
+def _any(db: sqlite3.Connection, place: str) -> bool:
+    return db.execute("SELECT 1 FROM outbox WHERE address = ? LIMIT 1", (place,)).fetchone() is not None
 
 
 def purge(db: sqlite3.Connection, subscription: str) -> int:
-    """Drop what is held; how many notifications that was."""
+    """Drop what is kept; how many notifications that was."""
     dropped = 0
     for place in (past(subscription), outbox.stream_of(subscription), outbox.held(subscription)):
         rows = db.execute("SELECT id, batch FROM outbox WHERE address = ?", (place,)).fetchall()
@@ -216,27 +266,54 @@ def purge(db: sqlite3.Connection, subscription: str) -> int:
 
 
 def speaker(hosting: Hosting, subscription: str) -> int:
-    """The version in whose name held rows go out: the newest that a log has activated."""
+    """The version in whose name kept rows go out: the newest that a log has activated."""
     numbers = hosting.numbers[subscription]
     active = [n for n in numbers if any(log.since[n] != NEVER for log in hosting.logs.values())]
     return max(active or numbers, key=lambda number: hosting.versions[number].version)
 
 
-def _readdress(db: sqlite3.Connection, place: str, address: str, number: int) -> int:
-    """Write the rows of a place anew, at the end of the outbox.
+def _answer(db: sqlite3.Connection, numbers: Sequence[int], kept: int) -> None:
+    """Say what is to become of what another server kept for these, when it comes: it is said once."""
+    db.executemany(
+        "UPDATE replays SET kept = ? WHERE number = ? AND log LIKE ? AND kept = ?",
+        [(kept, number, ARRIVAL + "%", AS_BEFORE) for number in numbers],
+    )
+
+
+def _rename(db: sqlite3.Connection, place: str, target: str, number: int) -> None:
+    """Bring the rows of one place to another, where they are found in the same order, in a version's name."""
+    rows = db.execute("SELECT id, composition FROM outbox WHERE address = ?", (place,)).fetchall()
+    db.executemany(
+        "UPDATE outbox SET address = ?, composition = ? WHERE id = ?",
+        [(target, outbox.renamed(composition, number), id) for id, composition in rows],
+    )
+
+
+def _send(db: sqlite3.Connection, places: Sequence[str]) -> list[str]:
+    """Write the rows of places anew, at the end of the outbox, each to the address of the version it names.
 
     Their age, by which a row is given up, counts from now: nobody could have taken them before.
     """
     now = int(clock.now() * 1e6)
-    rows = db.execute(
-        "SELECT id, batch, events, composition FROM outbox WHERE address = ? ORDER BY id", (place,)
-    ).fetchall()
+    addresses: dict[int, str] = {}
+    for place in places:
+        rows = db.execute(
+            f"SELECT {outbox.ROW} FROM outbox WHERE address = ? ORDER BY id", (place,)
+        ).fetchall()
+        for row in (outbox.Row(*values) for values in rows):
+            number = int(outbox.numbers_of(row)[0])
+            if number not in addresses:
+                (addresses[number],) = db.execute(
+                    f"SELECT {outbox.ADDRESS.format('v')} FROM versions v WHERE number = ?", (number,)
+                ).fetchone()
+            db.execute(
+                "INSERT INTO outbox (address, batch, events, composition, created) VALUES (?, ?, ?, ?, ?)",
+                (addresses[number], row.batch, row.events, row.composition, now),
+            )
+            db.execute("DELETE FROM outbox WHERE id = ?", (row.id,))
+    # One that is over already is named by newer rows now.
     db.executemany(
-        "INSERT INTO outbox (address, batch, events, composition, created) VALUES (?, ?, ?, ?, ?)",
-        [
-            (address, batch, events, outbox.renamed(composition, number), now)
-            for _, batch, events, composition in rows
-        ],
+        "UPDATE versions SET over = ? WHERE number = ? AND over IS NOT NULL",
+        [(outbox.last_row(db), number) for number in addresses],
     )
-    db.executemany("DELETE FROM outbox WHERE id = ?", [(row[0],) for row in rows])
-    return len(rows)
+    return list(dict.fromkeys(addresses.values()))

@@ -7,7 +7,7 @@ same body under the same webhook-id. Payloads are kept once a server, in `events
 
 An **address** is a sink's URL and, where its notifications are signed, the id of its key ring: matches of two
 subscriptions merge only if one receiver can verify both. A **held** address is nobody's yet: rows that a
-subscription keeps for itself, in order, until `holds.release` gives them the address that it has by then.
+subscription keeps for itself, in order, until `holds` lets them go.
 
 What goes, and when: an outbox row once it is settled; a batch's payloads with its last row, and those that no
 waiting row names once the batch is old (`Trim`), so that one dead address does not keep what others were
@@ -48,8 +48,10 @@ READY = 0
 HELD = "hold:"
 #: begins the address of rows that wait for whoever reads the stream of a subscription
 STREAM = "stream:"
-#: ends the address of rows that tell a paused subscription of its past; no id holds a space
+#: end the addresses of rows that are held for other reasons than a pause (see `holds`); no id holds a space
 PAST = " past"
+FIRST = " first"
+WAITING = " waiting"
 
 #: `address_of`, of a row of `versions`
 ADDRESS = "{0}.url || CASE WHEN {0}.ring = '' THEN '' ELSE '#' || {0}.ring END"
@@ -401,10 +403,10 @@ class Collect(Job[int]):
             "SELECT number FROM versions v WHERE over IS NOT NULL AND NOT EXISTS"
             " (SELECT 1 FROM outbox o WHERE o.id <= v.over AND o.address IN"
             f"  (SELECT {ADDRESS.format('v')} UNION ALL SELECT ?1 || v.id UNION ALL SELECT ?1 || v.id || ?3"
-            "   UNION ALL"
+            "   UNION ALL SELECT ?1 || v.id || ?4 UNION ALL SELECT ?1 || v.id || ?5 UNION ALL"
             f"   SELECT {ADDRESS.format('w')} FROM versions w WHERE w.id = v.id AND w.over IS NULL))"
             " LIMIT ?2",
-            (HELD, self.LIMIT, PAST),
+            (HELD, self.LIMIT, PAST, FIRST, WAITING),
         )
         self._numbers = [number for (number,) in found]
         keys = [(number,) for number in self._numbers]

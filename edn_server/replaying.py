@@ -2,7 +2,7 @@
 
 What was available when the subscription began comes in pages, each from the position that is committed with
 the rows of the page before it: a page that begins elsewhere is a repeat, or one too early, and changes
-nothing. With the last page the live notifications that were held go out (see `holds`).
+nothing. With the last page the live notifications that waited go out (see `holds`).
 """
 
 from __future__ import annotations
@@ -149,10 +149,8 @@ class ApplyReplay(Job[wire.ReplayAck]):
         hosting = self._hosting
         subscription = hosting.versions[number].id
         others = hosting.replaying.get(number, set()) - {self._page.log}
-        if not others and self._page.log not in hosting.paused.get(subscription, ()):
-            address = holds.release(db, hosting, subscription, finished=[number])
-            if address is not None:
-                self._addresses.append(address)
+        if not others:
+            self._addresses += holds.release(db, hosting, subscription, finished=[number])
         if not others and len(hosting.over(np.array([number], dtype=np.int64), log)):
             self._over = True
             db.execute("UPDATE versions SET over = ? WHERE number = ?", (outbox.last_row(db), number))

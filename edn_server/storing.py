@@ -228,7 +228,10 @@ class StoreVersions(Job[wire.Stored]):
     def _await(self, db: sqlite3.Connection, item: wire.StoreItem, number: int) -> None:
         """What is found for one that comes from another server is held from its first match on."""
         if item.arriving:
-            db.execute("INSERT OR IGNORE INTO replays VALUES (?, ?, 0)", (number, arrival(self._request.log)))
+            db.execute(
+                "INSERT OR IGNORE INTO replays (number, log, position) VALUES (?, ?, 0)",
+                (number, arrival(self._request.log)),
+            )
             self._arriving.append(number)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from serverkit import LOG, Kit, activate, control, item
 
@@ -63,9 +63,14 @@ def hand_over(source: Kit, destination: Kit, id: str, version: int) -> None:
 
 def deliver(kit: Kit) -> list[tuple[str, str]]:
     """Take everything that may go out; (subscription, event) in order."""
+    return [(subscription, event) for subscription, event, _ in deliver_to(kit)]
+
+
+def deliver_to(kit: Kit) -> list[tuple[str, str, str]]:
+    """The same, with the address of each."""
     rows = [row for row in kit.rows() if not row.address.startswith(outbox.HELD)]
     heard = [
-        (match["subscription"], entry["event"]["id"])
+        (match["subscription"], entry["event"]["id"], row.address)
         for row in rows
         for entry in kit.body(row)["notifications"]
         for match in entry["matches"]
@@ -213,17 +218,24 @@ def test_an_address_that_fails_for_long_keeps_the_rows_of_those_who_live_elsewhe
 
 @dataclass
 class World:
-    """One subscription, two servers, one log; and, beside them, what its subscriber must hear."""
+    """One subscription, two servers, one log; and, beside them, what its subscriber must hear, and where."""
 
     kits: list[Kit]
     at: int = 0
     version: int = 1
     offset: int = 1
+    url: str = URL
     paused: bool = False
+    ended: bool = False
     #: it has moved, and the server that it comes from is not done
     unsettled: bool = False
-    heard: list[str] = field(default_factory=list)
-    found: list[str] = field(default_factory=list)
+    #: (event, where) in order
+    heard: list[tuple[str, str]] = field(default_factory=list)
+    #: what is due, and where it may be heard; what is kept until it is resumed
+    due: list[tuple[str, list[str]]] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    #: the places of what was kept once: it may be told to a later address, too
+    late: list[list[str]] = field(default_factory=list)
 
     def tell(self, *controls: tuple[int, wire.Control], event: int | None = None) -> None:
         upto = max([offset.offset for _, offset in controls] + ([event] if event else []))
@@ -234,24 +246,43 @@ class World:
 
     def event(self) -> None:
         self.tell(event=self.offset + 1)
-        self.found.append(f"e{self.offset}")
+        if self.paused:
+            self.kept.append(f"e{self.offset}")
+        elif not self.ended:
+            self.due.append((f"e{self.offset}", [self.url]))
 
     def pause(self) -> None:
+        if self.ended:
+            return
         kind: wire.Kind = "resume" if self.paused else "pause"
         self.paused = not self.paused
         self.tell((self.at, control(self.offset + 1, kind, ids=["s"])))
+        self.late += [[self.url] for _ in self.kept]
+        self.due += zip(self.kept, self.late[len(self.late) - len(self.kept) :], strict=True)
+        self.kept = []
+
+    def end(self) -> None:
+        """Of what is due nothing is lost by it; what is kept goes."""
+        if not self.ended:
+            self.tell((self.at, control(self.offset + 1, "deactivate", ids=["s"])))
+            self.ended, self.paused, self.kept = True, False, []
 
     def change(self) -> None:
+        if self.ended:
+            return
         self.version += 1
-        self.kits[self.at].store(item("s", version=self.version, url=URL))
+        self.url = f"{URL}/{self.version}"
+        self.kits[self.at].store(item("s", version=self.version, url=self.url))
         self.tell((self.at, control(self.offset + 1, "change", versions=[("s", self.version)])))
+        for places in self.late:
+            places.append(self.url)
 
     def move(self) -> None:
-        if self.unsettled:
+        if self.unsettled or self.ended:
             return
         self.version += 1
         there = 1 - self.at
-        self.kits[there].store(coming(self.version))
+        self.kits[there].store(wire.msgspec.structs.replace(coming(self.version), url=self.url))
         controls = [
             (self.at, move(self.offset + 1, self.version)),
             (there, move(self.offset + 2, self.version)),
@@ -274,7 +305,7 @@ class World:
             self.unsettled = False
 
     def deliver(self, place: int) -> None:
-        self.heard += [event for _, event in deliver(self.kits[place])]
+        self.heard += [(event, url) for _, event, url in deliver_to(self.kits[place])]
 
     def deliver_here(self) -> None:
         self.deliver(self.at)
@@ -287,17 +318,28 @@ class World:
             kit.collect()
             kit.reopen()
 
+    def right_so_far(self) -> bool:
+        return len(self.heard) <= len(self.due) and all(
+            event == name and url in places
+            for (event, url), (name, places) in zip(self.heard, self.due, strict=False)
+        )
+
 
 STEPS = st.lists(
     st.sampled_from(
-        ["event", "pause", "change", "move", "settle", "deliver_here", "deliver_there", "restart"]
+        ["event", "pause", "change", "move", "settle", "deliver_here", "deliver_there", "restart", "end"]
     ),
     max_size=30,
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(STEPS)
+@example(["move", "event", "change", "event", "end", "restart"])
+@example(["move", "event", "pause", "event", "end", "restart"])
+@example(["pause", "event", "move", "pause", "pause", "event", "end", "settle"])
+@example(["pause", "event", "move", "settle", "pause", "event", "pause", "end"])
+@example(["pause", "event", "move", "end", "settle"])
 def test_whatever_happens_everything_is_heard_once_and_in_order(steps: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         kits = [Kit(Path(folder) / "a"), Kit(Path(folder) / "b")]
@@ -308,16 +350,19 @@ def test_whatever_happens_everything_is_heard_once_and_in_order(steps: list[str]
         world.tell((0, activate(2, ("s", 1))))
         for step in steps:
             getattr(world, step)()
-            assert world.found[: len(world.heard)] == world.heard
+            assert world.right_so_far(), (world.heard, world.due)
         if world.paused:
             world.pause()
         world.deliver_there()
         world.settle()
         world.deliver_here()
-        assert world.heard == world.found
+        assert world.right_so_far(), (world.heard, world.due)
+        assert len(world.heard) == len(world.due), (world.heard, world.due)
         assert not world.unsettled
         world.restart()
-        assert [kit.count("versions") for kit in kits] == ([1, 0] if world.at == 0 else [0, 1])
+        living = [0, 0]
+        living[world.at] = 0 if world.ended else 1
+        assert [kit.count("versions") for kit in kits] == living
         assert [kit.count(table) for kit in kits for table in ("outbox", "events", "replays", "pauses")] == [
             0
         ] * 8
