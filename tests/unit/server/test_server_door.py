@@ -366,6 +366,31 @@ def test_the_process_says_what_keeps_it_from_starting(tmp_path: Path, secret_fil
     assert "data folder" in ended.stderr
 
 
+def test_of_what_format_five_held_the_upgrade_tells_apart_what_is_due(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    db = folder.connect()
+    db.execute("ALTER TABLE replays DROP COLUMN kept")
+    db.execute("INSERT INTO pauses VALUES ('paused', 'log', 1)")
+    for address in ("hold:paused", "hold:paused past", "hold:moved", "hold:moved past", "http://h/ past"):
+        db.execute(
+            "INSERT INTO outbox (address, batch, events, composition) VALUES (?, 1, 1, x'00')", (address,)
+        )
+    db.execute("UPDATE meta SET value = 5 WHERE name = 'format'")
+    db.close()
+    folder.close()
+    upgraded = Folder(tmp_path)
+    db = upgraded.connect()
+    assert [address for (address,) in db.execute("SELECT address FROM outbox ORDER BY id")] == [
+        "hold:paused",
+        "hold:paused past",
+        "hold:moved waiting",
+        "hold:moved first",
+        "http://h/ past",
+    ]
+    db.close()
+    upgraded.close()
+
+
 def test_a_folder_of_the_first_format_is_upgraded_with_what_waits_in_it(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     db = folder.connect()
