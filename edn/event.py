@@ -164,24 +164,34 @@ class EventDecoder:
         stamps: list[Any] = [None] * count
         availabilities: list[Any] = [None] * count
         colons = 0
+        dense = self._dense(events)
         # Most bodies have no key that begins with $, and show it.
         if b"$" in body or b"\\" in body:
             colons = _take_own(events, ids, stamps, availabilities)
+        elif dense is not None and _colons(body) == dense.size:
+            # Numbers only, each attribute once: the lines are in the body already, as a rule.
+            lines = _lines_of(body, count)
+            if lines is not None:
+                return EventBatch(ids, stamps, availabilities, lines, dense)
         lines = _encoder.encode_lines(events)
         if _colons(body) != colons + _colons(lines) or escapes_a_colon(body):
             check_keys(body)
-        return EventBatch(ids, stamps, availabilities, lines, self._points(events))
+        points = self._points(events) if dense is None else dense
+        return EventBatch(ids, stamps, availabilities, lines, points)
+
+    def _dense(self, events: Sequence[Any]) -> npt.NDArray[np.float64] | None:
+        """All values at once, where every attribute is a number, and every event has all of them."""
+        if self._numbers is None or not events:
+            return None
+        try:
+            values = chain.from_iterable(map(self._numbers, events))
+            dense = np.fromiter(values, np.float64, len(events) * self._width)
+        except TypeError:
+            return None  # one is absent or null
+        dense += 0.0  # makes -0.0 the one zero
+        return dense.reshape(len(events), self._width)
 
     def _points(self, events: Sequence[Any]) -> npt.NDArray[np.float64]:
-        if self._numbers is not None and events:
-            try:
-                values = chain.from_iterable(map(self._numbers, events))
-                dense = np.fromiter(values, np.float64, len(events) * self._width)
-            except TypeError:
-                pass  # one is absent or null: column by column, then
-            else:
-                dense += 0.0  # makes -0.0 the one zero
-                return dense.reshape(len(events), self._width)
         points = np.full((len(events), self._width), MISSING)
         if not events:
             return points
@@ -223,6 +233,17 @@ class EventDecoder:
                 except ValueError:
                     continue
         return found
+
+
+def _lines_of(body: bytes, count: int) -> bytes | None:
+    """The events of a body without strings that hold braces, a line each, if it is written so compactly."""
+    if b"\n" in body:
+        return None
+    if count == 1 and body[:1] == b"{" and body[-1:] == b"}":
+        return body + b"\n"
+    if body[:2] != b"[{" or body[-2:] != b"}]" or body.count(b"},{") != count - 1:
+        return None
+    return body[1:-1].replace(b"},{", b"}\n{") + b"\n"
 
 
 def _colons(text: bytes) -> int:

@@ -250,3 +250,36 @@ def test_the_fast_way_and_the_careful_way_agree(given_events: list[dict[str, Any
             if name in event.keys:
                 expected[row, column] = DOMAINS[TYPES[name]].coordinate(event.keys[name])
     assert fast.points.tolist() == expected.tolist()
+
+
+PLANE = Schema.parse({"x": "number", "y": "number"})
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        (b'[{"x":1.50,"y":2e1},{"y":-0.0,"x":3}]', b'{"x":1.50,"y":2e1}\n{"y":-0.0,"x":3}\n'),
+        (b'{"x":1,"y":2}', b'{"x":1,"y":2}\n'),
+        (b'[{"x":1,"y":2}]', b'{"x":1,"y":2}\n'),
+        (b'[{"x":1,"y":2}, {"x":3,"y":4}]', b'{"x":1.0,"y":2.0}\n{"x":3.0,"y":4.0}\n'),
+        (b'[{"x":1,\n"y":2},{"x":3,"y":4}]', b'{"x":1.0,"y":2.0}\n{"x":3.0,"y":4.0}\n'),
+        (b'[\n{"x":1,"y":2}\n]', b'{"x":1.0,"y":2.0}\n'),
+        (b'[{"x":1,"y":2},{"x":3}]', b'{"x":1.0,"y":2.0}\n{"x":3.0}\n'),
+        (b'[{"x":1,"y":2},{"x":3,"$id":"a","y":4}]', b'{"x":1.0,"y":2.0}\n{"x":3.0,"y":4.0}\n'),
+    ],
+)
+def test_events_of_numbers_are_lines_whichever_way_they_are_written(body: bytes, lines: bytes) -> None:
+    batch = PLANE.decode_events(body)
+    assert batch.lines == lines
+    kept = [json.loads(line) for line in lines.splitlines()]
+    expected = [[event["x"], event.get("y", np.nan)] for event in kept]
+    found = np.where(batch.points == MISSING, np.nan, batch.points)
+    np.testing.assert_array_equal(found, np.array(expected))
+
+
+@pytest.mark.parametrize(
+    "body", [b'[{"x":1,"y":2,"x":3},{"x":3}]', b'[{"x":1,"x":1,"y":2}]', b'{"x":1,"y":2,"y":2}']
+)
+def test_a_repeated_attribute_is_refused_however_many_others_are_absent(body: bytes) -> None:
+    with pytest.raises(MalformedJson, match="is repeated"):
+        PLANE.decode_events(body)
