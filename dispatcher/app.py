@@ -32,12 +32,14 @@ from dispatcher import (
 from dispatcher.access import Caller, Guard, Need, Who, needs
 from dispatcher.audit import Audit
 from dispatcher.backup_door import routes as backup_routes
+from dispatcher.covering import Covering
 from dispatcher.dashboard import door as dashboard
 from dispatcher.dashboard.projecting import Projector
 from dispatcher.dashboard.sampling import Sampler
 from dispatcher.expiry import parse_expires, parse_since
 from dispatcher.explaining import Explainer, one_of
 from dispatcher.following import Follower
+from dispatcher.joining import Joining
 from dispatcher.keys import Keys
 from dispatcher.leading import Leading
 from dispatcher.merging import Merger
@@ -50,19 +52,20 @@ from dispatcher.publishing import PublishEndpoint
 from dispatcher.repartitioning import Repartitioning
 from dispatcher.replaying import Replayer
 from dispatcher.restoring import Restoring
+from dispatcher.routes_door import routes as route_routes
 from dispatcher.settings import Settings
 from dispatcher.settling import Settling
 from dispatcher.soap.door import SoapEndpoint
 from dispatcher.subscriptions import Subscriptions, Wanted, new_id
-from dispatcher.topics import Topic, Topics
+from dispatcher.subtrees import Subtree, check_fits
+from dispatcher.topics import Topic, Topics, check_dialect, path_of
 from dispatcher.tuning_door import routes as tuning_routes
 from dispatcher.tuning_loop import Tuner
-from edn import strictjson
+from edn import namespace, strictjson
 from edn.asgi import BodyLimit, StrictRoute, install, refuse
 from edn.coordinates import rfc3339
-from edn.errors import EdnError, InvalidFilter, InvalidInput, NotFound, TooLarge, Unavailable
-from edn.filter import Filter
-from edn.index.matcher import XPATH_URI
+from edn.errors import EdnError, InvalidInput, NotFound, TooLarge, Unavailable
+from edn.filter import BoundFilter, Filter
 from edn.sinkpolicy import check_url
 from edn.webhooks import check_secret
 from selftune.tuning import Tuning
@@ -82,6 +85,7 @@ class Door:
         self.audit = Audit(settings.data)
         self.replayer = Replayer(self.network, self.topics)
         self.subscriptions = Subscriptions(self.network, self.topics, self.replayer.begin)
+        self.covering = Covering(self.network.log, self.topics, self.subscriptions)
         self.explainer = Explainer(self.network, self.subscriptions)
         self.follower = Follower(self.network)
         stored = dict(
@@ -97,8 +101,15 @@ class Door:
         self.peers: Peers | None = None
         changes.prepare(self.network.log, shared=bool(settings.peers))
         if settings.peers:
-            merger = Merger(self.network, self.topics, self.replayer.begin, self.keys.reload)
+            merger = Merger(
+                self.network,
+                self.topics,
+                self.replayer.begin,
+                on_keys=self.keys.reload,
+                on_names=lambda: self.joining.doubt(),
+            )
             self.peers = Peers(self.network, merger)
+        self.joining = Joining(self.network, self.topics, self.subscriptions, self.peers)
         self.network.on_return = Restoring(self.network, self.topics).store_again
         self.settling = Settling(self.network)
         moving = Moving(
@@ -135,6 +146,7 @@ class Door:
         self.network.spawn(self.settling.run(), "settling")
         self.network.spawn(self.repartitioning.run(), "repartitioning")
         self.network.spawn(self.proposing.run(), "proposing")
+        self.network.spawn(self.joining.run(), "joining")
         yield
         await self.network.stop()
         if self.peers is not None:
@@ -174,8 +186,8 @@ class Door:
     ) -> Wanted:
         """A request checked against its topic; errors name the place in the request."""
         try:
-            topic = self.topics.get(body.topic, who.tenant)
-        except NotFound as error:
+            topic = self.place(body.topic, who)
+        except (NotFound, InvalidInput) as error:
             error.pointer = f"{prefix}/topic"
             raise
         # A stream is named after its subscription, so the id comes first.
@@ -191,14 +203,21 @@ class Door:
             raise
         return replace(want, suggested=suggested, location=tuple(body.location))
 
-    def _since(self, topic: Topic, text: str | None, prefix: str) -> int | None:
+    def place(self, name: str, who: Caller) -> Topic | Subtree:
+        """What a caller can subscribe to under a name: a topic that there is, or any subtree."""
+        if not namespace.is_subtree(name):
+            return self.topics.get(name, who.tenant)
+        namespace.check_subtree_name(name)
+        return Subtree(path_of(who.tenant, name))
+
+    def _since(self, topic: Topic | Subtree, text: str | None, prefix: str) -> int | None:
         """Where a subscription begins, as `Wanted` has it."""
         if text is None:
             return 0
         now = self.network.log.now()
         since = parse_since(text, now, pointer=f"{prefix}/from")
-        if since is None:
-            return None
+        if since is None or isinstance(topic, Subtree):  # each topic tells what it has
+            return since
         kept = topic.created if math.isinf(topic.availability) else now - int(topic.availability * 1e6)
         if since < max(kept, topic.created) and not self.replayer.reaches(topic.uid, since):
             raise InvalidInput(
@@ -210,7 +229,7 @@ class Door:
 
     def wanted_on(
         self,
-        topic: Topic,
+        topic: Topic | Subtree,
         body: bodies.SubscriptionBody | bodies.ChangeBody,
         prefix: str,
         *,
@@ -221,8 +240,7 @@ class Door:
         sink = body.sink or bodies.SinkBody.model_validate({"url": streaming.address(id or "")})
         try:
             parsed = Filter.parse(body.filter)
-            check_dialect(parsed, topic)
-            bound = parsed.bind(topic.schema)
+            bound = self._bound(parsed, topic)
             if body.sink is not None:
                 place = "/sink/url"
                 self._check_sink(body.sink.url)
@@ -245,6 +263,14 @@ class Door:
             expires=expires,
             secret=sink.secret,
         )
+
+    def _bound(self, filter: Filter, topic: Topic | Subtree) -> BoundFilter | None:
+        """A filter under a topic's schema; of a subtree it is only checked that there may be one for it."""
+        if isinstance(topic, Subtree):
+            check_fits(filter, topic, self.topics.below(topic.path))
+            return None
+        check_dialect(filter, topic)
+        return filter.bind(topic.schema)
 
     def _check_sink(self, url: str) -> None:
         development = self.settings.allow_loopback_sinks
@@ -273,40 +299,61 @@ class Door:
             who,
             self.network.log.reader,
             [topic.uid for topic in self.topics.all(who.tenant)],
-            [want.bound.attributes for want in wanted],
+            [want.attributes for want in wanted],
             [want.id for want in wanted if want.id is not None],
         )
 
     def find(self, who: Caller, id: str) -> directory.Subscription:
         """A living subscription that this caller may know of; raises `NotFound`."""
         found = self.subscriptions.get(id)
-        if not who.operates:
-            topic = self.topics.by_uid(found.topic)
-            if topic is None or topic.tenant != who.tenant:
-                raise NotFound(f'no subscription "{id[:80]}"')
+        topic = self.topic_of(found)
+        # Members are parts of what they are members of, and nothing by themselves.
+        foreign = not who.operates and (topic is None or topic.tenant != who.tenant)
+        if foreign or namespace.is_member(id):
+            raise NotFound(f'no subscription "{id[:80]}"')
         return found
+
+    def topic_of(self, found: directory.Subscription) -> Topic | Subtree | None:
+        """What a subscription is to; None if its topic has just ended."""
+        return self.topics.by_uid(found.topic) if found.subtree is None else Subtree(found.subtree)
 
     def view(
         self, found: directory.Subscription, who: Caller, made: dict[str, str] | None = None
     ) -> dict[str, Any]:
         """A subscription as it is shown; `made` are the secrets that were made for this very request."""
-        topic = self.topics.by_uid(found.topic)
         secret = (made or {}).get(found.ring)
         return {
             "id": found.id,
-            "topic": self._named(topic, who),
+            "topic": self._named(self.topic_of(found), who),
             "filter": found.filter,
             "sink": sinks.view(found, secret),
             "state": "paused" if found.paused else "active",
             "expires": None if found.expires is None else rfc3339(found.expires),
             "owner": found.owner,
-            "server": found.server,
+            "server": found.server or None,
             "created": rfc3339(found.created),
             "location": found.location,
         }
 
+    def whole_view(
+        self, found: directory.Subscription, who: Caller, made: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        """The same; one to a subtree with the topics that it has, and those that it has not."""
+        view = self.view(found, who, made)
+        if found.subtree is None:
+            return view
+        members = [
+            {"topic": self._named(self.topic_of(one), who), "server": one.server}
+            for one in directory.members(self.network.log.reader, found.id)
+        ]
+        others = [
+            {"topic": self._named(one.topic, who), "reason": one.reason}
+            for one in self.subscriptions.left_out(found)
+        ]
+        return {**view, "topics": sorted(members, key=lambda one: one["topic"]), "left_out": others}
+
     @staticmethod
-    def _named(topic: Topic | None, who: Caller) -> str:
+    def _named(topic: Topic | Subtree | None, who: Caller) -> str:
         """A topic by its name; of another tenant by its path."""
         if topic is None:
             return ""
@@ -336,16 +383,7 @@ class Door:
         wanted, secrets = await keyrings.assign(self.network.log, wanted)
         [(found, new)] = await self.subscriptions.create(wanted)
         headers = {"location": f"/v1/subscriptions/{found.id}"}
-        return self.view(found, who, secrets), 201 if new else 200, headers
-
-
-def check_dialect(filter: Filter, topic: Topic) -> None:
-    """XPath is for topics whose engine it is: it costs their events much more than other filters do."""
-    if filter.uses_xpath and topic.engine != "xpath":
-        raise InvalidFilter(
-            f'topic "{topic.name}" has the engine {topic.engine}; filters in XPath are for topics with the '
-            f"engine xpath, or {XPATH_URI}"
-        )
+        return self.whole_view(found, who, secrets), 201 if new else 200, headers
 
 
 class _App(FastAPI):
@@ -428,6 +466,7 @@ def create_app(settings: Settings) -> FastAPI:
     for router in (_topics(door), _subscriptions(door), _operations(door), internal.routes(door)):
         app.include_router(router)
     app.include_router(keys_door.routes(door.keys))
+    app.include_router(route_routes(door.network, door.topics))
     app.include_router(tuning_routes(door.network, door.tuner))
     app.include_router(dashboard.routes(door.sampler, Projector(door.network), door.topics))
     app.include_router(metrics.routes(door.network, door.topics, door.tuner, door.accepting, door.partition))
@@ -450,7 +489,7 @@ def _topics(door: Door) -> APIRouter:
     async def put_topic(name: str, body: bodies.TopicBody, response: Response, who: Who) -> Any:
         """Create a topic, or change its schema. What stored filters use cannot be taken away."""
         lasting = math.inf if body.availability == "forever" else body.availability
-        topic, new = await door.topics.put(name, body.attributes, body.engine, lasting, tenant=who.tenant)
+        topic, new = await door.joining.put(name, body.attributes, body.engine, lasting, tenant=who.tenant)
         if new:
             response.status_code = 201
             response.headers["location"] = f"/v1/topics/{topic.name}"
@@ -489,10 +528,7 @@ def _topics(door: Door) -> APIRouter:
         cascade: Annotated[bool, Query(description="delete its subscriptions too")] = False,
     ) -> None:
         """Delete a topic; refused while it has subscriptions, unless they go with it."""
-        uid, ended = await door.topics.delete(name, cascade=cascade, tenant=who.tenant)
-        door.network.placing.forget_topic(uid)
-        for server, count in ended.items():
-            door.network.placing.ended(server, count)
+        await door.joining.delete(name, cascade=cascade, tenant=who.tenant)
 
     return router
 
@@ -525,17 +561,26 @@ def _subscriptions(door: Door) -> APIRouter:
         search: Annotated[
             str | None, Query(max_length=256, description="in id, owner, address, recipient or filter")
         ] = None,
+        members: Annotated[
+            bool, Query(description="of those to subtrees the members: a topic and a server each")
+        ] = False,
     ) -> Any:
         """In the order of creation; `next` is the cursor of the following page. The operator sees all."""
-        wanted = door.topics.get(topic, who.tenant) if topic is not None else None
+        wanted = door.place(topic, who) if topic is not None else None
         tenant = None if who.operates else who.tenant
         if search:
             found, following = await door.subscriptions.search(
-                search, limit=limit, cursor=cursor, topic=wanted, owner=owner, tenant=tenant
+                search,
+                limit=limit,
+                cursor=cursor,
+                topic=wanted,
+                owner=owner,
+                tenant=tenant,
+                members=members,
             )
         else:
             found, following = door.subscriptions.page(
-                limit=limit, cursor=cursor, topic=wanted, owner=owner, tenant=tenant
+                limit=limit, cursor=cursor, topic=wanted, owner=owner, tenant=tenant, members=members
             )
         return {"subscriptions": [door.view(one, who) for one in found], "next": following}
 
@@ -548,21 +593,23 @@ def _subscriptions(door: Door) -> APIRouter:
         owner: Annotated[str | None, Query(max_length=128)] = None,
     ) -> Any:
         """Cancel all of an owner's subscriptions whose filter this one covers; none covered, no effect."""
-        found = door.topics.get(topic, who.tenant)
+        place = door.place(topic, who)
         given = strictjson.decode(filter.encode()) if filter.lstrip().startswith("{") else filter
         try:
-            bound = Filter.parse(given).bind(found.schema)
+            parsed = Filter.parse(given)
+            if isinstance(place, Topic):
+                parsed.bind(place.schema)
         except EdnError as error:
             error.pointer = "/filter" + (error.pointer or "")
             raise
-        return {"ids": await door.subscriptions.delete_covered(found, owner or who.name, bound)}
+        return {"ids": await door.covering.unsubscribe(place, owner or who.name, parsed)}
 
     @router.get("/{id}", response_model=bodies.Subscription, response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
     async def get_subscription(id: str, who: Who) -> Any:
         """One subscription, with the state of its delivery and its counters."""
         found = door.find(who, id)
-        return {**door.view(found, who), "delivery": await evidence.glance(door.network, found)}
+        return {**door.whole_view(found, who), "delivery": await evidence.glance(door.network, found)}
 
     @router.put("/{id}", response_model=bodies.Subscription, response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
@@ -572,7 +619,7 @@ def _subscriptions(door: Door) -> APIRouter:
 
     async def change(id: str, body: bodies.ChangeBody, who: Caller) -> Any:
         found = door.find(who, id)
-        topic = door.topics.by_uid(found.topic)
+        topic = door.topic_of(found)
         if topic is None:
             raise NotFound(f'no subscription "{id[:80]}"')
         want = door.wanted_on(topic, body, "", id=id, owner=found.owner)
@@ -582,7 +629,7 @@ def _subscriptions(door: Door) -> APIRouter:
             want = replace(want, ring=found.ring)  # the address stays, and what it is signed with
         else:
             [want], secrets = await keyrings.assign(door.network.log, [want])
-        return door.view(await door.subscriptions.change(id, want), who, secrets)
+        return door.whole_view(await door.subscriptions.change(id, want), who, secrets)
 
     @router.post("/{id}/renew", response_model=bodies.Subscription, response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)

@@ -97,7 +97,10 @@ _NO_SINK = "Where notifications go; without one, the subscription is a stream (`
 
 
 class SubscriptionBody(Body):
-    topic: str = Field(max_length=256)
+    topic: str = Field(
+        max_length=256,
+        description="A topic, or a subtree: `stocks.**` is `stocks` and all topics below it, `**` all.",
+    )
     filter: FilterBody = None
     sink: SinkBody | None = Field(None, description=_NO_SINK)
     expires: Expires = None
@@ -207,8 +210,20 @@ class Sink(BaseModel):
     secret: str | None = None
 
 
+class JoinedTopic(BaseModel):
+    topic: str
+    #: the server that hosts this part of the subscription
+    server: str
+
+
+class LeftOutTopic(BaseModel):
+    topic: str
+    reason: str
+
+
 class Subscription(BaseModel):
     id: str
+    #: or subtree
     topic: str
     filter: dict[str, Any] | None
     #: null: it is a stream
@@ -216,10 +231,13 @@ class Subscription(BaseModel):
     state: str
     expires: str | None
     owner: str
-    #: the server that hosts it
-    server: str
+    #: the server that hosts it; null of a subtree, whose topics have one each
+    server: str | None
     created: str
     location: list[float] | None
+    #: of a subtree, when one is asked for: the topics that it has, and those that its filter does not fit
+    topics: list[JoinedTopic] | None = None
+    left_out: list[LeftOutTopic] | None = None
     #: when one is asked for; null while its server cannot be reached
     delivery: Delivery | None = None
 

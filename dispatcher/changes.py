@@ -1,5 +1,5 @@
-"""What has changed of topics, key rings, subscriptions, servers and API keys, in the order in which others
-learn of it.
+"""What has changed of topics, key rings, subscriptions, servers, API keys and bindings, in the order in which
+others learn of it.
 
 Every change takes the next place in this order, and the thing that it concerns leaves its former one: so the
 table holds each thing once, and "all that has changed since a place" is one range. Things travel as what they
@@ -34,6 +34,7 @@ class Kind(IntEnum):
     RING = 2
     SUBSCRIPTION = 3
     KEY = 4
+    BINDING = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,7 @@ def prepare(log: Log, *, shared: bool) -> None:
             (Kind.RING, "SELECT id FROM rings"),
             (Kind.SUBSCRIPTION, "SELECT id FROM subscriptions ORDER BY serial"),
             (Kind.KEY, "SELECT id FROM keys"),
+            (Kind.BINDING, "SELECT name FROM bindings"),
         ):
             # A program without peers kept no changes: what it left is newer than what others may remember.
             connection.execute(
@@ -181,6 +183,7 @@ class Page:
     subscriptions: list[wire.SubscriptionState]
     keys: list[wire.KeyState]
     gone: list[wire.Gone]
+    bindings: list[wire.BindingState]
 
 
 def read(connection: sqlite3.Connection, after: int) -> Page:
@@ -219,6 +222,11 @@ def read(connection: sqlite3.Connection, after: int) -> Page:
                 wire.Gone(int(end.kind), end.name, end.revision, end.gone or 0, end.version, end.server)
                 for end in gone
             ],
+            bindings=[
+                five
+                for change in living
+                if change.kind is Kind.BINDING and (five := _binding(connection, change)) is not None
+            ],
         )
     finally:
         connection.execute("COMMIT")
@@ -231,11 +239,14 @@ def _server(connection: sqlite3.Connection, name: str) -> wire.ServerState | Non
 
 def _topic(connection: sqlite3.Connection, uid: str) -> wire.TopicState | None:
     row = connection.execute(
-        "SELECT uid, t.name, t.revision, columns, attributes, engine, created, availability, c.revision"
-        " FROM topics t JOIN changes c ON c.kind = ? AND c.name = ? WHERE uid = ?",
+        "SELECT uid, t.name, t.revision, columns, attributes, engine, created, availability, c.revision,"
+        " chosen FROM topics t JOIN changes c ON c.kind = ? AND c.name = ? WHERE uid = ?",
         (Kind.TOPIC, uid, int(uid)),
     ).fetchone()
-    return None if row is None else wire.TopicState(*row)
+    if row is None:
+        return None
+    *fields, chosen = row
+    return wire.TopicState(*fields, bool(chosen))
 
 
 def _ring(connection: sqlite3.Connection, id: str) -> wire.RingState | None:
@@ -254,6 +265,17 @@ def _key(connection: sqlite3.Connection, change: Change) -> wire.KeyState | None
         return None
     id, digest, name, tenant, scopes, quota, created, expires = row
     return wire.KeyState(id, digest, name, tenant, scopes, quota, created, expires, change.revision)
+
+
+def _binding(connection: sqlite3.Connection, change: Change) -> wire.BindingState | None:
+    row = connection.execute(
+        "SELECT name, servers, engine, created FROM bindings WHERE name = ?", (change.name,)
+    ).fetchone()
+    if row is None:
+        return None
+    name, servers, engine, created = row
+    named = None if servers is None else json.loads(servers)
+    return wire.BindingState(name, named, engine, created, change.revision)
 
 
 def _subscription(connection: sqlite3.Connection, change: Change) -> wire.SubscriptionState | None:
@@ -285,4 +307,5 @@ def _subscription(connection: sqlite3.Connection, change: Change) -> wire.Subscr
         since=change.since,
         renewed=change.renewed,
         former=change.former,
+        subtree=found.subtree,
     )

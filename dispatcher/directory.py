@@ -1,5 +1,8 @@
 """The directory: id → server, owner, filter. What is known of every subscription without asking its server.
 
+A subscription to a subtree is a row without a topic and without a server; what it has of these its
+**members** have, a row a topic (`edn.namespace`). Listings show the one or the others, never both.
+
 Reads go to the log's reading connection; writes happen inside an operation of the log, so that the directory
 and the log never disagree.
 """
@@ -15,11 +18,12 @@ from typing import Any
 
 import msgspec
 
+from edn import namespace
 from edn.errors import InvalidInput
 
 _FIELDS = (
     "id, version, owner, topic, filter, url, recipient, expires, server, created, serial, location, ring, "
-    "paused"
+    "paused, subtree"
 )
 
 
@@ -29,7 +33,7 @@ class Subscription:
     #: grows with each change of filter or sink
     version: int
     owner: str
-    #: uid of the topic
+    #: uid of the topic; 0 of a subtree
     topic: int
     #: the filter in its JSON form; None is everything
     filter: Any
@@ -37,6 +41,7 @@ class Subscription:
     recipient: str | None
     #: microseconds since 1970; None is never
     expires: int | None
+    #: empty of a subtree
     server: str
     created: int
     #: place in listings
@@ -47,6 +52,8 @@ class Subscription:
     ring: str = ""
     #: notifications are kept, not sent
     paused: bool = False
+    #: path of the subtree, if it is to one
+    subtree: str | None = None
 
 
 def _load(row: tuple[Any, ...]) -> Subscription:
@@ -69,8 +76,8 @@ def insert(connection: sqlite3.Connection, new: Subscription, attributes: frozen
         serial = None
     connection.execute(
         "INSERT INTO subscriptions (serial, id, version, owner, topic, filter, attributes, url, recipient, "
-        "expires, server, created, location, ring, paused) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "expires, server, created, location, ring, paused, subtree) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             serial,
             new.id,
@@ -87,6 +94,7 @@ def insert(connection: sqlite3.Connection, new: Subscription, attributes: frozen
             _json(new.location),
             new.ring,
             new.paused,
+            new.subtree,
         ),
     )
 
@@ -134,21 +142,19 @@ def page(
     limit: int,
     cursor: str | None,
     topics: list[int] | None = None,
+    below: str | None = None,
     owner: str | None = None,
     search: str | None = None,
+    members: bool = False,
 ) -> tuple[list[Subscription], str | None]:
     """A page in the order of creation, and the cursor of the next one, None at the end.
 
-    `search` stands in the id, owner, address, recipient or filter, in whatever case; it looks at every row.
+    `topics`: only what is subscribed to these. `below` is a subtree: those to subtrees inside it are there,
+    too; without it, of one topic, those to subtrees that it is in. `search` stands in the id, owner, address,
+    recipient or filter, in whatever case; it looks at every row. `members`: them, in place of the wholes.
     """
     conditions = ["serial > ?", "(expires IS NULL OR expires > ?)"]
     values: list[int | str] = [_decode(cursor), now]
-    if topics is not None and len(topics) == 1:
-        conditions.append("topic = ?")
-        values.append(topics[0])
-    elif topics is not None:
-        conditions.append("topic IN (SELECT value FROM json_each(?))")
-        values.append(json.dumps(topics))
     if owner is not None:
         conditions.append("owner = ?")
         values.append(owner)
@@ -156,17 +162,75 @@ def page(
         said = "id || char(10) || owner || char(10) || url || char(10) || coalesce(recipient, '')"
         conditions.append(f"instr(lower({said} || char(10) || coalesce(filter, '')), lower(?))")
         values.append(search)
-    rows = connection.execute(
-        f"SELECT {_FIELDS} FROM subscriptions WHERE {' AND '.join(conditions)} ORDER BY serial LIMIT ?",
-        (*values, limit + 1),
-    ).fetchall()
-    found = [_load(row) for row in rows]
+    conditions.append("subtree IS NULL" if members else f"instr(id, '{namespace.MEMBER}') = 0")
+
+    def rows(condition: str, *more: int | str, source: str = "subscriptions") -> list[Subscription]:
+        found = connection.execute(
+            f"SELECT {_FIELDS} FROM {source} WHERE {' AND '.join([*conditions, condition])}"
+            " ORDER BY serial LIMIT ?",
+            (*values, *more, limit + 1),
+        )
+        return [_load(row) for row in found]
+
+    def wholes(condition: str, *more: int | str) -> list[Subscription]:
+        # There are few of them among many: not all rows shall be looked at.
+        indexed = "subscriptions INDEXED BY subscriptions_by_subtree"
+        return [] if members else rows(f"subtree IS NOT NULL AND {condition}", *more, source=indexed)
+
+    if topics is None:
+        found = rows("TRUE")
+    elif below is not None:
+        stem = namespace.stem(below)
+        found = rows("topic IN (SELECT value FROM json_each(?))", json.dumps(topics))
+        found += wholes(_INSIDE, stem, stem, stem)
+    else:
+        having = "EXISTS (SELECT 1 FROM subscriptions m WHERE m.id = subscriptions.id || ?)"
+        found = [one for topic in topics for one in rows("topic = ?", topic)]
+        found += [one for topic in topics for one in wholes(having, namespace.member_id("", topic))]
+    found.sort(key=lambda one: one.serial)
     following = _encode(found[limit - 1].serial) if len(found) > limit else None
     return found[:limit], following
 
 
+#: of a row: it is to a subtree inside another, of the same tenant; takes the stem of that one three times
+_INSIDE = "substr(subtree, 1, length(?)) = ? AND instr(subtree, '/') = instr(?, '/')"
+
+
+def members(connection: sqlite3.Connection, subscription: str) -> list[Subscription]:
+    """What a subscription to a subtree is made of, in the order of creation."""
+    # Those whose ids begin with its own and the sign: one range of their index.
+    rows = connection.execute(
+        f"SELECT {_FIELDS} FROM subscriptions WHERE id > ? AND id < ? ORDER BY serial",
+        (subscription + namespace.MEMBER, subscription + chr(ord(namespace.MEMBER) + 1)),
+    )
+    return [_load(row) for row in rows]
+
+
+def reaching(connection: sqlite3.Connection, path: str, now: int) -> list[Subscription]:
+    """The living subscriptions to subtrees that a topic is in, whether they have it or not."""
+    rows = connection.execute(
+        f"SELECT {_FIELDS} FROM subscriptions WHERE subtree IN (SELECT value FROM json_each(?))"
+        " AND (expires IS NULL OR expires > ?) ORDER BY serial",
+        (json.dumps(namespace.subtrees_of(path)), now),
+    )
+    return [_load(row) for row in rows]
+
+
+def of_subtrees(connection: sqlite3.Connection) -> list[Subscription]:
+    """All subscriptions to subtrees."""
+    rows = connection.execute(
+        f"SELECT {_FIELDS} FROM subscriptions WHERE subtree IS NOT NULL ORDER BY serial"
+    )
+    return [_load(row) for row in rows]
+
+
+def family(connection: sqlite3.Connection, found: Subscription) -> list[Subscription]:
+    """A subscription, and its members if it is to a subtree."""
+    return [found] if found.subtree is None else [found, *members(connection, found.id)]
+
+
 def count(connection: sqlite3.Connection, topic: int) -> int:
-    """How many there are of a topic."""
+    """How many there are of a topic, members of subtrees too."""
     (found,) = connection.execute("SELECT count(*) FROM subscriptions WHERE topic = ?", (topic,)).fetchone()
     return int(found)
 

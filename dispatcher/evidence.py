@@ -1,19 +1,21 @@
 """The routes about delivery: attempts, dead letters, examples, secrets. The server that hosts is asked.
 
 The directory knows which server that is. A dead letter's id names its server: `s2.1207` is letter 1207 of s2.
+Of a subscription to a subtree all servers that host a part of it are asked, and answer as one (`gathering`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 from urllib.parse import quote
 
 import httpx
 from fastapi import APIRouter, Path, Query
 
-from dispatcher import keyrings
+from dispatcher import directory, gathering, keyrings
 from dispatcher.access import Caller, Need, Who, needs
 from dispatcher.bodies import RecoverBody, RotateBody, Rotation
 from dispatcher.directory import Subscription
@@ -56,15 +58,26 @@ async def ask(
     raise Unavailable(f"server {server} answered {response.status_code}: {detail}", retry_after=2)
 
 
+def hosts(network: Network, found: Subscription) -> list[str]:
+    """The servers that host a subscription, or a part of it."""
+    if found.subtree is None:
+        return [found.server]
+    return sorted({one.server for one in directory.members(network.log.reader, found.id)})
+
+
+async def ask_all(network: Network, found: Subscription, method: str, what: str, **request: Any) -> list[Any]:
+    """What each of them answers; raises what any of them refuses."""
+    path = _path(found.id, what)
+    asked = (ask(network, server, method, path, **request) for server in hosts(network, found))
+    return list(await asyncio.gather(*asked))
+
+
 async def glance(network: Network, found: Subscription) -> dict[str, Any] | None:
     """How a subscription's delivery is; None when its server cannot say."""
     try:
-        state: dict[str, Any] = await ask(
-            network, found.server, "GET", _path(found.id, "delivery"), seconds=GLANCE_SECONDS
-        )
+        return gathering.delivery(await ask_all(network, found, "GET", "delivery", seconds=GLANCE_SECONDS))
     except EdnError:
         return None
-    return state
 
 
 def _path(subscription: str, what: str) -> str:
@@ -75,9 +88,8 @@ def routes(network: Network, find: Callable[[Caller, str], Subscription]) -> API
     """`find` gives a living subscription that a caller may know of, or raises `NotFound`."""
     router = APIRouter(prefix="/v1", tags=["delivery"], route_class=StrictRoute)
 
-    async def about(who: Caller, id: str, method: str, what: str, **request: Any) -> Any:
-        found = find(who, id)
-        return await ask(network, found.server, method, _path(found.id, what), **request)
+    async def about(who: Caller, id: str, method: str, what: str, **request: Any) -> list[Any]:
+        return await ask_all(network, find(who, id), method, what, **request)
 
     def letter(id: str, what: str = "") -> tuple[str, str]:
         named = _LETTER.match(id)
@@ -104,7 +116,7 @@ def routes(network: Network, find: Callable[[Caller, str], Subscription]) -> API
     @needs(Need.SUBSCRIBE)
     async def list_attempts(id: str, who: Who) -> Any:
         """The last attempts at the subscription's address, the newest first."""
-        return await about(who, id, "GET", "attempts")
+        return gathering.attempts(await about(who, id, "GET", "attempts"))
 
     @router.post("/subscriptions/{id}/recover", response_model=evidence.Queued)
     @needs(Need.SUBSCRIBE)
@@ -116,19 +128,26 @@ def routes(network: Network, find: Callable[[Caller, str], Subscription]) -> API
             raise InvalidInput(
                 f"since: an instant such as 2030-01-31T09:00:00Z; {error}", pointer="/since"
             ) from None
-        return await about(who, id, "POST", "recover", json={"since": since}, seconds=LONG_SECONDS)
+        asked = await about(who, id, "POST", "recover", json={"since": since}, seconds=LONG_SECONDS)
+        return gathering.queued(asked)
 
     @router.post("/subscriptions/{id}/enable", response_model=evidence.Delivery)
     @needs(Need.SUBSCRIBE)
     async def enable(id: str, who: Who) -> Any:
         """Send to a disabled or failing address again, at once."""
-        return await about(who, id, "POST", "enable")
+        return gathering.delivery(await about(who, id, "POST", "enable"))
 
     @router.post("/subscriptions/{id}/example", response_model=evidence.Attempt)
     @needs(Need.SUBSCRIBE)
     async def send_example(id: str, who: Who) -> Any:
         """Send a made-up event, marked as an example, and tell how the sink answered. Nothing is stored."""
-        return await about(who, id, "POST", "example", seconds=LONG_SECONDS)
+        found = find(who, id)
+        first = hosts(network, found)[:1]
+        if not first:
+            raise Conflict(
+                "no topic that its filter fits is there yet: there is nothing to make an example of"
+            )
+        return await ask(network, first[0], "POST", _path(found.id, "example"), seconds=LONG_SECONDS)
 
     @router.post("/subscriptions/{id}/rotate-secret", response_model=Rotation)
     @needs(Need.SUBSCRIBE)
@@ -162,24 +181,35 @@ def routes(network: Network, find: Callable[[Caller, str], Subscription]) -> API
         """Notifications that were given up, oldest death first: of a subscription, or server by server."""
         if subscription is not None:
             found = find(who, subscription)
-            given = {"subscription": found.id, "limit": limit, **({} if after is None else {"after": after})}
-            return await ask(network, found.server, "GET", "/internal/dead-letters", params=given)
+            of = {"subscription": found.id}
+            if found.subtree is None:
+                given = {**of, "limit": limit, **({} if after is None else {"after": after})}
+                return await ask(network, found.server, "GET", "/internal/dead-letters", params=given)
+            return await letters_of(hosts(network, found), after, limit, of)
         if not who.operates:
             raise Forbidden("an operator's key lists all dead letters; with others, name a subscription")
+        return await letters_of(sorted(member.id for member in network.members), after, limit, {})
+
+    async def letters_of(servers: Sequence[str], after: str | None, limit: int, of: dict[str, str]) -> Any:
+        """A page of the letters of several servers, one after the other."""
         first, mark, inner = (after or "").partition("~")
         if after is not None and (not mark or network.members.get(first) is None):
             raise InvalidInput('after: not one that a listing gave as "next"', pointer="/after")
         letters: list[Any] = []
-        for server in sorted(member.id for member in network.members):
+        for server in servers:
             if server < first:
                 continue
-            given = {"limit": limit - len(letters), **({"after": inner} if server == first and inner else {})}
+            given = {
+                **of,
+                "limit": limit - len(letters),
+                **({"after": inner} if server == first and inner else {}),
+            }
             page = await ask(network, server, "GET", "/internal/dead-letters", params=given)
             letters += page["dead_letters"]
             if page["next"] is not None:
                 return {"dead_letters": letters, "next": f"{server}~{page['next']}"}
             if len(letters) == limit:
-                later = [member.id for member in network.members if member.id > server]
+                later = [other for other in servers if other > server]
                 return {"dead_letters": letters, "next": f"{min(later)}~" if later else None}
         return {"dead_letters": letters, "next": None}
 

@@ -29,6 +29,7 @@ from edn.errors import EdnError, InvalidInput, TooLarge
 from edn.filter import BoundFilter, Filter
 from edn.legend import shown_rect
 from edn.lines import split
+from edn.namespace import subscription_of
 from edn.rect import Rects
 
 Floats = npt.NDArray[np.float64]
@@ -120,7 +121,7 @@ class Explainer:
     def _named(self, one: wire.Explanation) -> dict[str, Any]:
         stored = directory.find(self._network.log.reader, one.id)
         return {
-            "id": one.id,
+            "id": subscription_of(one.id),
             "matches": one.matches,
             "clauses": one.clauses,
             "paused": one.paused,

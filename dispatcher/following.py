@@ -18,6 +18,7 @@ from edn import tracing, wire
 from edn.coordinates import rfc3339
 from edn.errors import EdnError, NotFound
 from edn.lines import cut
+from edn.namespace import subscription_of
 
 #: events looked through for an id that a publisher chose
 LOOKED_AT = 200_000
@@ -75,7 +76,7 @@ class Follower:
             "taken": None if journey.committed is None else rfc3339(journey.committed),
             "matches": [
                 {
-                    "subscription": one.subscription,
+                    "subscription": subscription_of(one.subscription),
                     "attempts": [
                         {**msgspec.structs.asdict(attempt), "time": rfc3339(attempt.time)}
                         for attempt in one.attempts

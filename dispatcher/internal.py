@@ -17,6 +17,7 @@ from dispatcher.network import Network
 from edn import strictjson, wire
 from edn.asgi import bug_response, invalid, problem_response, read_body
 from edn.errors import Conflict, CorruptMessage, EdnError
+from edn.namespace import subscription_of
 from edn.soap.eventing import FAILED
 
 if TYPE_CHECKING:
@@ -144,6 +145,6 @@ def routes(door: Door) -> APIRouter:
     @needs(Need.NETWORK)
     async def failed(id: str) -> None:
         """End a subscription whose endpoint its server has given up, and whose protocol ends it then."""
-        await door.subscriptions.delete(id, end=FAILED)
+        await door.subscriptions.delete(subscription_of(id), end=FAILED)
 
     return router

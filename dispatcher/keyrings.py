@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from dispatcher import changes
 from dispatcher.changes import Kind
 from dispatcher.log import Log, Transaction
-from edn import webhooks
+from edn import namespace, webhooks
 from edn.errors import Conflict, NotFound
 from edn.webhooks import KeyRing
 
@@ -132,7 +132,7 @@ async def rotate(log: Log, subscription: str, secret: str | None, grace: int) ->
 def announce(transaction: Transaction, ring: KeyRing) -> None:
     """Tell the servers that use a ring of its new secret."""
     hosts = transaction.connection.execute(
-        "SELECT DISTINCT server FROM subscriptions WHERE ring = ? AND ring != ''", (ring.id,)
+        "SELECT DISTINCT server FROM subscriptions WHERE ring = ? AND ring != '' AND server != ''", (ring.id,)
     ).fetchall()
     for (server,) in hosts:
         transaction.append_control(server, "rotate", rings=[ring])
@@ -140,6 +140,7 @@ def announce(transaction: Transaction, ring: KeyRing) -> None:
 
 def _count(connection: sqlite3.Connection, ring: str) -> int:
     row = connection.execute(
-        "SELECT count(*) FROM subscriptions WHERE ring = ? AND ring != ''", (ring,)
+        "SELECT count(*) FROM subscriptions WHERE ring = ? AND ring != '' AND instr(id, ?) = 0",
+        (ring, namespace.MEMBER),
     ).fetchone()
     return int(row[0])

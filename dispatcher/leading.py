@@ -32,6 +32,7 @@ _CHANGES = (
     ({"POST"}, re.compile(r"/internal/subscriptions/[^/]+/failed")),
     ({"POST"}, re.compile(r"/v1/keys")),
     ({"DELETE"}, re.compile(r"/v1/keys/[^/]+")),
+    ({"PUT", "DELETE"}, re.compile(r"/v1/routes/.+")),
     # Not changes, but known to whoever carries them out.
     ({"GET", "POST"}, re.compile(r"/v1/repartitions(/.*)?")),
     ({"POST"}, re.compile(r"/v1/servers/[^/]+/(drain|replace|fill)")),

@@ -54,7 +54,7 @@ Floats = npt.NDArray[np.float64]
 _STEP = 1000
 
 #: raised with every change of the tables below that older programs cannot read
-FORMAT = 3
+FORMAT = 4
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -99,12 +99,18 @@ CREATE TABLE IF NOT EXISTS topics (
     uid INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL,
     columns TEXT NOT NULL, attributes TEXT NOT NULL, engine TEXT NOT NULL, created INTEGER NOT NULL,
     -- seconds, Inf for ever: how long its events stay available to later subscribers, if they do not say
-    availability REAL NOT NULL DEFAULT 0);
+    availability REAL NOT NULL DEFAULT 0,
+    -- whether its engine was chosen for this very name, and not inherited
+    chosen INTEGER NOT NULL DEFAULT 0);
+-- what operators have bound to names, of topics or subtrees: servers (JSON) and matcher, null for none
+CREATE TABLE IF NOT EXISTS bindings (
+    name TEXT PRIMARY KEY, servers TEXT, engine TEXT, created INTEGER NOT NULL) WITHOUT ROWID;
+-- those to a subtree have its path, and no topic (0) and no server (''): these are their members'
 CREATE TABLE IF NOT EXISTS subscriptions (
     serial INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, version INTEGER NOT NULL,
     owner TEXT NOT NULL, topic INTEGER NOT NULL, filter TEXT, attributes TEXT NOT NULL, url TEXT NOT NULL,
     recipient TEXT, expires INTEGER, server TEXT NOT NULL, created INTEGER NOT NULL, location TEXT,
-    ring TEXT NOT NULL DEFAULT '', paused INTEGER NOT NULL DEFAULT 0);
+    ring TEXT NOT NULL DEFAULT '', paused INTEGER NOT NULL DEFAULT 0, subtree TEXT);
 CREATE INDEX IF NOT EXISTS subscriptions_by_topic ON subscriptions (topic, serial);
 CREATE INDEX IF NOT EXISTS subscriptions_by_owner ON subscriptions (owner, serial);
 CREATE INDEX IF NOT EXISTS subscriptions_by_server ON subscriptions (server);
@@ -135,6 +141,7 @@ CREATE INDEX IF NOT EXISTS records_passing ON records (last) WHERE expires IS NU
 CREATE INDEX IF NOT EXISTS records_by_expiry ON records (expires) WHERE expires IS NOT NULL;
 CREATE INDEX IF NOT EXISTS records_retained ON records (topic, last) WHERE expires IS NOT NULL;
 CREATE INDEX IF NOT EXISTS subscriptions_by_ring ON subscriptions (ring) WHERE ring != '';
+CREATE INDEX IF NOT EXISTS subscriptions_by_subtree ON subscriptions (subtree) WHERE subtree IS NOT NULL;
 """
 
 
@@ -269,6 +276,8 @@ class Log:
             upgrading.from_format_1(connection)
         if found <= 2:
             upgrading.from_format_2(connection)
+        if found <= 3:
+            upgrading.from_format_3(connection)
             meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
         for statement in _INDEXES.split(";"):
             connection.execute(statement)

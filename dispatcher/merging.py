@@ -22,15 +22,15 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from dispatcher import changes, directory, keyrings, keys, subscriptions, topics
+from dispatcher import activating, bindings, changes, directory, keyrings, keys, topics
+from dispatcher.activating import Prepared
 from dispatcher.changes import Kind
 from dispatcher.directory import Subscription
 from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.replaying import Replay
-from dispatcher.subscriptions import Prepared
 from dispatcher.topics import Topic, Topics
-from edn import wire
+from edn import namespace, wire
 from edn.errors import EdnError
 from edn.filter import BoundFilter, Filter
 from edn.rect import Rects
@@ -53,6 +53,9 @@ class _Outcome:
     ended: Counter[str] = field(default_factory=Counter)
     replays: list[Replay] = field(default_factory=list)
     keys: bool = False
+    bindings: bool = False
+    #: a topic, or a subscription to a subtree, came or changed: others may have to follow
+    names: bool = False
 
 
 class Merger:
@@ -64,12 +67,16 @@ class Merger:
         topics: Topics,
         on_replay: Callable[[Replay], None],
         on_keys: Callable[[], None] = lambda: None,
+        on_names: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_keys` hears that API keys came or went."""
+        """`on_keys` hears that API keys came or went; `on_names` that topics came, or subscriptions to
+        subtrees, or members of those.
+        """
         self._network = network
         self._topics = topics
         self._on_replay = on_replay
         self._on_keys = on_keys
+        self._on_names = on_names
 
     def cursor(self, log: str) -> int:
         """Up to which place another dispatcher's changes are in this log."""
@@ -115,11 +122,15 @@ class Merger:
             self._on_replay(replay)
         if outcome.keys:
             self._on_keys()
+        if outcome.bindings:
+            network.bindings.reload()
+        if outcome.names:
+            self._on_names()
 
     def _is_news(self, state: wire.SubscriptionState) -> bool:
         """Whether its filter must be understood: it is not here, or is here with another one."""
         found = directory.find(self._network.log.reader, state.id)
-        return found is None or found.version != state.version
+        return state.subtree is None and (found is None or found.version != state.version)
 
     def _widen(self, fresh: list[wire.SubscriptionState], bound: dict[str, BoundFilter]) -> None:
         doubted = set()
@@ -133,7 +144,7 @@ class Merger:
                 place = (state.server, state.topic, state.epoch, state.seq)
                 together.setdefault(place, []).append(bound[state.id].rects())
         for (server, topic, epoch, seq), rects in together.items():
-            subscriptions.widen(self._network, server, topic, rects, wire.Stored(epoch, seq))
+            activating.widen(self._network, server, topic, rects, wire.Stored(epoch, seq))
         for server in doubted:
             self._network.doubt(server)
 
@@ -141,7 +152,14 @@ class Merger:
 def _topic(state: wire.TopicState) -> Topic:
     schema = topics.stored_schema(state.columns, state.attributes)
     return Topic(
-        state.uid, state.name, state.revision, schema, state.engine, state.created, state.availability
+        state.uid,
+        state.name,
+        state.revision,
+        schema,
+        state.engine,
+        state.created,
+        state.availability,
+        state.chosen,
     )
 
 
@@ -173,11 +191,19 @@ def _apply(
         elif end.kind == Kind.KEY and _newer(transaction, Kind.KEY, end.name, end.revision):
             outcome.keys |= keys.delete(transaction.connection, end.name)
             changes.note(transaction, Kind.KEY, end.name, revision=end.revision, gone=end.time)
+        elif end.kind == Kind.BINDING and _newer(transaction, Kind.BINDING, end.name, end.revision):
+            outcome.bindings |= bindings.remove(transaction.connection, end.name)
+            changes.note(transaction, Kind.BINDING, end.name, revision=end.revision, gone=end.time)
     for key in page.keys:
         if _newer(transaction, Kind.KEY, key.id, key.revision):
             keys.take(transaction.connection, key)
             changes.note(transaction, Kind.KEY, key.id, revision=key.revision)
             outcome.keys = True
+    for binding in page.bindings:
+        if _newer(transaction, Kind.BINDING, binding.name, binding.revision):
+            bindings.take(transaction.connection, binding)
+            changes.note(transaction, Kind.BINDING, binding.name, revision=binding.revision)
+            outcome.bindings = True
     for topic in page.topics:
         _take_topic(transaction, topic, schemas[topic.uid], outcome)
     for ring in page.rings:
@@ -186,7 +212,12 @@ def _apply(
     moved: list[tuple[Subscription, wire.SubscriptionState]] = []
     departed: dict[str, list[tuple[str, int]]] = {}
     for state in page.subscriptions:
-        if _newer(transaction, Kind.SUBSCRIPTION, state.id, state.revision):
+        if not _newer(transaction, Kind.SUBSCRIPTION, state.id, state.revision):
+            continue
+        outcome.names |= state.subtree is not None or namespace.is_member(state.id)
+        if state.subtree is not None:
+            _take_whole(transaction, state, outcome)
+        else:
             before = directory.find(transaction.connection, state.id)
             new = _take_subscription(transaction, state, schemas, bound, outcome, moved)
             if new is not None:
@@ -200,7 +231,7 @@ def _apply(
     _append_moves(transaction, moved, departed)
     for server in dict.fromkeys(new.subscription.server for new, _ in begun):
         items = [new for new, _ in begun if new.subscription.server == server]
-        outcome.replays += subscriptions.activate(transaction, server, items)
+        outcome.replays += activating.activate(transaction, server, items)
         outcome.begun[server] += len(items)
     for new, state in begun:
         _bring_up(transaction, new.subscription, state, renewed=state.renewed, paused=False)
@@ -240,7 +271,8 @@ def _end_subscription(transaction: Transaction, end: wire.Gone, outcome: _Outcom
     if found is not None:
         directory.delete(transaction.connection, end.name)
         outcome.ended[found.server] += 1
-    if server is not None:
+    outcome.names |= not server or namespace.is_member(end.name)
+    if server:  # not of a whole, whose members end by themselves
         # One that came and went while this dispatcher was away has an end in this log, too: only what every
         # log has ended is forgotten by its server.
         transaction.append_control(server, "deactivate", ids=[end.name])
@@ -277,7 +309,7 @@ def _take_topic(transaction: Transaction, state: wire.TopicState, topic: Topic, 
         outcome.topics_gone.append(rival[0])
     connection.execute(
         "INSERT OR REPLACE INTO topics (uid, name, revision, columns, attributes, engine, created,"
-        " availability) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        " availability, chosen) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             state.uid,
             state.name,
@@ -287,10 +319,12 @@ def _take_topic(transaction: Transaction, state: wire.TopicState, topic: Topic, 
             state.engine,
             state.created,
             state.availability,
+            state.chosen,
         ),
     )
     changes.note(transaction, Kind.TOPIC, name, revision=state.changed)
     outcome.topics.append(topic)
+    outcome.names = True
 
 
 def _take_ring(transaction: Transaction, state: wire.RingState) -> None:
@@ -315,6 +349,16 @@ def _take_ring(transaction: Transaction, state: wire.RingState) -> None:
     if row is not None:
         ring = KeyRing(state.id, state.current, state.previous, state.until, state.version)
         keyrings.announce(transaction, ring)
+
+
+def _take_whole(transaction: Transaction, state: wire.SubscriptionState, outcome: _Outcome) -> None:
+    """The row of a subscription to a subtree; its members come by themselves."""
+    found = directory.find(transaction.connection, state.id)
+    if found is not None and found.subtree is None:
+        _displace(transaction, found, outcome)
+    directory.delete(transaction.connection, state.id)
+    directory.insert(transaction.connection, _row(state), frozenset(state.attributes))
+    changes.note(transaction, Kind.SUBSCRIPTION, state.id, revision=state.revision, whole=True)
 
 
 def _take_subscription(
@@ -356,9 +400,7 @@ def _take_subscription(
         moved.append((taken, state))
         return None
     if found is not None and found.created != taken.created:
-        directory.delete(connection, found.id)
-        transaction.append_control(found.server, "deactivate", ids=[found.id])
-        outcome.ended[found.server] += 1
+        _displace(transaction, found, outcome)
         found = None
     if found is None:
         directory.insert(connection, taken, attributes)
@@ -370,6 +412,14 @@ def _take_subscription(
         renewed = state.renewed
     _bring_up(transaction, taken, state, renewed=renewed, paused=found.paused)
     return None
+
+
+def _displace(transaction: Transaction, found: Subscription, outcome: _Outcome) -> None:
+    """Another subscription has this id now."""
+    directory.delete(transaction.connection, found.id)
+    if found.subtree is None:
+        transaction.append_control(found.server, "deactivate", ids=[found.id])
+        outcome.ended[found.server] += 1
 
 
 def _bring_up(
@@ -406,4 +456,5 @@ def _row(state: wire.SubscriptionState) -> Subscription:
         location=None if state.location is None else tuple(state.location),
         ring=state.ring,
         paused=state.paused,
+        subtree=state.subtree,
     )

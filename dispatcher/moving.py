@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dispatcher import changes, directory, replaying
+from dispatcher.activating import Prepared, check_topic
 from dispatcher.changes import Kind
 from dispatcher.directory import Subscription
 from dispatcher.log import Transaction
@@ -33,7 +34,7 @@ from dispatcher.network import Network
 from dispatcher.placing import Candidate
 from dispatcher.replaying import Replay
 from dispatcher.streaming import streams
-from dispatcher.subscriptions import Prepared, Subscriptions, check_topic
+from dispatcher.subscriptions import Subscriptions
 from dispatcher.topics import Topic, Topics
 from edn import checkpoints, wire
 from edn.errors import EdnError

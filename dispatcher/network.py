@@ -21,6 +21,7 @@ import structlog
 
 from dispatcher import changes
 from dispatcher.backing import Backing
+from dispatcher.bindings import Bindings
 from dispatcher.changes import Kind
 from dispatcher.channel import Channel
 from dispatcher.forwarding import Forwarder
@@ -63,6 +64,7 @@ class Network:
         self.pressure = Pressure(self.lag, settings.lag_limit)
         self.meter = Meter()
         self.placing = Placing(settings, self.members)
+        self.bindings = Bindings(self.log)
         #: events accepted in this life
         self.published = 0
         #: a backup of the network, if one is being made

@@ -288,6 +288,7 @@ class Peers:
             subscriptions=page.subscriptions,
             keys=page.keys,
             gone=page.gone,
+            bindings=page.bindings,
         )
 
     def _check_memory(self, after: int) -> None:

@@ -9,6 +9,7 @@ the place of what was known. What is placed there between the question and the a
 
 All snapshots, cut likewise, are kept for the servers, which choose from them for the subscriptions that
 clients bring there. All of this is advisory: a policy that knows too little costs traffic, never an event.
+What is not advisory are bindings (see `bindings`): a server that they do not name is none to choose from.
 
 Loads are counted in `Member.subscriptions`: what the directory holds and what is being stored. Event loop
 only.
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dispatcher.bindings import Binding
 from dispatcher.members import Member, Members
 from dispatcher.settings import Settings
 from edn import wire
@@ -51,6 +53,8 @@ class Candidate:
     location: Sequence[float] | None = None
     #: what the server that was asked first would choose
     suggested: str | None = None
+    #: says which servers may host it; None: any may
+    binding: Binding | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,15 @@ class Placing:
         return self._choose(candidate, loads)
 
     def _choose(self, candidate: Candidate, loads: Mapping[str, int]) -> str:
+        if candidate.binding is not None and candidate.binding.servers is not None:
+            loads = {name: load for name, load in loads.items() if name in candidate.binding.servers}
+            if not loads:
+                allowed = ", ".join(candidate.binding.servers)
+                raise Unavailable(
+                    f'subscriptions to it are bound by the route "{candidate.binding.name}" to {allowed}, '
+                    "and none of these takes any at this moment",
+                    retry_after=2,
+                )
         policy, rects = self._policy(candidate.topic), candidate.rects
         suggested = candidate.suggested
         if suggested is not None and suggested in self._limits.candidates(loads):

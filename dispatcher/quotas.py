@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from edn.errors import Overloaded
+from edn.namespace import MEMBER
 
 if TYPE_CHECKING:
     from dispatcher.access import Caller
@@ -90,9 +91,12 @@ class Quotas:
             return
         count, predicates = reader.execute(
             "SELECT count(*), coalesce(sum(json_array_length(attributes)), 0) FROM subscriptions"
-            " WHERE topic IN (SELECT value FROM json_each(?1))"
+            # One to a subtree counts once, however many topics it has.
+            f" WHERE ((topic IN (SELECT value FROM json_each(?1)) AND instr(id, '{MEMBER}') = 0)"
+            " OR (subtree IS NOT NULL AND substr(subtree, 1, length(?3)) = ?3"
+            "  AND instr(subtree, '/') = length(?3)))"
             " AND id NOT IN (SELECT value FROM json_each(?2))",
-            (json.dumps(list(topics)), json.dumps(list(instead))),
+            (json.dumps(list(topics)), json.dumps(list(instead)), f"{who.tenant}/" if who.tenant else ""),
         ).fetchone()
         wanted = sum(len(attributes) for attributes in filters)
         for what, have, more, most in (

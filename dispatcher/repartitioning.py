@@ -11,6 +11,10 @@ A plan (`apply`), a server that is emptied (`drain`), one that is lost (`replace
 (`fill`) are all repartitions; they differ in who chooses. A server that is being emptied gets no new
 subscriptions; one that is lost is asked for nothing any more.
 
+What is bound to servers by name (see `bindings`) goes only there: a plan that wants it elsewhere is refused,
+and so is emptying the last server that it may be on. Of a plan that was accepted before, what is bound
+otherwise by the time of its move is skipped.
+
 Moving is throttled to `rate` subscriptions a second, and waits while servers are behind. With several
 dispatchers only the one that carries out changes moves, and only while all of them are there.
 
@@ -27,6 +31,7 @@ from collections.abc import Callable, Iterable, Sequence
 import structlog
 
 from dispatcher import directory, repartitions
+from dispatcher.bindings import Binding
 from dispatcher.log import Transaction
 from dispatcher.members import Leaving, Member
 from dispatcher.moving import Moving, Outcome
@@ -125,6 +130,7 @@ class Repartitioning:
             raise Conflict(f"repartition {repartition} is {found.state}: nothing can be added to it")
         rows = list(assignments)
         self._check_servers({server for _, server in rows})
+        self._check_bindings(rows)
         await self._log.submit(lambda transaction: repartitions.assign(transaction, repartition, rows))
         return self.get(repartition)
 
@@ -174,6 +180,7 @@ class Repartitioning:
         self._check_none_runs()
         if not {member.id for member in self._network.members.hosts()} - {server}:
             raise Conflict(f"no other server is ready to take what {server} hosts")
+        self._check_not_bound_to(server)
         await self._mark(server, "draining")
         return await self._away(server, "drain", rate)
 
@@ -190,6 +197,7 @@ class Repartitioning:
             raise Conflict(f"server {server} is there: drain it, or stop it first")
         if not self._network.members.hosts():
             raise Conflict(f"no other server is ready to take what {server} hosted")
+        self._check_not_bound_to(server)
         await self._mark(server, "lost")
         return await self._away(server, "replace", rate)
 
@@ -220,7 +228,7 @@ class Repartitioning:
             with contextlib.closing(self._log.connect_reader()) as reader:
                 return surplus(reader, schemas, above)[: max(lacking, 0)]
 
-        chosen = await asyncio.to_thread(choose)
+        chosen = [name for name in await asyncio.to_thread(choose) if self._allowed(name, server)]
         await self.assign(made.id, [(name, server) for name in chosen])
         return await self.start(made.id)
 
@@ -280,6 +288,43 @@ class Repartitioning:
                 raise InvalidInput(
                     f"server {server} is {there[server]}: it takes no subscriptions; plan anew without it",
                     pointer="/assignments",
+                )
+
+    def _binding(self, subscription: str) -> Binding | None:
+        """What says where a subscription may be, if anything does."""
+        if not self._network.bindings.all():
+            return None
+        found = directory.find(self._log.reader, subscription)
+        topic = None if found is None else self._topics.by_uid(found.topic)
+        return None if topic is None else self._network.bindings.hosts_of(topic.path)
+
+    def _allowed(self, subscription: str, server: str) -> bool:
+        binding = self._binding(subscription)
+        return binding is None or binding.servers is None or server in binding.servers
+
+    def _check_bindings(self, rows: Sequence[tuple[str, str]]) -> None:
+        for subscription, server in rows:
+            binding = self._binding(subscription)
+            if server and binding is not None and server not in (binding.servers or ()):
+                raise InvalidInput(
+                    f'subscription "{subscription}" may not go to {server}: the route "{binding.name}" '
+                    f"binds it to {', '.join(binding.servers or ())}; plan anew, or bind it otherwise",
+                    pointer=f"/assignments/{subscription}",
+                )
+
+    def _check_not_bound_to(self, server: str) -> None:
+        """Raise if something that a server hosts may be nowhere else."""
+        hosts = {member.id for member in self._network.members.hosts()} - {server}
+        for (uid,) in self._log.reader.execute(
+            "SELECT DISTINCT topic FROM subscriptions WHERE server = ?", (server,)
+        ):
+            topic = self._topics.by_uid(uid)
+            binding = None if topic is None else self._network.bindings.hosts_of(topic.path)
+            if topic is not None and binding is not None and not hosts.intersection(binding.servers or ()):
+                raise Conflict(
+                    f'subscriptions to "{topic.path}" are bound by the route "{binding.name}" to '
+                    f"{', '.join(binding.servers or ())}, and none but {server} of these takes any: "
+                    "bind them to others first"
                 )
 
     def _known(self, server: str) -> Member:
@@ -385,6 +430,10 @@ class Repartitioning:
                 raise Conflict("it was cancelled meanwhile")
             repartitions.progress(transaction, running.id, outcome)
 
+        bound = [name for name, server in rows if server and not self._allowed(name, server)]
+        if bound:
+            await self._log.submit(lambda transaction: also(transaction, Outcome(skipped=bound)))
+            rows = [(name, server) for name, server in rows if name not in bound]
         wanted = {name: server or self._place(name) for name, server in rows}
         try:
             async with self._network.backing.step():
@@ -392,14 +441,14 @@ class Repartitioning:
         except InvalidInput as error:
             # A server refuses one of them for good; which, is found out one by one.
             if len(rows) > 1:
-                return sum([await self._move(running, [row]) for row in rows])
+                return len(bound) + sum([await self._move(running, [row]) for row in rows])
             logger.warning("a subscription cannot be moved", subscription=rows[0][0], reason=str(error))
             outcome = Outcome(skipped=[rows[0][0]])
             await self._log.submit(lambda transaction: also(transaction, outcome))
         if outcome.deferred:
             self.waiting = f"{len(outcome.deferred)} subscriptions are not settled since their last move"
             self._later.update(dict.fromkeys(outcome.deferred, time.monotonic() + 4 * AGAIN))
-        return len(outcome.moved) + len(outcome.skipped)
+        return len(outcome.moved) + len(outcome.skipped) + len(bound)
 
     def _place(self, subscription: str) -> str:
         """Where the placement policy would have it, of the servers that take any."""
@@ -408,7 +457,8 @@ class Repartitioning:
         if found is None or topic is None:
             return ""
         rects = Filter.parse(found.filter).bind(topic.schema).rects()
-        return self._network.placing.choose(Candidate(found.topic, rects, found.location))
+        binding = self._network.bindings.hosts_of(topic.path)
+        return self._network.placing.choose(Candidate(found.topic, rects, found.location, binding=binding))
 
 
 def _busy(running: Repartition) -> Conflict:

@@ -87,7 +87,11 @@ def running(connection: sqlite3.Connection) -> Repartition | None:
 def preview(connection: sqlite3.Connection, repartition: int, servers: Iterable[str]) -> Preview:
     """What it would do; `servers`: those that there are."""
     before = Counter(
-        dict(connection.execute("SELECT server, count(*) FROM subscriptions GROUP BY server").fetchall())
+        dict(
+            connection.execute(
+                "SELECT server, count(*) FROM subscriptions WHERE server != '' GROUP BY server"
+            ).fetchall()
+        )
     )
     after = Counter(before)
     moves = stay = named = 0

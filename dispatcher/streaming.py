@@ -10,6 +10,8 @@ query as `last_event_id` where headers cannot be set.
 
     event: gap                                     {"event": "gap", "data": {"reason": …}}
     data: {"reason": …}
+
+A subscription to a subtree is read topic by topic, and told as one (see `stream_merging`).
 """
 
 from __future__ import annotations
@@ -26,9 +28,11 @@ from fastapi import APIRouter, Header, Query, WebSocket
 from starlette.responses import StreamingResponse
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
+from dispatcher import directory, stream_merging
 from dispatcher.access import Caller, Need, Who, caller_of, needs
 from dispatcher.directory import Subscription
 from dispatcher.network import Network
+from dispatcher.stream_merging import MergedStream
 from edn.asgi import refuse
 from edn.errors import Conflict, EdnError, InvalidInput, NotFound, Unavailable
 
@@ -36,12 +40,14 @@ _SCHEME = "stream:"
 _REFUSED = {404: NotFound, 422: InvalidInput}
 #: so soon an EventSource comes back when its connection breaks, in milliseconds
 RETRY = 1000
+#: characters of an id: one more topic than a connection of a subtree ends with
+LONGEST = stream_merging.LONGEST + 100
 
 LastEventId = Annotated[
-    str | None, Header(alias="last-event-id", description="The last id that was seen.", max_length=100)
+    str | None, Header(alias="last-event-id", description="The last id that was seen.", max_length=LONGEST)
 ]
 LastEventIdQuery = Annotated[
-    str | None, Query(description="The same, where headers cannot be set.", max_length=100)
+    str | None, Query(description="The same, where headers cannot be set.", max_length=LONGEST)
 ]
 
 
@@ -67,9 +73,21 @@ def streams(found: Subscription) -> bool:
 async def _lines(
     network: Network, found: Subscription, last: str | None
 ) -> AsyncIterator[AsyncIterator[bytes]]:
-    """The server's lines; raises what it refuses, before the first."""
+    """The server's lines, or all servers'; raises what is refused, before the first."""
     if not streams(found):
         raise Conflict("it has a sink, and its notifications go there; PUT it without one to read them here")
+    if found.subtree is not None:
+        positions = stream_merging.read_positions(last)
+
+        def members() -> list[Subscription] | None:
+            reader = network.log.reader
+            alive = directory.find(reader, found.id)
+            return None if alive is None else directory.members(reader, found.id)
+
+        merged = MergedStream(lambda member, seen: _lines(network, member, seen), members)
+        async with contextlib.aclosing(merged.lines(positions)) as told:
+            yield told
+        return
     path = f"/internal/subscriptions/{quote(found.id, safe='')}/events"
     headers = {} if last is None else {"last-event-id": last}
     try:

@@ -6,23 +6,22 @@ answered. Every event that the log takes from then on comes after it in that ser
 
 A filter's rectangles are computed here, not taken from the server's answer: so an answer that got lost can
 never leave the table too narrow. Calls about one id follow one another; different ids do not wait.
+
+One to a subtree is a row and its members (see `subtrees`): whatever happens to it happens to all of them in
+one transaction. Such calls, and those that create or delete a topic, follow one another a tenant.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
-import json
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-import structlog
-
-from dispatcher import changes, directory, keyrings, replaying
+from dispatcher import activating, changes, directory, keyrings, subtrees
+from dispatcher.activating import Prepared, check_topic, live
 from dispatcher.changes import Kind
 from dispatcher.directory import Subscription
 from dispatcher.exclusion import Exclusion
@@ -30,14 +29,15 @@ from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.placing import Candidate
 from dispatcher.replaying import Replay
-from dispatcher.topics import Topic, Topics
-from edn import defects, wire
+from dispatcher.subtrees import Alignment, Subtree
+from dispatcher.topics import Topic, Topics, path_of
+from edn import defects, namespace, wire
 from edn.errors import Conflict, EdnError, NotFound, Unavailable
 from edn.filter import BoundFilter, Filter
-from edn.rect import Rects
 from edn.soap.eventing import CANCELLED
 
-logger = structlog.get_logger()
+#: subscriptions of one message to a server: a topic may come to have more at once
+STORED_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +46,10 @@ class Wanted:
 
     id: str | None
     owner: str
-    topic: Topic
+    topic: Topic | Subtree
     filter: Filter
-    #: the filter, bound to the topic's schema
-    bound: BoundFilter
+    #: the filter, bound to the topic's schema; None for a subtree, whose topics have several
+    bound: BoundFilter | None
     url: str
     recipient: str | None
     expires: int | None
@@ -64,18 +64,10 @@ class Wanted:
     #: id of the key ring that notifications are signed with; `keyrings` finds it
     ring: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A subscription that is about to begin, or to change."""
-
-    subscription: Subscription
-    topic: Topic
-    bound: BoundFilter
-    #: None: it begins now; else with what is available of that time or later
-    since: int | None = 0
-    #: it comes from another server, which may still have something to deliver
-    arriving: bool = False
+    @property
+    def attributes(self) -> frozenset[str]:
+        """Those that the filter constrains."""
+        return self.filter.attributes if self.bound is None else self.bound.attributes
 
 
 def new_id() -> str:
@@ -106,14 +98,22 @@ class Subscriptions:
         *,
         limit: int,
         cursor: str | None,
-        topic: Topic | None = None,
+        topic: Topic | Subtree | None = None,
         owner: str | None = None,
         tenant: str | None = None,
+        members: bool = False,
     ) -> tuple[list[Subscription], str | None]:
-        """Of a topic, an owner or a tenant, or of all."""
-        topics, now = self._uids(topic, tenant), self._log.now()
+        """Of a topic, a subtree, an owner or a tenant, or of all."""
+        topics, below = self._scope(topic, tenant)
         return directory.page(
-            self._log.reader, now=now, limit=limit, cursor=cursor, topics=topics, owner=owner
+            self._log.reader,
+            now=self._log.now(),
+            limit=limit,
+            cursor=cursor,
+            topics=topics,
+            below=below,
+            owner=owner,
+            members=members,
         )
 
     async def search(
@@ -122,26 +122,65 @@ class Subscriptions:
         *,
         limit: int,
         cursor: str | None,
-        topic: Topic | None = None,
+        topic: Topic | Subtree | None = None,
         owner: str | None = None,
         tenant: str | None = None,
+        members: bool = False,
     ) -> tuple[list[Subscription], str | None]:
         """A page of those that hold a text; in a thread, because it looks at every one."""
-        topics, now = self._uids(topic, tenant), self._log.now()
+        (topics, below), now = self._scope(topic, tenant), self._log.now()
 
         def look() -> tuple[list[Subscription], str | None]:
             with contextlib.closing(self._log.connect_reader()) as reader:
                 return directory.page(
-                    reader, now=now, limit=limit, cursor=cursor, topics=topics, owner=owner, search=text
+                    reader,
+                    now=now,
+                    limit=limit,
+                    cursor=cursor,
+                    topics=topics,
+                    below=below,
+                    owner=owner,
+                    search=text,
+                    members=members,
                 )
 
         return await asyncio.to_thread(look)
 
-    def _uids(self, topic: Topic | None, tenant: str | None) -> list[int] | None:
-        """Of a topic, or of a tenant's; None is all."""
-        if topic is not None:
-            return [topic.uid]
-        return None if tenant is None else [one.uid for one in self._topics.all(tenant)]
+    def _scope(
+        self, topic: Topic | Subtree | None, tenant: str | None
+    ) -> tuple[list[int] | None, str | None]:
+        """`topics` and `below` of `directory.page`."""
+        if isinstance(topic, Topic):
+            return [topic.uid], None
+        below = (
+            topic.path if topic is not None else None if tenant is None else path_of(tenant, namespace.ALL)
+        )
+        return (None, None) if below is None else ([one.uid for one in self._topics.below(below)], below)
+
+    def left_out(self, whole: Subscription) -> list[subtrees.LeftOut]:
+        """The topics of a subtree that the filter does not fit."""
+        assert whole.subtree is not None
+        _, others = subtrees.sort_out(Filter.parse(whole.filter), self._topics.below(whole.subtree))
+        return others
+
+    # -- one after the other ----------------------------------------------------------------------------
+
+    def alone_in(self, tenant: str) -> contextlib.AbstractAsyncContextManager[None]:
+        """No other call that makes or ends topics, or changes what subtrees have to do with them."""
+        # Not an id; whoever takes ids as well takes them after it.
+        return self.exclusion.hold([f"/{tenant}"])
+
+    @contextlib.asynccontextmanager
+    async def alone_with(self, subscription: str) -> AsyncIterator[None]:
+        """No other call about it, or about its members."""
+        async with contextlib.AsyncExitStack() as stack:
+            names = [subscription]
+            found = directory.find(self._log.reader, subscription)
+            if found is not None and found.subtree is not None:
+                await stack.enter_async_context(self.alone_in(Subtree(found.subtree).tenant))
+                names += [one.id for one in directory.members(self._log.reader, subscription)]
+            await stack.enter_async_context(self.exclusion.hold(names))
+            yield
 
     # -- changing ---------------------------------------------------------------------------------------
 
@@ -153,15 +192,14 @@ class Subscriptions:
         )
         if repeated:
             raise Conflict(f'id "{min(repeated)}" stands twice in one request')
-        async with self.exclusion.hold(named):
+        async with contextlib.AsyncExitStack() as stack:
+            for tenant in sorted({want.topic.tenant for want in wanted if isinstance(want.topic, Subtree)}):
+                await stack.enter_async_context(self.alone_in(tenant))
+            await stack.enter_async_context(self.exclusion.hold(named))
             standing = [self._standing(want) for want in wanted]
             new = [want for want, found in zip(wanted, standing, strict=True) if found is None]
-            self._check_departures([want.id for want in new if want.id is not None])
-            prepared = self._prepare(new) if new else []
-            if prepared:
-                await self._store_and_activate(prepared)
-            fresh = iter(prepared)
-            return [(found, False) if found else (next(fresh).subscription, True) for found in standing]
+            made = iter(await self._begin(new) if new else [])
+            return [(found, False) if found else (next(made), True) for found in standing]
 
     def _standing(self, want: Wanted) -> Subscription | None:
         """The subscription that this request made before, if it did."""
@@ -172,7 +210,7 @@ class Subscriptions:
             return None
         same = (
             found.owner == want.owner
-            and found.topic == want.topic.uid
+            and _is_to(found, want.topic)
             and found.filter == want.filter.to_json()
             and found.url == want.url
             and found.recipient == want.recipient
@@ -199,81 +237,119 @@ class Subscriptions:
                     retry_after=1,
                 )
 
-    def _prepare(self, wanted: Sequence[Wanted]) -> list[Prepared]:
-        """Everything that is known before a server is asked; each has its server, and counts there."""
+    async def _begin(self, wanted: Sequence[Wanted]) -> list[Subscription]:
+        """All of them, new; as they are in the directory then."""
+        rows = [self._row(want) for want in wanted]
+        topics: list[Prepared] = []
+        hosts: dict[str, str] = {}
+        plans: list[Alignment] = []
+        for row, want in zip(rows, wanted, strict=True):
+            if isinstance(want.topic, Topic):
+                assert want.bound is not None
+                topics.append(Prepared(row, want.topic, want.bound, want.since))
+                if want.suggested is not None:
+                    hosts[row.id] = want.suggested
+            else:
+                below = self._topics.below(want.topic.path)
+                now = self._log.now()
+                plans.append(
+                    subtrees.align(self._log.reader, row, below, now=now, new=True, since=want.since)
+                )
+        named = [row.id for row, want in zip(rows, wanted, strict=True) if want.id is not None]
+        members = [item for plan in plans for item in plan.begin]
+        self._check_departures([*named, *(item.subscription.id for item in members)])
+        placed = self.place([*topics, *members], hosts)
+        topics, members = placed[: len(topics)], placed[len(topics) :]
+        rest = iter(members)
+        for plan in plans:
+            plan.begin = [next(rest) for _ in plan.begin]
+
+        def append(transaction: Transaction, stored: activating.Stored) -> tuple[Counter[str], list[Replay]]:
+            ended: Counter[str] = Counter()
+            for row in rows:
+                ended += activating.end_expired(transaction, row.id)
+            replays = activating.begin(transaction, topics, stored)
+            for plan in plans:
+                directory.insert(
+                    transaction.connection, plan.whole, Filter.parse(plan.whole.filter).attributes
+                )
+                changes.note(transaction, Kind.SUBSCRIPTION, plan.whole.id)
+                replays += subtrees.apply(transaction, plan, stored)[1]
+            return ended, replays
+
+        await self.store_and(placed, append)
+        servers = {item.subscription.id: item.subscription.server for item in topics}
+        return [replace(row, server=servers.get(row.id, "")) for row in rows]
+
+    def _row(self, want: Wanted) -> Subscription:
+        """What the directory will have of it; of one to a topic without the server."""
+        id, now = want.id or new_id(), self._log.now()
+        return Subscription(
+            id=id,
+            version=subtrees.first_version(self._log.reader, id, now)
+            if want.id and self._log.noting
+            else now,
+            owner=want.owner,
+            topic=want.topic.uid if isinstance(want.topic, Topic) else 0,
+            filter=want.filter.to_json(),
+            url=want.url,
+            recipient=want.recipient,
+            expires=want.expires,
+            server="",
+            created=now,
+            location=want.location,
+            ring=want.ring,
+            subtree=want.topic.path if isinstance(want.topic, Subtree) else None,
+        )
+
+    def place(self, items: Sequence[Prepared], hosts: Mapping[str, str] | None = None) -> list[Prepared]:
+        """The same, each with a server, where it counts from now on; `hosts`: what others suggest, by id."""
+        if not items:
+            return []
+        suggested = hosts or {}
         candidates = [
-            Candidate(want.topic.uid, want.bound.rects(), want.location, want.suggested) for want in wanted
-        ]
-        return [
-            Prepared(
-                Subscription(
-                    id=want.id or new_id(),
-                    version=self._first_version(want.id),
-                    owner=want.owner,
-                    topic=want.topic.uid,
-                    filter=want.filter.to_json(),
-                    url=want.url,
-                    recipient=want.recipient,
-                    expires=want.expires,
-                    server=server,
-                    created=self._log.now(),
-                    location=want.location,
-                    ring=want.ring,
-                ),
-                want.topic,
-                want.bound,
-                want.since,
+            Candidate(
+                item.topic.uid,
+                item.bound.rects(),
+                item.subscription.location,
+                suggested.get(item.subscription.id),
+                self._network.bindings.hosts_of(item.topic.path),
             )
-            for want, server in zip(wanted, self._placing.place(candidates), strict=True)
+            for item in items
+        ]
+        chosen = self._placing.place(candidates)
+        return [
+            replace(item, subscription=replace(item.subscription, server=server))
+            for item, server in zip(items, chosen, strict=True)
         ]
 
-    def _first_version(self, id: str | None) -> int:
-        """Above all that the id ever had, though another dispatcher's clock may have been ahead."""
-        now = self._log.now()
-        if id is None or not self._log.noting:
-            return now
-        former = changes.find(self._log.reader, Kind.SUBSCRIPTION, id)
-        return now if former is None or former.version is None else max(now, former.version + 1)
-
-    async def _store_and_activate(self, prepared: list[Prepared]) -> None:
+    async def store_and(
+        self,
+        placed: Sequence[Prepared],
+        append: Callable[[Transaction, activating.Stored], tuple[Mapping[str, int], list[Replay]]],
+        changed: Sequence[Prepared] = (),
+    ) -> None:
+        """Have servers store what was placed, and what is changed where it is; then append what makes it
+        count, which tells what has ended on which servers, and which replays begin.
+        """
+        together = [*placed, *changed]
         try:
-            stored = await self.store(prepared)
-
-            def append(transaction: Transaction) -> tuple[list[str], list[Replay]]:
-                by_server: dict[str, list[Prepared]] = {}
-                made_room: list[str] = []
-                for item in prepared:
-                    check_topic(transaction, item)
-                    made_room += _end_expired(transaction, item.subscription.id)
-                    directory.insert(transaction.connection, item.subscription, item.bound.attributes)
-                    changes.note(
-                        transaction,
-                        Kind.SUBSCRIPTION,
-                        item.subscription.id,
-                        stored=stored[item.subscription.server, item.topic.uid],
-                        since=item.since,
-                    )
-                    by_server.setdefault(item.subscription.server, []).append(item)
-                replays: list[Replay] = []
-                for server, items in by_server.items():
-                    replays += activate(transaction, server, items)
-                return made_room, replays
-
-            made_room, replays = await self._log.submit(append)
-            self._ended(Counter(made_room))
-            for replay in replays:
-                self._on_replay(replay)
+            stored = await self.store(together)
+            ended, replays = await self._log.submit(lambda transaction: append(transaction, stored))
         except BaseException as error:
-            self._ended(Counter(item.subscription.server for item in prepared))
+            self.ended(Counter(item.subscription.server for item in placed))
             if isinstance(error, EdnError):
-                await self.discard(prepared)
+                await self.discard(together)
             raise
+        self.ended(ended)
+        for replay in replays:
+            self._on_replay(replay)
 
-    def _ended(self, by_server: Mapping[str, int]) -> None:
+    def ended(self, by_server: Mapping[str, int]) -> None:
         for server, count in by_server.items():
             self._placing.ended(server, count)
 
-    async def store(self, prepared: list[Prepared]) -> dict[tuple[str, int], wire.Stored]:
+    async def store(self, prepared: Sequence[Prepared]) -> dict[tuple[str, int], wire.Stored]:
         """Every server stores its own, durably; then the routing table covers them all.
 
         What each answered, by server and topic.
@@ -293,21 +369,27 @@ class Subscriptions:
         return stored
 
     async def _store_on(self, server: str, items: list[Prepared]) -> wire.Stored:
+        """What it answered last: nothing that was stored before is missing from what it tells afterwards."""
         topic = max((item.topic for item in items), key=lambda topic: topic.revision)
-        request = wire.Store(
-            self._log.id,
-            self._log.incarnation,
-            topic.info(),
-            [_item(one) for one in items],
-            keyrings.read(self._log.reader, {one.subscription.ring for one in items}),
-        )
-        stored = await self._network.store(server, request)
-        moving = any(item.arriving for item in items)
-        if not defects.planted("move-before-widening" if moving else "skip-the-widening"):  # for tests only
-            widen(self._network, server, topic.uid, [item.bound.rects() for item in items], stored)
+        for first in range(0, len(items), STORED_AT_ONCE):
+            some = items[first : first + STORED_AT_ONCE]
+            request = wire.Store(
+                self._log.id,
+                self._log.incarnation,
+                topic.info(),
+                [one.item() for one in some],
+                keyrings.read(self._log.reader, {one.subscription.ring for one in some}),
+            )
+            stored = await self._network.store(server, request)
+            moving = any(item.arriving for item in some)
+            if not defects.planted(
+                "move-before-widening" if moving else "skip-the-widening"
+            ):  # for tests only
+                rects = [item.bound.rects() for item in some]
+                activating.widen(self._network, server, topic.uid, rects, stored)
         return stored
 
-    async def discard(self, prepared: list[Prepared]) -> None:
+    async def discard(self, prepared: Sequence[Prepared]) -> None:
         """Tell the servers to forget what was stored for nothing; it costs only width until they do."""
 
         def forget(transaction: Transaction) -> None:
@@ -323,9 +405,9 @@ class Subscriptions:
 
     async def change(self, subscription: str, want: Wanted) -> Subscription:
         """Replace filter, sink and expiry: the old hold up to the record's offset, the new after it."""
-        async with self.exclusion.hold([subscription]):
+        async with self.alone_with(subscription):
             found = self.get(subscription)
-            if found.topic != want.topic.uid:
+            if not _is_to(found, want.topic):
                 raise Conflict(
                     "a subscription stays on its topic; delete it and subscribe to the other one",
                     pointer="/topic",
@@ -339,42 +421,79 @@ class Subscriptions:
                 expires=want.expires,
                 ring=want.ring,
             )
-            item = Prepared(changed, want.topic, want.bound)
-
-            def switch(transaction: Transaction) -> None:
-                live(transaction, subscription)
-                check_topic(transaction, item)
-                directory.replace(transaction.connection, changed, item.bound.attributes)
-                transaction.append_control(changed.server, "change", versions=[(changed.id, changed.version)])
-                since = changes.find(transaction.connection, Kind.SUBSCRIPTION, subscription)
-                changes.note(
-                    transaction,
-                    Kind.SUBSCRIPTION,
-                    subscription,
-                    stored=stored[changed.server, want.topic.uid],
-                    since=since.since if since else None,
-                )
-
-            try:
-                stored = await self.store([item])
-                await self._log.submit(switch)
-            except EdnError:
-                await self.discard([item])
-                raise
-            self._placing.changed(
-                changed.server, Candidate(want.topic.uid, want.bound.rects(), changed.location)
-            )
+            if isinstance(want.topic, Topic):
+                assert want.bound is not None
+                await self._change(Prepared(changed, want.topic, want.bound))
+            else:
+                await self.align(changed, row_too=True)
             return changed
+
+    async def _change(self, item: Prepared) -> None:
+        changed = item.subscription
+
+        def switch(transaction: Transaction) -> None:
+            live(transaction, changed.id)
+            check_topic(transaction, item)
+            directory.replace(transaction.connection, changed, item.bound.attributes)
+            transaction.append_control(changed.server, "change", versions=[(changed.id, changed.version)])
+            since = changes.find(transaction.connection, Kind.SUBSCRIPTION, changed.id)
+            changes.note(
+                transaction,
+                Kind.SUBSCRIPTION,
+                changed.id,
+                stored=stored[changed.server, item.topic.uid],
+                since=since.since if since else None,
+            )
+
+        try:
+            stored = await self.store([item])
+            await self._log.submit(switch)
+        except EdnError:
+            await self.discard([item])
+            raise
+        self._placing.changed(changed.server, Candidate(item.topic.uid, item.bound.rects(), changed.location))
+
+    async def align(self, whole: Subscription, *, row_too: bool = False) -> bool:
+        """Bring members in line with what they are part of; whether anything was to be done. Whoever calls it
+        is alone with it. `row_too`: its own row is not so yet, and changes with them.
+        """
+        assert whole.subtree is not None
+        below, now = self._topics.below(whole.subtree), self._log.now()
+        plan = await asyncio.to_thread(self._planned, whole, below, now)
+        if plan.empty and not row_too:
+            return False
+        plan.begin = self.place(plan.begin)
+
+        def append(transaction: Transaction, stored: activating.Stored) -> tuple[Counter[str], list[Replay]]:
+            live(transaction, whole.id)
+            if row_too:
+                attributes = Filter.parse(whole.filter).attributes
+                directory.replace(transaction.connection, whole, attributes)
+                changes.note(transaction, Kind.SUBSCRIPTION, whole.id)
+            return subtrees.apply(transaction, plan, stored)
+
+        await self.store_and(plan.begin, append, plan.change)
+        return True
+
+    def _planned(self, whole: Subscription, below: Sequence[Topic], now: int) -> Alignment:
+        """In a thread: many filters take a while to understand."""
+        with contextlib.closing(self._log.connect_reader()) as reader:
+            return subtrees.align(reader, whole, below, now=now)
 
     async def renew(self, subscription: str, expires: int | None) -> Subscription:
         def operation(transaction: Transaction) -> Subscription:
             found = live(transaction, subscription)
-            directory.renew(transaction.connection, subscription, expires)
-            transaction.append_control(found.server, "renew", expiries=[(subscription, expires)])
-            changes.note(transaction, Kind.SUBSCRIPTION, subscription, renewed=True)
+            by_server: dict[str, list[tuple[str, int | None]]] = {}
+            for one in directory.family(transaction.connection, found):
+                directory.renew(transaction.connection, one.id, expires)
+                changes.note(transaction, Kind.SUBSCRIPTION, one.id, renewed=True)
+                if one.subtree is None:
+                    by_server.setdefault(one.server, []).append((one.id, expires))
+            for server, expiries in by_server.items():
+                transaction.append_control(server, "renew", expiries=expiries)
             return replace(found, expires=expires)
 
-        async with self.exclusion.hold([subscription]):
+        async with self.alone_with(subscription):
             return await self._log.submit(operation)
 
     async def pause(self, subscription: str, paused: bool) -> Subscription:
@@ -382,180 +501,40 @@ class Subscriptions:
 
         def operation(transaction: Transaction) -> Subscription:
             found = live(transaction, subscription)
-            if found.paused != paused:
-                directory.pause(transaction.connection, subscription, paused)
-                revision = changes.note(transaction, Kind.SUBSCRIPTION, subscription)
-                kind: wire.Kind = "pause" if paused else "resume"
-                transaction.append_control(found.server, kind, ids=[subscription], revision=revision)
+            for one in directory.family(transaction.connection, found):
+                subtrees.pause(transaction, one.id, paused)
             return replace(found, paused=paused)
 
-        async with self.exclusion.hold([subscription]):
+        async with self.alone_with(subscription):
             return await self._log.submit(operation)
 
     async def delete(self, subscription: str, end: str = CANCELLED) -> None:
         """`end`: why, for sinks that want to be told; empty if the subscriber asked for it there."""
 
-        def operation(transaction: Transaction) -> str:
-            found = live(transaction, subscription)
-            directory.delete(transaction.connection, subscription)
-            transaction.append_control(found.server, "deactivate", ids=[subscription], end=end)
-            changes.note_end(transaction, found)
-            return found.server
+        def operation(transaction: Transaction) -> Counter[str]:
+            return activating.end(transaction, [live(transaction, subscription)], end)
 
-        async with self.exclusion.hold([subscription]):
-            self._placing.ended(await self._log.submit(operation))
-
-    async def delete_covered(self, topic: Topic, owner: str, bound: BoundFilter) -> list[str]:
-        """Cancel all subscriptions of an owner whose filter is covered; their ids, in the order of creation.
-
-        One that changes meanwhile is left alone: it is not the one that was compared.
-        """
-        ended: list[str] = []
-        cursor: str | None = None
-        while True:
-            page, cursor = self.page(limit=200, cursor=cursor, topic=topic, owner=owner)
-
-            def covered(page: list[Subscription] = page) -> list[tuple[str, int]]:
-                return [
-                    (one.id, one.version)
-                    for one in page
-                    if bound.covers(Filter.parse(one.filter).bind(topic.schema))
-                ]
-
-            # Comparing filters may take a while; publishers shall not wait for it.
-            found = await asyncio.to_thread(covered)
-            if found:
-                by_server = await self._log.submit(functools.partial(_end_unchanged, versions=found))
-                self._ended({server: len(ids) for server, ids in by_server.items()})
-                gone = {name for ids in by_server.values() for name in ids}
-                ended += [name for name, _ in found if name in gone]
-            if cursor is None:
-                return ended
+        async with self.alone_with(subscription):
+            self.ended(await self._log.submit(operation))
 
     async def sweep(self) -> int:
         """End what has expired; how many there were."""
 
-        def operation(transaction: Transaction) -> dict[str, list[str]]:
-            ids = directory.expired(transaction.connection, transaction.time, 1000)
-            by_server: dict[str, list[str]] = {}
-            for name in ids:
-                found = directory.find(transaction.connection, name)
-                assert found is not None
-                directory.delete(transaction.connection, name)
-                changes.note_end(transaction, found)
-                by_server.setdefault(found.server, []).append(name)
-            for server, ended in by_server.items():
-                transaction.append_control(server, "deactivate", ids=ended)
-            return by_server
+        def operation(transaction: Transaction) -> Counter[str]:
+            ended: Counter[str] = Counter()
+            for name in directory.expired(transaction.connection, transaction.time, 1000):
+                ended += activating.end_expired(transaction, name)
+            return ended
 
         if not directory.expired(self._log.reader, self._log.now(), 1):
             return 0
-        counts = {server: len(ids) for server, ids in (await self._log.submit(operation)).items()}
-        self._ended(counts)
-        return sum(counts.values())
+        ended = await self._log.submit(operation)
+        self.ended(ended)
+        return ended.total()
 
 
-def widen(network: Network, server: str, topic: int, rects: Iterable[Rects], stored: wire.Stored) -> None:
-    """Route to a server what it has stored."""
-    by_width: dict[int, list[Rects]] = {}
-    for each in rects:
-        by_width.setdefault(each.lo.shape[1], []).append(each)
-    for same in by_width.values():
-        lo, hi = np.concatenate([each.lo for each in same]), np.concatenate([each.hi for each in same])
-        network.widen(server, topic, lo, hi, stored)
-
-
-def activate(transaction: Transaction, server: str, items: Sequence[Prepared]) -> list[Replay]:
-    """Append the record that activates them; the replays that it begins."""
-    named = {item.subscription.id: (item.subscription.id, item.subscription.version) for item in items}
-    behind = [
-        item
-        for item in items
-        if item.since is not None and replaying.available(transaction, item.topic.uid, item.since)
-    ]
-    offset = transaction.append_control(
-        server,
-        "activate",
-        versions=list(named.values()),
-        replays=[named[item.subscription.id] for item in behind],
-    )
-    replays = [
-        Replay(
-            item.subscription.id,
-            item.subscription.version,
-            server,
-            item.topic.uid,
-            item.subscription.filter,
-            offset,
-            transaction.time,
-            item.since,
-        )
-        for item in behind
-    ]
-    for replay in replays:
-        replaying.note(transaction, replay)
-    return replays
-
-
-def _item(prepared: Prepared) -> wire.StoreItem:
-    subscription = prepared.subscription
-    return wire.StoreItem(
-        subscription.id,
-        subscription.version,
-        subscription.owner,
-        subscription.filter,
-        subscription.url,
-        subscription.recipient,
-        subscription.expires,
-        subscription.ring,
-        prepared.arriving,
-    )
-
-
-def live(transaction: Transaction, subscription: str) -> Subscription:
-    found = directory.find(transaction.connection, subscription)
-    if found is None or (found.expires is not None and found.expires <= transaction.time):
-        raise NotFound(f'no subscription "{subscription[:80]}"')
-    return found
-
-
-def _end_unchanged(transaction: Transaction, versions: list[tuple[str, int]]) -> dict[str, list[str]]:
-    """End those that are still of that version; their ids, by server."""
-    by_server: dict[str, list[str]] = {}
-    for name, version in versions:
-        found = directory.find(transaction.connection, name)
-        if found is not None and found.version == version:
-            directory.delete(transaction.connection, name)
-            changes.note_end(transaction, found)
-            by_server.setdefault(found.server, []).append(name)
-    for server, ids in by_server.items():
-        transaction.append_control(server, "deactivate", ids=ids, end=CANCELLED)
-    return by_server
-
-
-def _end_expired(transaction: Transaction, subscription: str) -> list[str]:
-    """Make room for a new subscription under the id of one that has expired and was not swept yet; the server
-    that it was on, if there was one.
-    """
-    found = directory.find(transaction.connection, subscription)
-    if found is not None and found.expires is not None and found.expires <= transaction.time:
-        directory.delete(transaction.connection, subscription)
-        transaction.append_control(found.server, "deactivate", ids=[subscription])
-        return [found.server]
-    return []
-
-
-def check_topic(transaction: Transaction, item: Prepared) -> None:
-    """The topic may have changed since the filter was bound; what the filter uses must still be there."""
-    row = transaction.connection.execute(
-        "SELECT revision, attributes FROM topics WHERE uid = ?", (item.topic.uid,)
-    ).fetchone()
-    if row is None:
-        raise NotFound(f'no topic "{item.topic.name}": it was deleted meanwhile')
-    revision, attributes = row
-    if revision == item.topic.revision:
-        return
-    types = json.loads(attributes)
-    for name in item.bound.attributes:
-        if types.get(name) != item.topic.schema.attributes[name]:
-            raise Conflict(f'the schema of topic "{item.topic.name}" changed meanwhile: try again')
+def _is_to(found: Subscription, place: Topic | Subtree) -> bool:
+    """Whether a subscription is to this topic, or to this subtree."""
+    if isinstance(place, Subtree):
+        return found.subtree == place.path
+    return found.subtree is None and found.topic == place.uid

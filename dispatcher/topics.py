@@ -2,32 +2,35 @@
 
 A topic belongs to a tenant, and names are the tenant's own: inside the network a topic is found by its
 **path**, `tenant/name`, and those of the operator by their bare names. No name holds a slash.
+
+A topic that is created without a matcher gets the one that is bound to the nearest name above (`bindings`).
+What subscriptions to subtrees have to do with topics is `joining`'s.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
-from dispatcher import changes, directory
+from dispatcher import bindings, changes, directory
 from dispatcher.changes import Kind
 from dispatcher.log import Log, Transaction
-from edn import wire
-from edn.errors import Conflict, InvalidInput, InvalidSchema, NotFound
+from edn import namespace, wire
+from edn.errors import Conflict, InvalidFilter, InvalidSchema, NotFound
+from edn.filter import Filter
 from edn.index import engine_name
+from edn.index.matcher import XPATH_URI
 from edn.schema import Schema
 from edn.soap.eventing import CANCELLED
 
-_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
-MAX_NAME = 256
-#: a number that JSON readers keep
-UID_BITS = 53
-_FIELDS = "revision, columns, attributes, engine, created, availability"
+#: numbers that JSON readers keep; 0 is no topic's
+MOST_UIDS = (1 << 53) - 1
+_FIELDS = "revision, columns, attributes, engine, created, availability, chosen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,8 @@ class Topic:
     created: int
     #: seconds, `inf` for ever: how long its events stay available to later subscribers, if they do not say
     availability: float = 0.0
+    #: the engine was chosen for this very name, and not inherited
+    chosen: bool = False
 
     @property
     def name(self) -> str:
@@ -61,19 +66,19 @@ def path_of(tenant: str, name: str) -> str:
     return f"{tenant}/{name}" if tenant else name
 
 
-def check_name(name: str) -> None:
-    if len(name) > MAX_NAME or not _NAME.fullmatch(name):
-        raise InvalidInput(
-            f'topic name "{name[:80]}": letters, digits, "_" and "-" in parts joined by dots, '
-            f"such as stocks.nyse.quotes, at most {MAX_NAME} characters",
-            pointer="/name",
-        )
-
-
 def stored_schema(columns: str, attributes: str) -> Schema:
     wanted = json.loads(attributes)
     schema = Schema.from_wire([(name, kind) for name, kind in json.loads(columns)])
     return schema if schema.attributes == wanted else schema.evolve(wanted)
+
+
+def check_dialect(filter: Filter, topic: Topic) -> None:
+    """XPath is for topics whose engine it is: it costs their events much more than other filters do."""
+    if filter.uses_xpath and topic.engine != "xpath":
+        raise InvalidFilter(
+            f'topic "{topic.name}" has the engine {topic.engine}; filters in XPath are for topics with the '
+            f"engine xpath, or {XPATH_URI}"
+        )
 
 
 class Topics:
@@ -83,11 +88,8 @@ class Topics:
         self._log = log
         self._by_path: dict[str, Topic] = {}
         self._by_uid: dict[int, Topic] = {}
-        for uid, path, revision, columns, attributes, engine, created, availability in log.reader.execute(
-            f"SELECT uid, name, {_FIELDS} FROM topics ORDER BY name"
-        ):
-            schema = stored_schema(columns, attributes)
-            self.remember(Topic(uid, path, revision, schema, engine, created, availability))
+        for row in log.reader.execute(f"SELECT uid, name, {_FIELDS} FROM topics ORDER BY name"):
+            self.remember(_load(*row))
 
     def remember(self, topic: Topic) -> None:
         """It is in the log's file."""
@@ -105,8 +107,45 @@ class Topics:
         except KeyError:
             raise NotFound(f'no topic "{name[:80]}"; PUT /v1/topics/{{name}} creates one') from None
 
+    def exists(self, path: str) -> bool:
+        return path in self._by_path
+
     def by_uid(self, uid: int) -> Topic | None:
         return self._by_uid.get(uid)
+
+    def below(self, subtree: str) -> list[Topic]:
+        """Those of a subtree, by its path."""
+        found = [topic for topic in self._by_path.values() if namespace.reaches(subtree, topic.path)]
+        return sorted(found, key=lambda topic: topic.path)
+
+    def draft(
+        self,
+        name: str,
+        attributes: Any,
+        engine: str | None,
+        availability: float | None = None,
+        *,
+        tenant: str = "",
+    ) -> Topic:
+        """The topic that `put` would create."""
+        namespace.check_topic_name(name)
+        path = path_of(tenant, name)
+        try:
+            schema = Schema.parse(attributes)
+        except InvalidSchema as error:
+            error.pointer = "/attributes" + (error.pointer or "")
+            raise
+        return Topic(
+            # At random: the same everywhere, and no dispatcher gives one that another has given.
+            uid=1 + secrets.randbelow(MOST_UIDS),
+            path=path,
+            revision=1,
+            schema=schema,
+            engine=bindings.engine_for(self._log.reader, path) if engine is None else engine_name(engine),
+            created=self._log.now(),
+            availability=availability or 0.0,
+            chosen=engine is not None,
+        )
 
     async def put(
         self,
@@ -118,26 +157,30 @@ class Topics:
         tenant: str = "",
     ) -> tuple[Topic, bool]:
         """Create a topic, or change it; whether it is new. What is None stays as it is."""
-        check_name(name)
-        path = path_of(tenant, name)
-        try:
-            wanted = Schema.parse(attributes)
-        except InvalidSchema as error:
-            error.pointer = "/attributes" + (error.pointer or "")
-            raise
-        if engine is not None:
-            engine = engine_name(engine)
+        draft = self.draft(name, attributes, engine, availability, tenant=tenant)
+        chosen = draft.engine if engine is not None else None
+        return await self.put_draft(draft, chosen, availability)
+
+    async def put_draft(
+        self,
+        draft: Topic,
+        engine: str | None,
+        availability: float | None,
+        also: Callable[[Transaction], None] = lambda _: None,
+    ) -> tuple[Topic, bool]:
+        """The same; `also` is done in the transaction that creates it."""
 
         def operation(transaction: Transaction) -> tuple[Topic, bool]:
             row = transaction.connection.execute(
-                f"SELECT uid, {_FIELDS} FROM topics WHERE name = ?", (path,)
+                f"SELECT uid, name, {_FIELDS} FROM topics WHERE name = ?", (draft.path,)
             ).fetchone()
             if row is None:
-                return _create(transaction, path, wanted, engine or "bitmap", availability or 0.0), True
-            uid, revision, columns, stored, before, created, kept = row
-            topic = Topic(uid, path, revision, stored_schema(columns, stored), before, created, kept)
-            lasting = kept if availability is None else availability
-            return _change(transaction, topic, wanted.attributes, engine or before, lasting), False
+                topic = _create(transaction, draft)
+                also(transaction)
+                return topic, True
+            topic = _load(*row)
+            lasting = topic.availability if availability is None else availability
+            return _change(transaction, topic, draft.schema.attributes, engine, lasting), False
 
         topic, new = await self._log.submit(operation)
         self.remember(topic)
@@ -153,8 +196,10 @@ class Topics:
             if row is None:
                 raise NotFound(f'no topic "{name[:80]}"')
             (uid,) = row
+            # Those to subtrees live on without it.
             (count,) = connection.execute(
-                "SELECT count(*) FROM subscriptions WHERE topic = ?", (uid,)
+                "SELECT count(*) FROM subscriptions WHERE topic = ? AND instr(id, ?) = 0",
+                (uid, namespace.MEMBER),
             ).fetchone()
             if count and not cascade:
                 raise Conflict(
@@ -189,7 +234,13 @@ def remove(transaction: Transaction, uid: int, end: str = "") -> dict[str, int]:
             assert found is not None
             changes.note_end(transaction, found)
     for server, ids in by_server.items():
-        transaction.append_control(server, "deactivate", ids=ids, end=end)
+        # What a member is part of goes on: nobody is told of an end.
+        for named, told in (
+            ([id for id in ids if not namespace.is_member(id)], end),
+            ([id for id in ids if namespace.is_member(id)], ""),
+        ):
+            if named:
+                transaction.append_control(server, "deactivate", ids=named, end=told)
     connection.execute("DELETE FROM subscriptions WHERE topic = ?", (uid,))
     connection.execute("DELETE FROM event_ids WHERE topic = ?", (uid,))
     # Nobody can subscribe to them any more; servers that lag may still need the records.
@@ -199,37 +250,59 @@ def remove(transaction: Transaction, uid: int, end: str = "") -> dict[str, int]:
     return {server: len(ids) for server, ids in by_server.items()}
 
 
-def _create(transaction: Transaction, path: str, schema: Schema, engine: str, availability: float) -> Topic:
-    # At random: the same everywhere, and no dispatcher gives one that another has given.
-    uid = secrets.randbits(UID_BITS)
+def _load(
+    uid: int,
+    path: str,
+    revision: int,
+    columns: str,
+    attributes: str,
+    engine: str,
+    created: int,
+    availability: float,
+    chosen: int,
+) -> Topic:
+    schema = stored_schema(columns, attributes)
+    return Topic(uid, path, revision, schema, engine, created, availability, bool(chosen))
+
+
+def _create(transaction: Transaction, draft: Topic) -> Topic:
+    topic = replace(draft, created=transaction.time)
     transaction.connection.execute(
-        "INSERT INTO topics (uid, name, revision, columns, attributes, engine, created, availability)"
-        " VALUES (?, ?, 1, ?, ?, ?, ?, ?)",
+        "INSERT INTO topics (uid, name, revision, columns, attributes, engine, created, availability, chosen)"
+        " VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?)",
         (
-            uid,
-            path,
-            _json(schema.to_wire()),
-            _json(schema.attributes),
-            engine,
-            transaction.time,
-            availability,
+            topic.uid,
+            topic.path,
+            _json(topic.schema.to_wire()),
+            _json(topic.schema.attributes),
+            topic.engine,
+            topic.created,
+            topic.availability,
+            topic.chosen,
         ),
     )
-    changes.note(transaction, Kind.TOPIC, str(uid))
-    return Topic(uid, path, 1, schema, engine, transaction.time, availability)
+    changes.note(transaction, Kind.TOPIC, str(topic.uid))
+    return topic
 
 
 def _change(
-    transaction: Transaction, topic: Topic, attributes: dict[str, Any], engine: str, availability: float
+    transaction: Transaction,
+    topic: Topic,
+    attributes: dict[str, Any],
+    given: str | None,
+    availability: float,
 ) -> Topic:
     connection = transaction.connection
+    engine, chosen = given or topic.engine, topic.chosen or given is not None
     if topic.schema.attributes == attributes and topic.engine == engine:
-        if topic.availability == availability:
+        if (topic.availability, topic.chosen) == (availability, chosen):
             return topic
         # Not a change of the schema: what was bound to it stays bound.
-        connection.execute("UPDATE topics SET availability = ? WHERE uid = ?", (availability, topic.uid))
+        connection.execute(
+            "UPDATE topics SET availability = ?, chosen = ? WHERE uid = ?", (availability, chosen, topic.uid)
+        )
         changes.note(transaction, Kind.TOPIC, str(topic.uid))
-        return replace(topic, availability=availability)
+        return replace(topic, availability=availability, chosen=chosen)
     removed = set(topic.schema.removed(attributes))
     used: dict[str, str] = {}
     if removed:
@@ -242,7 +315,7 @@ def _change(
         attribute, subscription = sorted(used.items())[0]
         raise Conflict(
             f'attribute "{attribute}" cannot be removed or change its type: the filter of subscription '
-            f"{subscription} uses it",
+            f"{namespace.subscription_of(subscription)} uses it",
             pointer=f"/attributes/{attribute}",
         )
     if (
@@ -254,13 +327,18 @@ def _change(
         )
     schema = topic.schema.evolve(attributes)
     connection.execute(
-        "UPDATE topics SET revision = revision + 1, columns = ?, attributes = ?, engine = ?, availability = ?"
-        " WHERE uid = ?",
-        (_json(schema.to_wire()), _json(schema.attributes), engine, availability, topic.uid),
+        "UPDATE topics SET revision = revision + 1, columns = ?, attributes = ?, engine = ?,"
+        " availability = ?, chosen = ? WHERE uid = ?",
+        (_json(schema.to_wire()), _json(schema.attributes), engine, availability, chosen, topic.uid),
     )
     changes.note(transaction, Kind.TOPIC, str(topic.uid))
     return replace(
-        topic, revision=topic.revision + 1, schema=schema, engine=engine, availability=availability
+        topic,
+        revision=topic.revision + 1,
+        schema=schema,
+        engine=engine,
+        availability=availability,
+        chosen=chosen,
     )
 
 

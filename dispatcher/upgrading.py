@@ -46,6 +46,14 @@ def from_format_2(connection: sqlite3.Connection) -> None:
     _add_column(connection, "replays", "after", "INTEGER")
 
 
+def from_format_3(connection: sqlite3.Connection) -> None:
+    """Subscriptions to subtrees; matchers that are bound to names."""
+    _add_column(connection, "subscriptions", "subtree", "TEXT")
+    _add_column(connection, "topics", "chosen", "INTEGER NOT NULL DEFAULT 0")
+    # Nobody wrote down who chose an engine; one that is not the default was chosen.
+    connection.execute("UPDATE topics SET chosen = 1 WHERE engine != 'bitmap'")
+
+
 def _add_column(connection: sqlite3.Connection, table: str, column: str, kind: str) -> None:
     if column not in {name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")}:
         connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")

@@ -470,6 +470,8 @@ class TopicState(msgspec.Struct, frozen=True, array_like=True):
     availability: float
     #: of the topic as a whole
     changed: int
+    #: its engine was chosen for this very name
+    chosen: bool = False
 
 
 class RingState(msgspec.Struct, frozen=True, array_like=True):
@@ -517,6 +519,21 @@ class SubscriptionState(msgspec.Struct, frozen=True, array_like=True):
     renewed: bool
     #: the server that it was on before, if it has moved
     former: str | None = None
+    #: path of the subtree that it is to; it has no topic (0) and no server then: these are its members'
+    subtree: str | None = None
+
+
+class BindingState(msgspec.Struct, frozen=True, array_like=True):
+    """What an operator has bound to a name."""
+
+    #: path of a topic or a subtree
+    name: str
+    #: that may host its subscriptions; None: any
+    servers: list[str] | None
+    #: that topics inherit; None: none
+    engine: str | None
+    created: int
+    revision: int
 
 
 class KeyState(msgspec.Struct, frozen=True, array_like=True):
@@ -536,7 +553,7 @@ class KeyState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Gone(msgspec.Struct, frozen=True, array_like=True):
-    """Something has ended: a topic, a subscription or a key (`dispatcher.changes.Kind`)."""
+    """Something has ended: a topic, a subscription, a key or a binding (`dispatcher.changes.Kind`)."""
 
     kind: int
     name: str
@@ -563,6 +580,7 @@ class PeerPage(msgspec.Struct, frozen=True):
     subscriptions: list[SubscriptionState] = []
     keys: list[KeyState] = []
     gone: list[Gone] = []
+    bindings: list[BindingState] = []
 
 
 _encoder = msgspec.msgpack.Encoder()

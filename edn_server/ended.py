@@ -42,9 +42,7 @@ def find(db: sqlite3.Connection, address: str, hosting: Hosting) -> list[tuple[i
 
 def _anybody(row: Row, hosting: Hosting) -> bool:
     if row.batch == outbox.READY:
-        return any(
-            subscription in hosting.numbers for subscription in deadletters.recipients(row.composition)
-        )
+        return any(hosting.parts(subscription) for subscription in deadletters.recipients(row.composition))
     numbers = outbox.numbers_of(row)
     return bool(np.any(hosting.living[numbers])) or not hosting.moved.isdisjoint(numbers.tolist())
 

@@ -19,6 +19,7 @@ import structlog
 
 from edn import clock
 from edn.errors import InvalidSink
+from edn.namespace import subscription_of
 from edn.soap.address import SoapAddress
 from edn.soap.eventing import CANCELLED, FAILED
 from edn_server import outbox
@@ -55,7 +56,8 @@ def write(db: sqlite3.Connection, hosting: Hosting, cancelled: Iterable[tuple[in
         target = _told(hosting.addresses[hosting.address[number]])
         if target is None:
             continue
-        body = body_of(End(hosting.versions[number].id, why, _REASONS.get(why, why)))
+        named = subscription_of(hosting.versions[number].id)
+        body = body_of(End(named, why, _REASONS.get(why, why)))
         db.execute(
             "INSERT INTO outbox (address, batch, events, composition, created) VALUES (?, ?, 1, ?, ?)",
             (target, outbox.READY, body, now),
@@ -97,4 +99,4 @@ def _living(hosting: Hosting, address: str) -> list[str]:
     places = [place for place, known in enumerate(hosting.addresses) if known == address]
     numbers = np.flatnonzero(hosting.living & np.isin(hosting.address, places)).tolist()
     found = (hosting.versions.get(number) for number in numbers)
-    return list(dict.fromkeys(version.id for version in found if version is not None))
+    return list(dict.fromkeys(subscription_of(version.id) for version in found if version is not None))

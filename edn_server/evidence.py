@@ -2,6 +2,9 @@
 
 Reading has a connection and a thread of its own, so that no question waits behind matching or behind
 composing notifications. Lives on the event loop.
+
+A subscription to a subtree is asked about under its own name: what is said of it is what its members here
+come to. They share one address, unless it is a stream, which nothing is delivered to.
 """
 
 from __future__ import annotations
@@ -61,10 +64,11 @@ class Evidence:
 
     async def delivery(self, subscription: str) -> dict[str, Any]:
         """How it is with a subscription's address, and what became of its notifications."""
-        number, address = self._find(subscription)
+        numbers, address = self._find(subscription)
         letters = await self._read(lambda db: deadletters.count(db, subscription))
         health = self._notifier.health(address)
-        counts = self._hosting.tally.of([number], self._hosting.versions[number].topic)
+        versions = self._hosting.versions
+        counts = [self._hosting.tally.of([number], versions[number].topic) for number in numbers]
         return {
             "state": health.state,
             "failures": health.failures,
@@ -75,10 +79,10 @@ class Evidence:
             "disabled_since": _shown(health.disabled_since),
             "reason": health.reason,
             "signed": bool(outbox.ring_of(address)),
-            "evaluated": counts.evaluated,
-            "matched": counts.matched,
-            "delivered": counts.delivered,
-            "failed": counts.failed,
+            "evaluated": sum(each.evaluated for each in counts),
+            "matched": sum(each.matched for each in counts),
+            "delivered": sum(each.delivered for each in counts),
+            "failed": sum(each.failed for each in counts),
             "dead_letters": letters,
         }
 
@@ -145,7 +149,7 @@ class Evidence:
 
     async def example(self, subscription: str) -> dict[str, Any]:
         """Send something that never happened, marked as such, and tell how the sink answered."""
-        number, address = self._find(subscription)
+        (number, *_), address = self._find(subscription)
         topic = self._hosting.topics[self._hosting.versions[number].topic]
         now = rfc3339(_now())
         attributes = {name: now if kind == "time" else _EXAMPLES[kind] for name, kind in topic.columns}
@@ -160,16 +164,17 @@ class Evidence:
 
     # -- inside -----------------------------------------------------------------------------------------
 
-    def _find(self, subscription: str) -> tuple[int, str]:
-        """The newest version of a subscription, and its address."""
+    def _find(self, subscription: str) -> tuple[list[int], str]:
+        """The newest version of a subscription, or of each of its members here, and the address."""
         # The writer's thread may be changing these; what is read is old or new, never half of each.
-        numbers = list(self._hosting.numbers.get(subscription, ()))
+        versions = [self._hosting.numbers.get(part, [])[-1:] for part in self._hosting.parts(subscription)]
+        numbers = [number for newest in versions for number in newest]
         if not numbers:
             raise NotFound(f'no subscription "{subscription[:80]}" on this server')
-        return numbers[-1], self._hosting.addresses[int(self._hosting.address[numbers[-1]])]
+        return numbers, self._hosting.addresses[int(self._hosting.address[numbers[-1]])]
 
     def _paused(self, subscription: str) -> bool:
-        return subscription in self._hosting.paused
+        return any(part in self._hosting.paused for part in self._hosting.parts(subscription))
 
     def _address(self, subscription: str) -> str | None:
         try:

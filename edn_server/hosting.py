@@ -21,6 +21,7 @@ import msgspec
 import numpy as np
 
 from edn.filter import BoundFilter, Filter
+from edn.namespace import is_member, subscription_of
 from edn.webhooks import KeyRing
 from edn_server.tally import Tally
 from edn_server.topic import Flags, Int32s, Int64s, Matrix, Topic
@@ -113,6 +114,8 @@ class Hosting:
         #: living versions by number, and their numbers by subscription
         self.versions: dict[int, Version] = {}
         self.numbers: dict[str, list[int]] = {}
+        #: subscription to a subtree → those of its members that are here
+        self.members: dict[str, dict[str, None]] = {}
         #: the JSON of a match, by number; None where the number is free
         self.fragments: list[bytes | None] = []
         #: addresses by their number (see `outbox`), and how many living versions each has
@@ -187,8 +190,17 @@ class Hosting:
         """Remember how a match of this version is written."""
         while len(self.fragments) <= number:
             self.fragments.append(None)
-        match = {"subscription": id} if recipient is None else {"subscription": id, "recipient": recipient}
+        told = subscription_of(id)
+        match = (
+            {"subscription": told} if recipient is None else {"subscription": told, "recipient": recipient}
+        )
         self.fragments[number] = msgspec.json.encode(match)
+
+    def parts(self, subscription: str) -> list[str]:
+        """What is here of what a subscriber calls so: that subscription, or members of it; perhaps none."""
+        if subscription in self.numbers:
+            return [subscription]
+        return list(self.members.get(subscription, ()))
 
     def insert(self, new: Sequence[NewVersion]) -> None:
         """Host versions that are durable; they match nothing before a log activates them."""
@@ -209,6 +221,8 @@ class Hosting:
                 log.since[number] = log.until[number] = NEVER
                 log.expires[number] = version.expires
             self.numbers.setdefault(version.id, []).append(number)
+            if is_member(version.id):
+                self.members.setdefault(subscription_of(version.id), {})[version.id] = None
             self.elsewhere.discard(version.id)
             if self.paused or self.replaying:
                 self.mark_held([version.id])
@@ -252,6 +266,7 @@ class Hosting:
                 self.tally.follow(number, others[-1])
             else:
                 del self.numbers[version.id]
+                self._leave_subtree(version.id)
             by_topic.setdefault(version.topic, []).extend(version.entries)
         for uid, entries in by_topic.items():
             ids = np.array(entries, dtype=np.int64)
@@ -260,6 +275,13 @@ class Hosting:
                 self.topics[uid].maximal.delete(ids)
                 self.topics[uid].free_entries(entries)
             self.shrinkable += len(entries)
+
+    def _leave_subtree(self, id: str) -> None:
+        others = self.members.get(subscription_of(id))
+        if others is not None:
+            others.pop(id, None)
+            if not others:
+                del self.members[subscription_of(id)]
 
     def mark_held(self, subscriptions: Iterable[str]) -> None:
         """After a change of what is paused or replaying."""

@@ -333,7 +333,7 @@ class Node:
                     await ending.end_failed(self.hosting, given_up, self._dispatchers)
                 if loop.time() - purged > PURGE_SECONDS:
                     oldest = int((clock.now() - self.settings.dead_letters_kept) * 1e6)
-                    purge = deadletters.Purge(oldest, lambda id: id not in self.hosting.numbers)
+                    purge = deadletters.Purge(oldest, lambda id: not self.hosting.parts(id))
                     for _ in range(PURGE_STEPS):
                         if await self._submit(purge) < deadletters.STEP:
                             purged = loop.time()

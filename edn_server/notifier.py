@@ -517,7 +517,9 @@ class Notifier:
         found = [outbox.numbers_of(row) for row in parcel.rows if row.batch != outbox.READY]
         if parcel.rows[0].batch == outbox.READY:
             named = deadletters.recipients(parcel.body)
-            living = (self._hosting.numbers.get(subscription) for subscription in named)
+            # Which member of several it was, the body does not say: it counts for the first that lives.
+            parts = (self._hosting.parts(subscription)[:1] for subscription in named)
+            living = (self._hosting.numbers.get(part) for one in parts for part in one)
             found.append(np.array([numbers[-1] for numbers in living if numbers], dtype=np.int32))
         return np.concatenate(found)
 

@@ -2,9 +2,9 @@
 
 A stream's rows lie in the outbox like those of any address, but no courier takes them. A reader is given them
 in order, each event under an **id** that names the row and how many of it follow; whoever comes back says
-the last id that they saw (Last-Event-ID), and rows before it go. Rows that nobody asked for go after
-`KEPT_SECONDS`, or when the stream has more than `KEPT_EVENTS`: which was the last of them is written down, so
-that a reader who missed some is told so, by a **gap**.
+the last id that they saw (Last-Event-ID), and rows that they have seen the whole of go. Rows that nobody
+asked for go after `KEPT_SECONDS`, or when the stream has more than `KEPT_EVENTS`: which was the last of them
+is written down, so that a reader who missed some is told so, by a **gap**.
 
     {"id": "3f2a91c04b1d.17.0", "data": {"topic": …, "event": …, "matches": […]}}
     {"event": "gap", "data": {"reason": …}}
@@ -92,7 +92,7 @@ class Streams:
         address = outbox.stream_of(subscription)
         position, missed = self._position(last_event_id)
         if position.row:
-            passed = await self._submit(outbox.Pass(address, position.row))
+            passed = await self._submit(outbox.Pass(address, position.row + (not position.left)))
             self._notifier.counters.backlog -= passed  # not in one: it changes while one waits
         return self._lines(subscription, address, position, missed)
 

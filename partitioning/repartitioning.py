@@ -63,6 +63,7 @@ def repartition(
         snapshot, plan = Path(folder) / "subscriptions.parquet", Path(folder) / "plan"
         with connected(url) as client:
             hosts = [one.id for one in client.servers() if one.state == "ready" and one.leaving is None]
+            hosts = _allowed(client, topic, hosts)
         if not hosts:
             fail("no server is ready to host subscriptions", REFUSED)
         export(str(snapshot), topic=topic, url=url)
@@ -156,6 +157,19 @@ def cancel(
 
 
 # -- parts ----------------------------------------------------------------------------------------------
+
+
+def _allowed(client: Client, topic: str | None, hosts: list[str]) -> list[str]:
+    """Those of the servers that subscriptions to a topic are not bound away from."""
+    from edn.namespace import subtrees_of
+
+    names = [one.name for one in client.topics()]
+    path = topic if topic is not None else names[0] if len(names) == 1 else None
+    bound = {one.name: one.servers for one in client.routes().bindings if one.servers is not None}
+    for name in (path, *subtrees_of(path)) if path is not None else ():
+        if name in bound:
+            return [host for host in hosts if host in bound[name]]
+    return hosts
 
 
 def _assignments(plan: Path) -> Iterator[dict[str, str]]:

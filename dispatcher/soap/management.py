@@ -1,7 +1,9 @@
 """Topics and routes over SOAP: create, delete, enumerate.
 
-A topic's creation may name the matcher of its filters by URI. Elements that are not known here are left
-alone, so that a message may carry what an extension of it needs.
+A topic's creation may name the matcher of its filters by URI; one that does not has it from the nearest name
+above that it is bound to. A route's creation binds a matcher, servers or both to the name of a topic or a
+subtree; what is enumerated are these, and the routing entries that there are. Elements that are not known
+here are left alone, so that a message may carry what an extension of it needs.
 """
 
 from __future__ import annotations
@@ -11,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from lxml import etree
 
+from dispatcher import routing_entries
 from dispatcher.access import Need
 from dispatcher.soap.operations import Operation, Reply, Request, Table
 from dispatcher.soap.publishing import named_topic
-from edn import xml
+from edn import namespace, xml
 from edn.errors import InvalidInput
 from edn.eventxml import NAMESPACE
 from edn.soap.envelope import Fault
@@ -22,6 +25,7 @@ from edn.xml import Element
 
 if TYPE_CHECKING:
     from dispatcher.app import Door
+    from dispatcher.bindings import Binding
     from dispatcher.topics import Topic
 
 
@@ -37,7 +41,7 @@ def operations(door: Door) -> Table:
             for one in holder.iterchildren(tag("Attribute"))
         }
         engine = xml.text_of(request.payload.find(tag("Engine"))) or None
-        topic, _ = await door.topics.put(
+        topic, _ = await door.joining.put(
             _name(request),
             attributes,
             engine,
@@ -50,10 +54,7 @@ def operations(door: Door) -> Table:
 
     async def delete_topic(request: Request) -> Reply:
         cascade = xml.text_of(request.payload.find(tag("Cascade"))) in ("true", "1")
-        uid, ended = await door.topics.delete(_name(request), cascade=cascade, tenant=request.caller.tenant)
-        door.network.placing.forget_topic(uid)
-        for server, count in ended.items():
-            door.network.placing.ended(server, count)
+        await door.joining.delete(_name(request), cascade=cascade, tenant=request.caller.tenant)
         return Reply(_action("DeleteTopicResponse"), _answer("DeleteTopicResponse"))
 
     async def enumerate_topics(request: Request) -> Reply:
@@ -62,13 +63,34 @@ def operations(door: Door) -> Table:
             answer.append(_topic(topic))
         return Reply(_action("EnumerateTopicsResponse"), answer)
 
+    async def create_route(request: Request) -> Reply:
+        servers = [xml.text_of(one) for one in request.payload.iterchildren(tag("Server"))]
+        engine = xml.text_of(request.payload.find(tag("Engine"))) or None
+        known = [member.id for member in door.network.members]
+        binding, _ = await door.network.bindings.put(_route_name(request), servers or None, engine, known)
+        answer = _answer("CreateRouteResponse")
+        answer.append(_binding(binding))
+        return Reply(_action("CreateRouteResponse"), answer)
+
+    async def delete_route(request: Request) -> Reply:
+        await door.network.bindings.delete(_route_name(request))
+        return Reply(_action("DeleteRouteResponse"), _answer("DeleteRouteResponse"))
+
     async def enumerate_routes(request: Request) -> Reply:
+        name = xml.text_of(request.payload.find(tag("Name"))) or None
         answer = _answer("EnumerateRoutesResponse")
-        for server in door.network.describe_servers():
+        for one in routing_entries.found(door.network, door.topics, name):
             route = etree.SubElement(answer, tag("Route"))
-            for name in ("id", "url", "state", "subscriptions", "hit_ratio", "precision"):
-                if server[name] is not None:
-                    route.set(name, str(server[name]))
+            for field in ("name", "server", "subscriptions", "rectangles", "maximal", "precision", "bytes"):
+                value = getattr(one, field)
+                if value is not None:
+                    route.set(field, str(value))
+            route.set("everything", str(one.everything).lower())
+            if one.revision is not None:
+                route.set("revision", ".".join(map(str, one.revision)))
+        for binding in door.network.bindings.all():
+            if name is None or namespace.reaches(name, binding.name):
+                answer.append(_binding(binding))
         return Reply(_action("EnumerateRoutesResponse"), answer)
 
     return {
@@ -77,6 +99,8 @@ def operations(door: Door) -> Table:
             ("CreateTopic", create_topic, Need.ADMIN, True),
             ("DeleteTopic", delete_topic, Need.ADMIN, True),
             ("EnumerateTopics", enumerate_topics, Need.KEY, False),
+            ("CreateRoute", create_route, Need.OPERATOR, True),
+            ("DeleteRoute", delete_route, Need.OPERATOR, True),
             ("EnumerateRoutes", enumerate_routes, Need.OPERATOR, False),
         )
     }
@@ -95,6 +119,22 @@ def _name(request: Request) -> str:
     if name is None:
         raise Fault("Sender", "which topic? <e:Topic>stocks</e:Topic> in the message names it")
     return name
+
+
+def _route_name(request: Request) -> str:
+    name = xml.text_of(request.payload.find(tag("Name")))
+    if not name:
+        raise Fault("Sender", "which name? <e:Name>stocks.**</e:Name> in the message says it")
+    return name
+
+
+def _binding(binding: Binding) -> Element:
+    root = etree.Element(tag("Binding"), nsmap={"e": NAMESPACE}, name=binding.name)
+    if binding.engine is not None:
+        root.set("engine", binding.engine)
+    for server in binding.servers or ():
+        etree.SubElement(root, tag("Server")).text = server
+    return root
 
 
 def _availability(payload: Element) -> float | None:

@@ -81,7 +81,14 @@ def _own(*names: str) -> tuple[_Operation, ...]:
 _PORT_TYPES: dict[str, tuple[_Operation, ...]] = {
     **{f"EventSource{words.name}": _eventing(words) for words in BY_NAMESPACE.values()},
     "Publishing": _own("Publish"),
-    "Management": _own("CreateTopic", "DeleteTopic", "EnumerateTopics", "EnumerateRoutes"),
+    "Management": _own(
+        "CreateTopic",
+        "DeleteTopic",
+        "EnumerateTopics",
+        "CreateRoute",
+        "DeleteRoute",
+        "EnumerateRoutes",
+    ),
 }
 _SINK: dict[str, tuple[_Operation, ...]] = {
     "EventSink": (
@@ -264,6 +271,8 @@ _ATTRIBUTE = (
     '<xs:attribute name="name" type="xs:string" use="required"/>'
     '<xs:attribute name="type" type="xs:string" use="required"/></xs:complexType></xs:element>'
 )
+#: what an extension of a message may add
+_MORE = '<xs:any namespace="##other" processContents="lax" minOccurs="0" maxOccurs="unbounded"/>'
 _OWN_SCHEMA = f"""\
 <xs:schema targetNamespace="{NAMESPACE}" elementFormDefault="qualified">
 <xs:element name="Topic" type="xs:string"/>
@@ -322,15 +331,35 @@ _OWN_SCHEMA = f"""\
         '<xs:element ref="e:TopicDescription" minOccurs="0" maxOccurs="unbounded"/>',
     )
 }
-{_element("EnumerateRoutes", "")}
+<xs:element name="Name" type="xs:string"/>
+<xs:element name="Binding"><xs:complexType><xs:sequence>
+<xs:element name="Server" type="xs:string" minOccurs="0" maxOccurs="unbounded"/></xs:sequence>
+<xs:attribute name="name" type="xs:string"/><xs:attribute name="engine" type="xs:string"/>
+</xs:complexType></xs:element>
+{
+    _element(
+        "CreateRoute",
+        '<xs:element ref="e:Name"/>'
+        '<xs:element name="Server" type="xs:string" minOccurs="0" maxOccurs="unbounded"/>'
+        '<xs:element name="Engine" type="xs:anyURI" minOccurs="0"/>'
+        f"{_MORE}",
+    )
+}
+{_element("CreateRouteResponse", '<xs:element ref="e:Binding"/>')}
+{_element("DeleteRoute", f'<xs:element ref="e:Name"/>{_MORE}')}
+{_element("DeleteRouteResponse", "")}
+{_element("EnumerateRoutes", f'<xs:element ref="e:Name" minOccurs="0"/>{_MORE}')}
 {
     _element(
         "EnumerateRoutesResponse",
         '<xs:element name="Route" minOccurs="0" maxOccurs="unbounded"><xs:complexType>'
-        '<xs:attribute name="id" type="xs:string"/><xs:attribute name="url" type="xs:anyURI"/>'
-        '<xs:attribute name="state" type="xs:string"/><xs:attribute name="subscriptions" type="xs:int"/>'
-        '<xs:attribute name="hit_ratio" type="xs:double"/><xs:attribute name="precision" type="xs:double"/>'
-        "</xs:complexType></xs:element>",
+        '<xs:attribute name="name" type="xs:string"/><xs:attribute name="server" type="xs:string"/>'
+        '<xs:attribute name="subscriptions" type="xs:int"/><xs:attribute name="rectangles" type="xs:int"/>'
+        '<xs:attribute name="maximal" type="xs:int"/><xs:attribute name="precision" type="xs:double"/>'
+        '<xs:attribute name="bytes" type="xs:long"/><xs:attribute name="everything" type="xs:boolean"/>'
+        '<xs:attribute name="revision" type="xs:string"/>'
+        "</xs:complexType></xs:element>"
+        '<xs:element ref="e:Binding" minOccurs="0" maxOccurs="unbounded"/>',
     )
 }
 </xs:schema>"""

@@ -22,6 +22,7 @@ from edn.cli import (
     keys,
     listening,
     publishing,
+    routes,
     servers,
     status,
     subscriptions,
@@ -70,6 +71,7 @@ app.command("subscriptions")(subscriptions.subscriptions)
 app.add_typer(delivery.app, name="delivery")
 app.add_typer(delivery.letters, name="dead-letters")
 app.add_typer(servers.app, name="server")
+app.add_typer(routes.app, name="route")
 app.command("export")(exporting.export)
 app.command("import")(importing.import_)
 app.command("backup")(backing_up.backup)

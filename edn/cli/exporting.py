@@ -3,6 +3,9 @@
 Subscriptions are read page by page from the directory and written as they come, so memory does not grow with
 their number. Each is as it was when its page was read: one that comes, goes or changes meanwhile is there or
 not, and never half. A file appears under its name when it is whole.
+
+One to a subtree is one JSON line. In Parquet, which holds one topic, there is the part of it that is to that
+topic, to be planned for and moved; it cannot be imported from there.
 """
 
 from __future__ import annotations
@@ -99,7 +102,7 @@ def _write_parquet(client: Client, topic: str, path: Path, advance: Callable[[in
     )
     count = written = 0
     binder = _Binder(client, topic)
-    found = _counted(client.subscriptions(topic=topic, limit=PAGE), advance)
+    found = _counted(client.subscriptions(topic=topic, limit=PAGE, members=True), advance)
     with pq.ParquetWriter(path, schema) as writer:
         while group := list(islice(found, GROUP)):
             rows = [row for one in group for row in binder.rows(one)]
@@ -123,8 +126,11 @@ class _Binder:
 
     def rows(self, one: Subscription) -> list[tuple[str, str | None, Any, Any, str | None]]:
         """One for each rectangle; the first tells all of the subscription, for `edn import`."""
+        from edn.namespace import is_member
+
         found = self._rectangles(one)
-        whole = [msgspec.json.encode(one).decode(), *[None] * (len(found) - 1)]
+        told = None if is_member(one.id) else msgspec.json.encode(one).decode()
+        whole = [told, *[None] * (len(found) - 1)]
         return [(one.id, one.server, lo, hi, text) for (lo, hi), text in zip(found, whole, strict=True)]
 
     def _rectangles(self, one: Subscription) -> list[tuple[Any, Any]]:

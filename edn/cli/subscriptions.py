@@ -50,7 +50,9 @@ def read_secret_file(file: Path | None) -> str | None:
 
 
 def subscribe(
-    topic: Annotated[str, typer.Argument(help="Name of the topic.")],
+    topic: Annotated[
+        str, typer.Argument(help="Name of the topic, or a subtree: 'stocks.**' is stocks and all below it.")
+    ],
     filter: Annotated[str | None, typer.Argument(help=FILTER_HELP)] = None,
     *,
     to: Annotated[str, typer.Option("--to", help="Address that notifications are posted to.")],
@@ -148,7 +150,9 @@ def unsubscribe(
 
 
 def subscriptions(
-    topic: Annotated[str | None, typer.Option(help="Only those of this topic.")] = None,
+    topic: Annotated[
+        str | None, typer.Option(help="Only those of this topic, or of anything in this subtree.")
+    ] = None,
     owner: Annotated[str | None, typer.Option(help="Only those of this owner.")] = None,
     url: UrlOption = DEFAULT_URL,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line, for programs.")] = False,

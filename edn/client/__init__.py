@@ -22,6 +22,7 @@ from edn.client.conversation import Call, Outcome, Plan, Retries, Send, Step, Wa
 from edn.client.problems import ClientError, ProblemError, UnexpectedAnswerError, UnreachableError
 from edn.client.results import (
     Attempt,
+    Binding,
     DeadLetter,
     DeadLetterPage,
     Delivery,
@@ -30,6 +31,8 @@ from edn.client.results import (
     Published,
     Queued,
     Rotation,
+    Route,
+    Routes,
     Server,
     Sink,
     Subscription,
@@ -42,6 +45,7 @@ __all__ = [
     "KEEP",
     "AsyncClient",
     "Attempt",
+    "Binding",
     "Client",
     "ClientError",
     "DeadLetter",
@@ -56,6 +60,8 @@ __all__ = [
     "Queued",
     "Retries",
     "Rotation",
+    "Route",
+    "Routes",
     "Server",
     "Sink",
     "Subscription",
@@ -125,6 +131,9 @@ class _Calls:
     publish = _Method(calls.publish)
     publish_many = _Method(calls.publish_many)
     servers = _Method(calls.servers)
+    routes = _Method(calls.routes)
+    bind_route = _Method(calls.bind_route)
+    unbind_route = _Method(calls.unbind_route)
     tuning = _Method(calls.tuning)
     tune = _Method(calls.tune)
     explain_event = _Method(calls.explain_event)
@@ -221,12 +230,19 @@ class Client(_Calls):
         return httpx.Client(**_settings(url, 600.0, self._key))
 
     def subscriptions(
-        self, *, topic: str | None = None, owner: str | None = None, limit: int | None = None
+        self,
+        *,
+        topic: str | None = None,
+        owner: str | None = None,
+        limit: int | None = None,
+        members: bool = False,
     ) -> Iterator[Subscription]:
         """All subscriptions, page by page as they are consumed; `limit` is the size of a page."""
         cursor: str | None = None
         while True:
-            page = self.subscription_page(topic=topic, owner=owner, limit=limit, cursor=cursor)
+            page = self.subscription_page(
+                topic=topic, owner=owner, limit=limit, cursor=cursor, members=members
+            )
             yield from page.subscriptions
             cursor = page.next
             if cursor is None:
@@ -298,12 +314,19 @@ class AsyncClient(_Calls):
         self._sleep = sleep
 
     async def subscriptions(
-        self, *, topic: str | None = None, owner: str | None = None, limit: int | None = None
+        self,
+        *,
+        topic: str | None = None,
+        owner: str | None = None,
+        limit: int | None = None,
+        members: bool = False,
     ) -> AsyncIterator[Subscription]:
         """All subscriptions, page by page as they are consumed; `limit` is the size of a page."""
         cursor: str | None = None
         while True:
-            page = await self.subscription_page(topic=topic, owner=owner, limit=limit, cursor=cursor)
+            page = await self.subscription_page(
+                topic=topic, owner=owner, limit=limit, cursor=cursor, members=members
+            )
             for subscription in page.subscriptions:
                 yield subscription
             cursor = page.next

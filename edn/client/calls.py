@@ -21,6 +21,7 @@ from edn.client.encoding import array, chunks, encode, expiry, key_header
 from edn.client.problems import ProblemError
 from edn.client.results import (
     Attempt,
+    Binding,
     DeadLetter,
     DeadLetterPage,
     Delivery,
@@ -29,6 +30,7 @@ from edn.client.results import (
     Published,
     Queued,
     Rotation,
+    Routes,
     Server,
     Sink,
     Subscription,
@@ -64,6 +66,7 @@ KEEP: Final = Keep.KEEP
 class NewSubscription(msgspec.Struct, frozen=True, kw_only=True):
     """What to subscribe to, for `subscribe_many`. Without a `url` the subscription is a stream."""
 
+    #: or subtree: "stocks.**" is "stocks" and all topics below it
     topic: str
     filter: FilterLike = None
     url: str | None = None
@@ -172,6 +175,7 @@ def subscribe(
 ) -> Call[Subscription]:
     """Subscribe; from the return on, every event accepted that the filter matches is notified to `url`.
 
+    `topic` may be a subtree: "stocks.**" is "stocks" and all topics below it, also those that come later.
     Before those, what was published earlier and is still available: of `since` or later, if given ("now" for
     nothing of it, an instant, or a duration that long ago).
     """
@@ -214,10 +218,24 @@ def subscription(id: str) -> Call[Subscription]:
 
 
 def subscription_page(
-    *, topic: str | None = None, owner: str | None = None, limit: int | None = None, cursor: str | None = None
+    *,
+    topic: str | None = None,
+    owner: str | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+    members: bool = False,
 ) -> Call[SubscriptionPage]:
-    """One page of the list; `subscriptions` walks them all."""
-    given = {"topic": topic, "owner": owner, "limit": None if limit is None else str(limit), "cursor": cursor}
+    """One page of the list; `subscriptions` walks them all.
+
+    `members`: of those to subtrees their parts, a topic and a server each, in place of the whole.
+    """
+    given = {
+        "topic": topic,
+        "owner": owner,
+        "limit": None if limit is None else str(limit),
+        "cursor": cursor,
+        "members": "true" if members else None,
+    }
     query = {name: value for name, value in given.items() if value is not None}
     return Call(method="GET", path="/v1/subscriptions", query=query, read=reading(SubscriptionPage))
 
@@ -432,6 +450,25 @@ def servers() -> Call[list[Server]]:
     return Call(method="GET", path="/v1/servers", read=with_ratio)
 
 
+def routes(name: str | None = None) -> Call[Routes]:
+    """The routing entries, a topic and a server each, and what is bound to names; all, or those in a name."""
+    query = {} if name is None else {"name": name}
+    return Call(method="GET", path="/v1/routes", query=query, read=reading(Routes))
+
+
+def bind_route(
+    name: str, *, servers: Iterable[str] | None = None, engine: str | None = None
+) -> Call[Binding]:
+    """Bind a topic's name or a subtree to servers that may host its subscriptions, a matcher, or both."""
+    body = {"servers": None if servers is None else list(servers), "engine": engine}
+    return Call(method="PUT", path=_route_path(name), body=encode(body), read=reading(Binding))
+
+
+def unbind_route(name: str) -> Call[None]:
+    """Take away what is bound to a name."""
+    return Call(method="DELETE", path=_route_path(name), read=_nothing)
+
+
 def tuning() -> Call[Tuning]:
     """How the precision of the summaries is chosen, and what was decided lately."""
     return Call(method="GET", path="/v1/tuning", read=reading(Tuning))
@@ -519,6 +556,10 @@ def _sink(url: str, recipient: str | None) -> dict[str, str]:
 
 def _topic_path(name: str) -> str:
     return f"/v1/topics/{quote(name, safe='')}"
+
+
+def _route_path(name: str) -> str:
+    return f"/v1/routes/{quote(name, safe='/*')}"
 
 
 def _subscription_path(id: str) -> str:

@@ -130,8 +130,24 @@ class Rotation(msgspec.Struct, frozen=True):
         return f"Rotation(previous_until={self.previous_until!r}, subscriptions={self.subscriptions})"
 
 
+class JoinedTopic(msgspec.Struct, frozen=True):
+    """A topic that a subscription to a subtree has."""
+
+    topic: str
+    #: that hosts this part of the subscription
+    server: str | None = None
+
+
+class LeftOutTopic(msgspec.Struct, frozen=True):
+    """A topic of the subtree that the filter does not fit."""
+
+    topic: str
+    reason: str = ""
+
+
 class Subscription(msgspec.Struct, frozen=True):
     id: str
+    #: or subtree, such as "stocks.**"
     topic: str
     #: the filter as JSON; None is everything
     filter: Any = None
@@ -141,9 +157,12 @@ class Subscription(msgspec.Struct, frozen=True):
     #: an instant (RFC 3339); None is never
     expires: str | None = None
     owner: str | None = None
-    #: the server that hosts it
+    #: the server that hosts it; None of a subtree, whose topics have one each
     server: str | None = None
     created: str | None = None
+    #: of a subtree, when one is asked for
+    topics: list[JoinedTopic] | None = None
+    left_out: list[LeftOutTopic] | None = None
     #: when one is asked for, and its server can say
     delivery: Delivery | None = None
     #: where the subscriber is, in the servers' coordinates
@@ -189,6 +208,42 @@ class Server(msgspec.Struct, frozen=True):
     backlog: int | None = None
     #: why it cannot be reached, if so
     failure: str | None = None
+
+
+class Route(msgspec.Struct, frozen=True):
+    """What sends events of a topic to a server."""
+
+    name: str
+    server: str
+    #: every event goes there
+    everything: bool = False
+    #: that events are compared with
+    rectangles: int = 0
+    #: those of the precise summary
+    maximal: int = 0
+    precision: float | None = None
+    bytes: int = 0
+    subscriptions: int = 0
+    #: of the summary
+    revision: list[int] | None = None
+
+
+class Binding(msgspec.Struct, frozen=True):
+    """What is bound to a name of a topic or a subtree."""
+
+    name: str
+    #: that may host its subscriptions; None: any
+    servers: list[str] | None = None
+    #: that topics inherit
+    engine: str | None = None
+    created: str | None = None
+    #: subscriptions that are elsewhere
+    misplaced: int = 0
+
+
+class Routes(msgspec.Struct, frozen=True):
+    routes: list[Route]
+    bindings: list[Binding]
 
 
 class Tuning(msgspec.Struct, frozen=True):

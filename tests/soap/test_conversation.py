@@ -212,3 +212,46 @@ def test_a_topic_that_is_deleted_ends_its_subscriptions_with_a_word(network: Net
     [heard] = until("the end", lambda: sink.at("/brief-end"))
     assert heard.text("//w:Status").endswith("/SourceCancelling")
     one.close()
+
+
+def test_a_subtree_is_subscribed_to_and_routes_are_managed(network: Network, sink: Sink) -> None:
+    one = Client(network.url)
+    bound = one.ask(
+        "urn:edn:soap/CreateRoute",
+        f"<e:CreateRoute><e:Name>floor.**</e:Name><e:Server>s2</e:Server><e:Engine>{XPATH}</e:Engine>"
+        "<x:Extra xmlns:x='urn:x'/></e:CreateRoute>",
+    )
+    assert bound.status == 200, bound.reason
+    assert bound.all("//e:Binding/@engine") == ["xpath"]
+    answer = one.subscribe("floor.**", sink.url("/floor"), end=sink.url("/floor-end"))
+    name = answer.text("//a:ReferenceParameters/e:Subscription")
+    created = one.ask(
+        "urn:edn:soap/CreateTopic",
+        "<e:CreateTopic><e:Topic>floor.third</e:Topic><e:Attributes>"
+        '<e:Attribute name="n" type="integer"/></e:Attributes></e:CreateTopic>',
+    )
+    assert created.all("//e:TopicDescription/@engine") == ["xpath"]  # what is bound above it
+    assert one.publish("floor.third", event(n=1)).status == 200
+    [heard] = until("a notification", lambda: sink.at("/floor"))
+    assert heard.all("//e:Match/@subscription") == [name]
+    assert heard.text("//a:Action") == "urn:edn:topic:floor.third"
+    routes = one.ask(
+        "urn:edn:soap/EnumerateRoutes", "<e:EnumerateRoutes><e:Name>floor.**</e:Name></e:EnumerateRoutes>"
+    )
+    assert routes.all("//e:Route/@name") == ["floor.third"]
+    assert routes.all("//e:Route/@server") == ["s2"]
+    assert routes.all("//e:Binding/@name") == ["floor.**"]
+    assert one.granted(one.manage("Renew", name, "<w:Expires>PT2H</w:Expires>")).startswith("PT7")
+    network.http.delete(f"/v1/subscriptions/{name}").raise_for_status()
+    [ended] = until("the end", lambda: sink.at("/floor-end"))
+    assert ended.text("//w:Status").endswith("/SourceCancelling")
+    assert (
+        one.ask("urn:edn:soap/DeleteRoute", "<e:DeleteRoute><e:Name>floor.**</e:Name></e:DeleteRoute>").status
+        == 200
+    )
+    gone = one.ask("urn:edn:soap/DeleteRoute", "<e:DeleteRoute><e:Name>floor.**</e:Name></e:DeleteRoute>")
+    assert (gone.status, "nothing is bound" in gone.reason) == (400, True)
+    nameless = one.ask("urn:edn:soap/CreateRoute", "<e:CreateRoute><e:Server>s2</e:Server></e:CreateRoute>")
+    assert (nameless.status, "which name" in nameless.reason) == (400, True)
+    network.http.delete("/v1/topics/floor.third").raise_for_status()
+    one.close()

@@ -104,8 +104,24 @@ def test_zeep_manages_topics(network: Network) -> None:
         )
         assert (made.name, made.engine, made.availability) == ("zeep.topic", "rtree", "60")
         assert "zeep.topic" in [topic.name for topic in manager.EnumerateTopics()]
-        [route] = manager.EnumerateRoutes()
-        assert (route.id, route.state) == ("s1", "ready")
+        bound = manager.CreateRoute(Name="zeep.**", Server=["s1"], Engine="urn:edn:matcher:scan")
+        assert (bound.name, bound.Server, bound.engine) == ("zeep.**", ["s1"], "scan")
+        below = manager.CreateTopic(
+            Topic="zeep.topic.below", Attributes={"Attribute": [{"name": "x", "type": "number"}]}
+        )
+        assert below.engine == "rtree"  # that of the topic above it is nearer than what is bound to zeep.**
+        made = network.http.post(
+            "/v1/subscriptions", json={"topic": "zeep.**", "sink": {"url": "http://127.0.0.1:9/"}}
+        ).json()
+        routes = manager.EnumerateRoutes(Name="zeep.**")
+        found = [(one.name, one.server, one.subscriptions) for one in routes.Route]
+        assert found == [("zeep.topic", "s1", 1), ("zeep.topic.below", "s1", 1)]
+        assert [one.name for one in routes.Binding] == ["zeep.**"]
+        network.http.delete(f"/v1/subscriptions/{made['id']}").raise_for_status()
+        manager.DeleteRoute(Name="zeep.**")
+        with pytest.raises(zeep.exceptions.Fault, match="nothing is bound"):
+            manager.DeleteRoute(Name="zeep.**")
+        manager.DeleteTopic(Topic="zeep.topic.below")
         manager.DeleteTopic(Topic="zeep.topic")
         assert network.http.get("/v1/topics/zeep.topic").status_code == 404
         with pytest.raises(zeep.exceptions.Fault, match="no topic"):

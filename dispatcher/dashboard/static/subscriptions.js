@@ -47,7 +47,7 @@ function list() {
   fill($("#subscription-table tbody"), shown.map((one) => {
     const made = row(
       element("td", {}, element("button", { type: "button", "data-open": one.id, onclick: trying(() => open(one.id)) }, one.id.length > 13 ? `${one.id.slice(0, 12)}…` : one.id)),
-      one.topic, code(one.filter === null ? "everything" : JSON.stringify(one.filter)), target(one), one.server,
+      one.topic, code(one.filter === null ? "everything" : JSON.stringify(one.filter)), target(one), one.server ?? "several",
       element("td", { class: one.state === "paused" ? "warn" : "good" }, one.state),
       element("td", { class: "actions" }, element("button", { type: "button", "data-toggle": one.id, onclick: trying(() => toggle(one)) }, one.state === "paused" ? "Resume" : "Pause")));
     made.dataset.subscription = one.id;
@@ -77,7 +77,7 @@ async function open(id) {
   const path = `/v1/subscriptions/${encodeURIComponent(id)}`;
   const [one, { attempts }] = await Promise.all([get(path), get(`${path}/attempts`).catch(() => ({ attempts: [] }))]);
   const dialog = $("#subscription-dialog");
-  const facts = [["Topic", one.topic], ["Filter", one.filter === null ? "everything" : JSON.stringify(one.filter)], ["To", one.sink?.url ?? "a stream"], ["Server", one.server], ["Owner", one.owner], ["Created", when(one.created)], ["Expires", one.expires ? when(one.expires) : "never"]];
+  const facts = [["Topic", one.topic], ["Filter", one.filter === null ? "everything" : JSON.stringify(one.filter)], ["To", one.sink?.url ?? "a stream"], ["Server", one.server ?? "several"], ["Owner", one.owner], ["Created", when(one.created)], ["Expires", one.expires ? when(one.expires) : "never"]];
   if (one.delivery) for (const [field, name] of FIELDS) if (one.delivery[field] !== null) facts.push([name, typeof one.delivery[field] === "number" ? count(one.delivery[field]) : one.delivery[field]]);
   const act = (name, work) => element("button", { type: "button", onclick: trying(async () => { say(await work()); await open(id); }) }, name);
   dialog.replaceChildren(

@@ -184,7 +184,8 @@ def test_subscriptions_are_a_table_or_json_lines(stub: Stub) -> None:
     assert stub.requests[0][1] == "/v1/subscriptions?owner=me"
     (line,) = edn(stub, "subscriptions", "--json").stdout.splitlines()
     sink = {**SUBSCRIPTION["sink"], "secret": None}
-    assert json.loads(line) == {**SUBSCRIPTION, "sink": sink, "delivery": None, "location": None}
+    absent = dict.fromkeys(("delivery", "location", "topics", "left_out"))
+    assert json.loads(line) == {**SUBSCRIPTION, "sink": sink, **absent}
 
 
 def test_unsubscribe_takes_many(stub: Stub) -> None:
@@ -406,3 +407,32 @@ def test_listen_wants_a_topic_for_its_filter_and_a_free_port(stub: Stub) -> None
     result = edn(stub, "listen", "--port", port)
     assert result.exit_code == 2
     assert f"cannot listen on 127.0.0.1 port {port}" in result.stderr
+
+
+def test_route_lists_binds_and_unbinds(stub: Stub) -> None:
+    entry = {
+        "name": "stocks.nyse",
+        "server": "s1",
+        "everything": False,
+        "rectangles": 3,
+        "maximal": 6,
+        "precision": 0.5,
+        "bytes": 1234,
+        "subscriptions": 7,
+        "revision": [2, 40],
+    }
+    binding = {"name": "stocks.**", "servers": ["s1", "s2"], "engine": "rtree", "misplaced": 3}
+    stub.answers["GET", "/v1/routes"] = (200, {"routes": [entry], "bindings": [binding]})
+    listed = edn(stub, "route", "ls", "stocks.**")
+    assert listed.exit_code == 0, listed.stderr
+    for text in ("stocks.nyse", "50%", "1,234", "2.40", "stocks.**", "s1 s2", "rtree"):
+        assert text in listed.stdout
+    assert json.loads(edn(stub, "route", "ls", "--json").stdout)["bindings"][0]["name"] == "stocks.**"
+    stub.answers["PUT", "/v1/routes/stocks.**"] = (201, binding)
+    added = edn(stub, "route", "add", "stocks.**", "--server", "s1", "--server", "s2", "--engine", "rtree")
+    assert added.exit_code == 0, added.stderr
+    assert "3 subscriptions are on other servers" in added.stdout
+    assert stub.requests[-1][2] == {"servers": ["s1", "s2"], "engine": "rtree"}
+    stub.answers["DELETE", "/v1/routes/stocks.**"] = (204, None)
+    assert edn(stub, "route", "rm", "stocks.**").exit_code == 0
+    assert edn(stub, "route", "rm", "bonds").exit_code != 0

@@ -31,6 +31,8 @@ SUBSCRIPTION = {
 }
 ATTEMPT = {"time": "2030-01-01T00:00:00Z", "webhook_id": "msg_1", "status": 204, "outcome": "delivered"}
 LETTER = {"id": "s1.4", "webhook_id": "msg_4", "url": "http://s/", "died": "2030", "created": "2029"}
+ROUTE = {"name": "stocks", "server": "s1", "rectangles": 3, "maximal": 6, "precision": 0.5, "bytes": 99}
+BINDING = {"name": "stocks.**", "servers": ["s1"], "engine": None, "created": "2026-01-01T00:00:00Z"}
 TOPIC = {"name": "stocks", "attributes": {"price": "number"}, "engine": "bitmap", "availability": 0}
 
 
@@ -98,6 +100,14 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any], int, Any, str, str, Any]
     ("publish", ("stocks", {"symbol": "GE"}), {}, 202, {"accepted": 1, "ids": ["e1"]}, "POST",
      "/v1/topics/stocks/events", {"symbol": "GE"}),
     ("servers", (), {}, 200, {"servers": [{"id": "s1"}]}, "GET", "/v1/servers", None),
+    ("routes", (), {}, 200, {"routes": [ROUTE], "bindings": [BINDING]}, "GET", "/v1/routes", None),
+    ("routes", ("stocks.**",), {}, 200, {"routes": [], "bindings": []}, "GET",
+     "/v1/routes?name=stocks.%2A%2A", None),
+    ("bind_route", ("acme/stocks.**",), {"servers": ("s1",), "engine": "rtree"}, 201, BINDING, "PUT",
+     "/v1/routes/acme/stocks.**", {"servers": ["s1"], "engine": "rtree"}),
+    ("unbind_route", ("stocks",), {}, 204, None, "DELETE", "/v1/routes/stocks", None),
+    ("subscription_page", (), {"topic": "stocks", "members": True}, 200, {"subscriptions": []}, "GET",
+     "/v1/subscriptions?topic=stocks&members=true", None),
     ("tuning", (), {}, 200, {"mode": "fixed", "precision": 1.0}, "GET", "/v1/tuning", None),
     ("tune", ("fixed",), {"precision": 0.5}, 200, {"mode": "fixed"}, "PUT", "/v1/tuning",
      {"mode": "fixed", "precision": 0.5}),

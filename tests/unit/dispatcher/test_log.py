@@ -286,3 +286,44 @@ def test_a_patient_log_waits_for_company_where_there_was_some_before(
         await log.stop()
 
     asyncio.run(main())
+
+
+def test_a_folder_of_before_there_were_subtrees_is_read_on(tmp_path: Path) -> None:
+    async def before(log: Log) -> None:
+        def write(transaction: Transaction) -> None:
+            for name, engine in (("plain", "bitmap"), ("chosen", "rtree")):
+                transaction.connection.execute(
+                    "INSERT INTO topics (name, revision, columns, attributes, engine, created)"
+                    " VALUES (?, 1, '[]', '{}', ?, 1)",
+                    (name, engine),
+                )
+            transaction.connection.execute(
+                "INSERT INTO subscriptions (id, version, owner, topic, attributes, url, server, created)"
+                " VALUES ('x', 1, 'o', 1, '[]', 'u', 's', 1)"
+            )
+
+        await log.submit(write)
+
+    run(tmp_path, before)
+    with closing(sqlite3.connect(tmp_path / "dispatcher.db", isolation_level=None)) as old:
+        old.executescript(
+            "DROP INDEX subscriptions_by_subtree; ALTER TABLE subscriptions DROP COLUMN subtree;"
+            "ALTER TABLE topics RENAME TO newer; CREATE TABLE topics (uid INTEGER PRIMARY KEY AUTOINCREMENT,"
+            " name TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL, columns TEXT NOT NULL, attributes TEXT"
+            " NOT NULL, engine TEXT NOT NULL, created INTEGER NOT NULL, availability REAL NOT NULL DEFAULT 0);"
+            "INSERT INTO topics SELECT uid, name, revision, columns, attributes, engine, created,"
+            " availability FROM newer; DROP TABLE newer; DROP TABLE bindings;"
+            "UPDATE meta SET value = 3 WHERE key = 'format';"
+        )
+
+    async def after(log: Log) -> None:
+        found = directory.find(log.reader, "x")
+        assert found is not None
+        assert (found.server, found.subtree) == ("s", None)
+        topics = log.reader.execute("SELECT name, chosen FROM topics ORDER BY name").fetchall()
+        assert topics == [("chosen", 1), ("plain", 0)]
+        assert log.reader.execute("SELECT count(*) FROM bindings").fetchone() == (0,)
+
+    run(tmp_path, after)
+    with closing(sqlite3.connect(tmp_path / "dispatcher.db")) as db:
+        assert db.execute("SELECT value FROM meta WHERE key = 'format'").fetchone() == (FORMAT,)

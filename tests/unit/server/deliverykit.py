@@ -14,6 +14,7 @@ from typing import Any
 from serverkit import Kit, activate, item
 
 from edn_server.delivery import HttpSink
+from edn_server.evidence import Evidence
 from edn_server.mail import MailSink
 from edn_server.notifier import Notifier
 from edn_server.parcels import Batching
@@ -22,6 +23,9 @@ from edn_server.settings import Settings
 from edn_server.sinks import Sinks
 
 EVENT = {"symbol": "GE", "price": 5}
+#: what a receiver answers that wants none of it, and a policy that gives up then
+REFUSED = "400 No\r\ncontent-type: text/plain\r\n"
+ONE = Policy(steps=(0.001,), refused_attempts=1)
 
 
 @dataclass
@@ -157,3 +161,20 @@ def fill(kit: Kit, *urls: str, rows: int = 1) -> None:
     kit.frame(0, 1, activate(1, *((name, 1) for name in names)))
     for row in range(rows):
         kit.frame(1 + row, 2 + row, events=[(2 + row, EVENT)])
+
+
+@asynccontextmanager
+async def asking(kit: Kit, **changes: Any) -> AsyncIterator[tuple[Notifier, Evidence]]:
+    given = {"retries": ONE, **changes}
+    async with notifying(kit, **given) as notifier:
+        evidence = Evidence(
+            hosting=kit.hosting,
+            notifier=notifier,
+            writer=kit.writer,
+            reader=kit.folder.connect(read_only=True),
+            settings=settings(**given),
+        )
+        try:
+            yield notifier, evidence
+        finally:
+            evidence.close()

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from deliverykit import EVENT, Receiver, eventually, fill, notifying, run, settings
+from deliverykit import EVENT, REFUSED, Receiver, asking, eventually, fill, notifying, run
 from hypothesis import given
 from hypothesis import strategies as st
 from serverkit import Kit, activate, control, item
@@ -18,30 +16,8 @@ from serverkit import Kit, activate, control, item
 from edn.errors import Conflict, InvalidInput, NotFound
 from edn_server import deadletters
 from edn_server.breaker import Limits
-from edn_server.evidence import Evidence
-from edn_server.notifier import Notifier
 from edn_server.parcels import Batching
 from edn_server.retry import Policy
-
-REFUSED = "400 No\r\ncontent-type: text/plain\r\n"
-ONE = Policy(steps=(0.001,), refused_attempts=1)
-
-
-@asynccontextmanager
-async def asking(kit: Kit, **changes: Any) -> AsyncIterator[tuple[Notifier, Evidence]]:
-    given = {"retries": ONE, **changes}
-    async with notifying(kit, **given) as notifier:
-        evidence = Evidence(
-            hosting=kit.hosting,
-            notifier=notifier,
-            writer=kit.writer,
-            reader=kit.folder.connect(read_only=True),
-            settings=settings(**given),
-        )
-        try:
-            yield notifier, evidence
-        finally:
-            evidence.close()
 
 
 def names(posts: list[Any]) -> list[str]:

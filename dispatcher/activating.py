@@ -1,0 +1,180 @@
+"""How subscriptions begin and end inside a transaction: the directory's rows and the servers' records.
+
+Whatever makes one begin or end goes through here: a call, a topic that joins a subtree, an expiry, another
+dispatcher's change.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dispatcher import changes, directory, replaying
+from dispatcher.changes import Kind
+from dispatcher.directory import Subscription
+from dispatcher.log import Transaction
+from dispatcher.network import Network
+from dispatcher.replaying import Replay
+from dispatcher.topics import Topic
+from edn import wire
+from edn.errors import Conflict, NotFound
+from edn.filter import BoundFilter
+from edn.rect import Rects
+
+#: what servers answered to a store, by server and topic
+Stored = Mapping[tuple[str, int], wire.Stored]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A subscription to a topic that is about to begin, or to change."""
+
+    subscription: Subscription
+    topic: Topic
+    bound: BoundFilter
+    #: None: it begins now; else with what is available of that time or later
+    since: int | None = 0
+    #: it comes from another server, which may still have something to deliver
+    arriving: bool = False
+
+    def item(self) -> wire.StoreItem:
+        """What its server is given."""
+        subscription = self.subscription
+        return wire.StoreItem(
+            subscription.id,
+            subscription.version,
+            subscription.owner,
+            subscription.filter,
+            subscription.url,
+            subscription.recipient,
+            subscription.expires,
+            subscription.ring,
+            self.arriving,
+        )
+
+
+def live(transaction: Transaction, subscription: str) -> Subscription:
+    found = directory.find(transaction.connection, subscription)
+    if found is None or (found.expires is not None and found.expires <= transaction.time):
+        raise NotFound(f'no subscription "{subscription[:80]}"')
+    return found
+
+
+def check_topic(transaction: Transaction, item: Prepared) -> None:
+    """The topic may have changed since the filter was bound; what the filter uses must still be there."""
+    row = transaction.connection.execute(
+        "SELECT revision, attributes FROM topics WHERE uid = ?", (item.topic.uid,)
+    ).fetchone()
+    if row is None:
+        raise NotFound(f'no topic "{item.topic.name}": it was deleted meanwhile')
+    revision, attributes = row
+    if revision == item.topic.revision:
+        return
+    types = json.loads(attributes)
+    for name in item.bound.attributes:
+        if types.get(name) != item.topic.schema.attributes[name]:
+            raise Conflict(f'the schema of topic "{item.topic.name}" changed meanwhile: try again')
+
+
+def widen(network: Network, server: str, topic: int, rects: Iterable[Rects], stored: wire.Stored) -> None:
+    """Route to a server what it has stored."""
+    by_width: dict[int, list[Rects]] = {}
+    for each in rects:
+        by_width.setdefault(each.lo.shape[1], []).append(each)
+    for same in by_width.values():
+        lo, hi = np.concatenate([each.lo for each in same]), np.concatenate([each.hi for each in same])
+        network.widen(server, topic, lo, hi, stored)
+
+
+def begin(transaction: Transaction, items: Sequence[Prepared], stored: Stored) -> list[Replay]:
+    """Write them to the directory and activate them; the replays that this begins."""
+    by_server: dict[str, list[Prepared]] = {}
+    paused: list[tuple[Subscription, int]] = []
+    for item in items:
+        check_topic(transaction, item)
+        one = item.subscription
+        directory.insert(transaction.connection, one, item.bound.attributes)
+        revision = changes.note(
+            transaction,
+            Kind.SUBSCRIPTION,
+            one.id,
+            stored=stored[one.server, item.topic.uid],
+            since=item.since,
+        )
+        if one.paused:
+            paused.append((one, revision))
+        by_server.setdefault(one.server, []).append(item)
+    replays: list[Replay] = []
+    for server, together in by_server.items():
+        replays += activate(transaction, server, together)
+    for one, revision in paused:
+        transaction.append_control(one.server, "pause", ids=[one.id], revision=revision)
+    return replays
+
+
+def activate(transaction: Transaction, server: str, items: Sequence[Prepared]) -> list[Replay]:
+    """Append the record that activates them; the replays that it begins."""
+    named = {item.subscription.id: (item.subscription.id, item.subscription.version) for item in items}
+    behind = [
+        item
+        for item in items
+        if item.since is not None and replaying.available(transaction, item.topic.uid, item.since)
+    ]
+    offset = transaction.append_control(
+        server,
+        "activate",
+        versions=list(named.values()),
+        replays=[named[item.subscription.id] for item in behind],
+    )
+    replays = [
+        Replay(
+            item.subscription.id,
+            item.subscription.version,
+            server,
+            item.topic.uid,
+            item.subscription.filter,
+            offset,
+            transaction.time,
+            item.since,
+        )
+        for item in behind
+    ]
+    for replay in replays:
+        replaying.note(transaction, replay)
+    return replays
+
+
+def end(transaction: Transaction, found: Iterable[Subscription], why: str = "") -> Counter[str]:
+    """End subscriptions, those to subtrees with all their members; how many ended on which server.
+
+    `why`: for sinks that want to be told. Of members one tells them, for all.
+    """
+    by_server: dict[tuple[str, str], list[str]] = {}
+    for one in found:
+        told = why
+        for part in directory.family(transaction.connection, one):
+            directory.delete(transaction.connection, part.id)
+            changes.note_end(transaction, part)
+            if part.subtree is None:
+                by_server.setdefault((part.server, told), []).append(part.id)
+                told = ""
+    for (server, told), ids in by_server.items():
+        transaction.append_control(server, "deactivate", ids=ids, end=told)
+    ended: Counter[str] = Counter()
+    for (server, _), ids in by_server.items():
+        ended[server] += len(ids)
+    return ended
+
+
+def end_expired(transaction: Transaction, subscription: str) -> Counter[str]:
+    """Make room for a new subscription under the id of one that has expired and was not swept yet; on which
+    servers it was.
+    """
+    found = directory.find(transaction.connection, subscription)
+    if found is None or found.expires is None or found.expires > transaction.time:
+        return Counter()
+    return end(transaction, [found])

@@ -1,0 +1,212 @@
+"""Topics come, evolve and go, and subscriptions to the subtrees that they are in follow.
+
+A topic is created in one transaction with the members that it gets: servers have stored them before, so the
+first event that the topic can take is matched by all of them. If no server can store them, there is no topic.
+One that evolves changes first and is joined then, before the answer: its columns must be the dispatcher's
+before they are a server's. A topic that goes takes its members with it.
+
+Where there are several dispatchers, two sides that did not see each other may each have made what the other
+should have joined. Whoever carries out changes looks after that when it has learnt of topics or of
+subscriptions to subtrees from another, and once when it starts.
+
+Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections import Counter
+from typing import Any
+
+import structlog
+
+from dispatcher import activating, directory, subtrees
+from dispatcher.activating import Prepared, Stored
+from dispatcher.directory import Subscription
+from dispatcher.log import Transaction
+from dispatcher.network import Network
+from dispatcher.peers import Peers
+from dispatcher.subscriptions import Subscriptions
+from dispatcher.topics import Topic, Topics
+from edn import namespace
+from edn.errors import EdnError, Unavailable
+from edn.filter import Filter
+
+logger = structlog.get_logger()
+
+#: seconds until what could not be set right is tried again
+AGAIN = 1.0
+
+
+class Joining:
+    def __init__(
+        self, network: Network, topics: Topics, subscriptions: Subscriptions, peers: Peers | None
+    ) -> None:
+        self._network = network
+        self._log = network.log
+        self._topics = topics
+        self._subscriptions = subscriptions
+        self._peers = peers
+        self._doubts = asyncio.Event()
+        self._doubts.set()
+
+    # -- calls ------------------------------------------------------------------------------------------
+
+    async def put(
+        self,
+        name: str,
+        attributes: Any,
+        engine: str | None,
+        availability: float | None = None,
+        *,
+        tenant: str = "",
+    ) -> tuple[Topic, bool]:
+        """Create a topic, or change it, as `Topics.put` does, and have it joined."""
+        async with self._subscriptions.alone_in(tenant):
+            draft = self._topics.draft(name, attributes, engine, availability, tenant=tenant)
+            chosen = draft.engine if engine is not None else None
+            if not self._topics.exists(draft.path):
+                topic, new = await self._create(draft, chosen, availability)
+                if new:
+                    return topic, True
+            else:
+                topic, _ = await self._topics.put_draft(draft, chosen, availability)
+            for whole in directory.reaching(self._log.reader, topic.path, self._log.now()):
+                if self._lacks(whole, topic):
+                    await self._align(whole)
+            return topic, False
+
+    async def delete(self, name: str, *, cascade: bool, tenant: str = "") -> None:
+        """Delete a topic, as `Topics.delete` does."""
+        async with self._subscriptions.alone_in(tenant):
+            uid, ended = await self._topics.delete(name, cascade=cascade, tenant=tenant)
+        self._network.placing.forget_topic(uid)
+        self._subscriptions.ended(ended)
+
+    async def _create(
+        self, draft: Topic, engine: str | None, availability: float | None
+    ) -> tuple[Topic, bool]:
+        wholes = directory.reaching(self._log.reader, draft.path, self._log.now())
+        if not wholes:
+            return await self._topics.put_draft(
+                draft, engine, availability, lambda transaction: _check_reached(transaction, draft, [])
+            )
+        placed = self._subscriptions.place(await asyncio.to_thread(self._members, draft, wholes))
+
+        def also(transaction: Transaction, stored: Stored) -> None:
+            _check_reached(transaction, draft, wholes)
+            activating.begin(transaction, placed, stored)
+
+        hosts = Counter(item.subscription.server for item in placed)
+        try:
+            stored = await self._subscriptions.store(placed)
+            topic, new = await self._topics.put_draft(
+                draft, engine, availability, lambda transaction: also(transaction, stored)
+            )
+        except BaseException as error:
+            self._subscriptions.ended(hosts)
+            if isinstance(error, EdnError):
+                await self._subscriptions.discard(placed)
+            raise
+        if not new:  # it came from another dispatcher meanwhile
+            self._subscriptions.ended(hosts)
+            await self._subscriptions.discard(placed)
+        return topic, new
+
+    def _lacks(self, whole: Subscription, topic: Topic) -> bool:
+        """Whether a topic that a filter fits is not joined."""
+        if directory.find(self._log.reader, namespace.member_id(whole.id, topic.uid)) is not None:
+            return False
+        fitting, _ = subtrees.sort_out(Filter.parse(whole.filter), [topic])
+        return bool(fitting)
+
+    def _members(self, topic: Topic, wholes: list[Subscription]) -> list[Prepared]:
+        """Those that a new topic gets; in a thread: many filters take a while to understand."""
+        now = self._log.now()
+        found = []
+        with contextlib.closing(self._log.connect_reader()) as reader:
+            for whole in wholes:
+                try:
+                    bound = subtrees.bind(Filter.parse(whole.filter), topic)
+                except EdnError:
+                    continue
+                found.append(Prepared(subtrees.new_member(reader, whole, topic, now), topic, bound, None))
+        return found
+
+    async def _align(self, whole: Subscription) -> bool:
+        """Whoever calls it is alone in the tenant."""
+        names = [whole.id, *(one.id for one in directory.members(self._log.reader, whole.id))]
+        async with self._subscriptions.exclusion.hold(names):
+            return await self._subscriptions.align(whole)
+
+    # -- what was missed --------------------------------------------------------------------------------
+
+    def doubt(self) -> None:
+        """Topics, or subscriptions to subtrees, came from another dispatcher."""
+        self._doubts.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._doubts.wait()
+            try:
+                if self._peers is None:
+                    await self.settle()
+                elif self._peers.leads() and await self._peers.turn() is None:
+                    try:
+                        await self.settle()
+                        await self._peers.settled()
+                    finally:
+                        self._peers.done()
+            except EdnError as error:
+                logger.warning("members of subtrees wait", reason=str(error))
+            await asyncio.sleep(AGAIN)
+
+    async def settle(self) -> None:
+        """Bring every whole in line, and end members of those that are no more."""
+        self._doubts.clear()
+        try:
+            for whole in directory.of_subtrees(self._log.reader):
+                async with self._subscriptions.alone_in(subtrees.Subtree(str(whole.subtree)).tenant):
+                    found = directory.find(self._log.reader, whole.id)
+                    if found is not None and found.subtree is not None and await self._align(found):
+                        logger.info("members were brought in line", subscription=whole.id)
+            await self._end_orphans()
+        except BaseException:
+            self._doubts.set()
+            raise
+
+    async def _end_orphans(self) -> None:
+        def look() -> list[str]:
+            with contextlib.closing(self._log.connect_reader()) as reader:
+                return _orphans(reader)
+
+        names = await asyncio.to_thread(look)
+        if not names:
+            return
+
+        def end(transaction: Transaction) -> Counter[str]:
+            left = set(_orphans(transaction.connection)).intersection(names)
+            found = [directory.find(transaction.connection, name) for name in sorted(left)]
+            return activating.end(transaction, [one for one in found if one is not None])
+
+        async with self._subscriptions.exclusion.hold(names):
+            self._subscriptions.ended(await self._log.submit(end))
+
+
+def _orphans(connection: sqlite3.Connection) -> list[str]:
+    rows = connection.execute(
+        "SELECT id FROM subscriptions m WHERE instr(id, ?1) AND NOT EXISTS (SELECT 1 FROM subscriptions w"
+        " WHERE w.id = substr(m.id, 1, instr(m.id, ?1) - 1) AND w.subtree IS NOT NULL)",
+        (namespace.MEMBER,),
+    )
+    return [id for (id,) in rows]
+
+
+def _check_reached(transaction: Transaction, topic: Topic, wholes: list[Subscription]) -> None:
+    """Raise if other subscriptions reach a new topic than those that were looked at."""
+    known = {(one.id, one.version) for one in wholes}
+    found = directory.reaching(transaction.connection, topic.path, transaction.time)
+    if {(one.id, one.version) for one in found} != known:
+        raise Unavailable(f'subscriptions above "{topic.name}" changed meanwhile: try again', retry_after=0.1)

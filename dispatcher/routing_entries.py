@@ -1,0 +1,83 @@
+"""The routing entries that there really are: a topic and a server each, with what the table holds of them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dispatcher.bindings import Binding
+from dispatcher.network import Network
+from dispatcher.topics import Topics
+from edn import namespace
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What sends events of a topic to a server."""
+
+    #: path of the topic
+    name: str
+    server: str
+    #: every event goes there: it has told no summary yet, or the precision is 0
+    everything: bool
+    #: rectangles that events are compared with, those of new subscriptions among them
+    rectangles: int
+    #: maximal rectangles of the precise summary
+    maximal: int
+    #: rectangles in use for those ÷ `maximal`, as it came out
+    precision: float | None
+    #: memory that it takes
+    bytes: int
+    subscriptions: int
+    #: (epoch, seq) of the summary, which grows with each that is accepted
+    revision: tuple[int, int] | None
+
+
+def found(network: Network, topics: Topics, name: str | None = None) -> Iterator[Route]:
+    """Those of all topics, or of one, or of a subtree, by its path; in the order of topics and servers.
+
+    There is one wherever a server hosts a subscription to the topic, or the table still holds a rectangle.
+    """
+    hosted: dict[tuple[int, str], int] = {
+        (topic, server): count
+        for topic, server, count in network.log.reader.execute(
+            "SELECT topic, server, count(*) FROM subscriptions WHERE server != '' GROUP BY topic, server"
+        )
+    }
+    tables = [network.table.describe(member.id) for member in network.members]
+    for topic in topics.all():
+        if name is not None and not namespace.reaches(name, topic.path):
+            continue
+        for table in tables:
+            held = table.topics.get(topic.uid)
+            count = hosted.get((topic.uid, table.server), 0)
+            if held is None and not count:
+                continue
+            epoch, seq = table.epoch, table.seq
+            yield Route(
+                name=topic.path,
+                server=table.server,
+                everything=table.everything,
+                rectangles=held.rectangles + held.widenings if held else 0,
+                maximal=held.maximal if held else 0,
+                precision=held.rectangles / held.maximal if held and held.maximal else None,
+                bytes=held.bytes if held else 0,
+                subscriptions=count,
+                revision=None if epoch is None or seq is None else (epoch, seq),
+            )
+
+
+def misplaced(reader: sqlite3.Connection, topics: Topics, network: Network, binding: Binding) -> int:
+    """How many subscriptions are on servers that a binding does not allow; they stay until they are moved."""
+    if binding.servers is None:
+        return 0
+    return sum(
+        count
+        for topic in topics.all()
+        if network.bindings.hosts_of(topic.path) == binding
+        for server, count in reader.execute(
+            "SELECT server, count(*) FROM subscriptions WHERE topic = ? GROUP BY server", (topic.uid,)
+        )
+        if server not in binding.servers
+    )

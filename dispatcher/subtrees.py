@@ -1,0 +1,250 @@
+"""A subscription to a subtree and its members: one for its subscriber, one a topic for the servers.
+
+Theory of operation
+-------------------
+The directory has a row of the whole, without a topic and a server, and a row a member, which is a
+subscription like any other: placed, stored, activated, moved, told of to other dispatchers by itself. Its id
+is derived from those of the whole and the topic (`edn.namespace`), and so is its address, if it is a stream;
+everything else it has from the whole.
+
+A filter need not fit every topic: one that lacks an attribute that it uses, or has a type or an engine that
+it cannot be for, is **left out**, and joins when its schema has evolved. A filter that fits none of the
+topics that there are is refused as a mistake; where there are none yet, it waits for them.
+
+A whole is **aligned** with its topics: members begin, change or end, until there is one a topic that the
+filter fits, with the filter, the sink and the expiry of the whole. Subscribing and changing are that, a topic
+that comes or evolves, and what is left to be done after two dispatchers did not see each other. The plan is
+made outside the transaction, because servers must store what begins; inside it is checked that nothing has
+changed since.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from dispatcher import activating, changes, directory, streaming
+from dispatcher.activating import Prepared, Stored
+from dispatcher.changes import Kind
+from dispatcher.directory import Subscription
+from dispatcher.log import Transaction
+from dispatcher.replaying import Replay
+from dispatcher.topics import Topic, check_dialect
+from edn import namespace, wire
+from edn.errors import EdnError, InvalidFilter, Unavailable
+from edn.filter import BoundFilter, Filter
+
+
+@dataclass(frozen=True, slots=True)
+class Subtree:
+    #: as `Topic.path`
+    path: str
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    @property
+    def tenant(self) -> str:
+        return self.path.rpartition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A topic that a filter does not fit."""
+
+    topic: Topic
+    reason: str
+
+
+def bind(filter: Filter, topic: Topic) -> BoundFilter:
+    """Raises `InvalidFilter` or `TooLarge` if it does not fit."""
+    check_dialect(filter, topic)
+    return filter.bind(topic.schema)
+
+
+def sort_out(
+    filter: Filter, topics: Iterable[Topic]
+) -> tuple[list[tuple[Topic, BoundFilter]], list[LeftOut]]:
+    """The topics that a filter fits, and the others."""
+    fitting: list[tuple[Topic, BoundFilter]] = []
+    others: list[LeftOut] = []
+    for topic in topics:
+        try:
+            fitting.append((topic, bind(filter, topic)))
+        except EdnError as error:
+            others.append(LeftOut(topic, error.detail))
+    return fitting, others
+
+
+def check_fits(filter: Filter, subtree: Subtree, topics: Sequence[Topic]) -> None:
+    """Raise if there are topics and the filter fits none of them."""
+    fitting, others = sort_out(filter, topics)
+    if others and not fitting:
+        many = f"none of the {len(others)} topics" if len(others) > 1 else "not the one topic that is"
+        first = others[0]
+        raise InvalidFilter(f'it fits {many} in "{subtree.name}"; {first.topic.name}: {first.reason}')
+
+
+def covers(filter: Filter, found: Subscription, topics: Sequence[Topic]) -> bool:
+    """Whether a filter covers that of a subscription to a subtree, on all topics that this one has."""
+    theirs = Filter.parse(found.filter)
+    if filter == theirs or filter.to_json() is None:
+        return True
+    fitting, _ = sort_out(theirs, topics)
+    try:
+        return bool(fitting) and all(bind(filter, topic).covers(bound) for topic, bound in fitting)
+    except EdnError:
+        return False  # it does not fit one of them
+
+
+# -- aligning ---------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Alignment:
+    """What is to be done, for members to be what the whole says."""
+
+    whole: Subscription
+    #: without a server, until they are placed
+    begin: list[Prepared] = field(default_factory=list)
+    #: another version each, on the same server
+    change: list[Prepared] = field(default_factory=list)
+    end: list[Subscription] = field(default_factory=list)
+    #: members as they were found: (version, server)
+    found: dict[str, tuple[int, str]] = field(default_factory=dict)
+    #: (uid, revision) of all topics of the subtree, as they were
+    seen: frozenset[tuple[int, int]] = frozenset()
+
+    #: some are paused and should not be, or the reverse
+    uneven: bool = False
+
+    @property
+    def empty(self) -> bool:
+        return not (self.begin or self.change or self.end or self.uneven)
+
+
+def align(
+    connection: sqlite3.Connection,
+    whole: Subscription,
+    topics: Sequence[Topic],
+    *,
+    now: int,
+    new: bool = False,
+    since: int | None = None,
+) -> Alignment:
+    """Plan it; `topics` are those of the subtree. `new`: it has no members yet. `since`: as for `Prepared`,
+    of what begins.
+    """
+    members = {} if new else {one.topic: one for one in directory.members(connection, whole.id)}
+    plan = Alignment(
+        whole,
+        found={one.id: (one.version, one.server) for one in members.values()},
+        seen=frozenset((topic.uid, topic.revision) for topic in topics),
+        uneven=any(one.paused != whole.paused for one in members.values()),
+    )
+    filter = Filter.parse(whole.filter)
+    for topic in topics:
+        member = members.pop(topic.uid, None)
+        if member is not None and _member(whole, topic, member) == member:
+            continue  # it fits: what its filter uses cannot be taken away from the topic
+        try:
+            bound = bind(filter, topic)
+        except EdnError:
+            plan.end += [] if member is None else [member]
+            continue
+        if member is None:
+            plan.begin.append(Prepared(new_member(connection, whole, topic, now), topic, bound, since))
+        else:
+            changed = replace(_member(whole, topic, member), version=max(member.version + 1, now))
+            plan.change.append(Prepared(changed, topic, bound))
+    plan.end += members.values()
+    return plan
+
+
+def new_member(connection: sqlite3.Connection, whole: Subscription, topic: Topic, now: int) -> Subscription:
+    """One that is yet to be placed."""
+    version = first_version(connection, namespace.member_id(whole.id, topic.uid), now)
+    return replace(_member(whole, topic, whole), version=version, server="", created=now, serial=0)
+
+
+def _member(whole: Subscription, topic: Topic, now: Subscription) -> Subscription:
+    """What a member should be; `now`: has those things in which it is its own."""
+    id = namespace.member_id(whole.id, topic.uid)
+    return replace(
+        whole,
+        id=id,
+        version=now.version,
+        topic=topic.uid,
+        url=streaming.address(id) if streaming.streams(whole) else whole.url,
+        server=now.server,
+        created=now.created,
+        serial=now.serial,
+        paused=now.paused,
+        subtree=None,
+    )
+
+
+def first_version(connection: sqlite3.Connection, id: str, now: int) -> int:
+    """Above all that an id ever had, though another dispatcher's clock may have been ahead."""
+    former = changes.find(connection, Kind.SUBSCRIPTION, id)
+    return now if former is None or former.version is None else max(now, former.version + 1)
+
+
+def apply(transaction: Transaction, plan: Alignment, stored: Stored) -> tuple[Counter[str], list[Replay]]:
+    """Do it; how many ended on which server, and the replays that begin."""
+    _check(transaction, plan)
+    ended = activating.end(transaction, plan.end)
+    versions: dict[str, list[tuple[str, int]]] = {}
+    for item in plan.change:
+        activating.check_topic(transaction, item)
+        one = item.subscription
+        directory.replace(transaction.connection, one, item.bound.attributes)
+        versions.setdefault(one.server, []).append((one.id, one.version))
+        known = changes.find(transaction.connection, Kind.SUBSCRIPTION, one.id)
+        changes.note(
+            transaction,
+            Kind.SUBSCRIPTION,
+            one.id,
+            stored=stored[one.server, item.topic.uid],
+            since=known.since if known else None,
+        )
+    for server, changed in versions.items():
+        transaction.append_control(server, "change", versions=changed)
+    replays = activating.begin(transaction, plan.begin, stored)
+    for id in plan.found.keys() - {one.id for one in plan.end}:
+        pause(transaction, id, plan.whole.paused)
+    return ended, replays
+
+
+def pause(transaction: Transaction, id: str, paused: bool) -> None:
+    """Of a subscription to a topic, or of the row of a whole: pause or resume it, unless it is so already."""
+    found = directory.find(transaction.connection, id)
+    if found is None or found.paused == paused:
+        return
+    directory.pause(transaction.connection, id, paused)
+    revision = changes.note(transaction, Kind.SUBSCRIPTION, id)
+    if found.subtree is None:
+        kind: wire.Kind = "pause" if paused else "resume"
+        transaction.append_control(found.server, kind, ids=[id], revision=revision)
+
+
+def _check(transaction: Transaction, plan: Alignment) -> None:
+    """Raise if topics or members are others by now: the plan was made for those."""
+    assert plan.whole.subtree is not None
+    stem = namespace.stem(plan.whole.subtree)
+    rows = transaction.connection.execute(
+        "SELECT uid, revision FROM topics WHERE (name = ? OR substr(name, 1, length(?)) = ?)"
+        " AND instr(name, '/') = instr(?, '/')",
+        (stem.removesuffix("."), stem, stem, stem),
+    )
+    members = directory.members(transaction.connection, plan.whole.id)
+    if (
+        plan.seen != {(uid, revision) for uid, revision in rows}
+        or {one.id: (one.version, one.server) for one in members} != plan.found
+    ):
+        raise Unavailable(
+            f'topics or members of "{plan.whole.subtree}" changed meanwhile: try again', retry_after=0.1
+        )

@@ -1,0 +1,156 @@
+"""A dispatcher's inside with servers that store whatever they are given, and do nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from dispatcher import changes, directory
+from dispatcher.directory import Subscription
+from dispatcher.joining import Joining
+from dispatcher.members import Member
+from dispatcher.merging import Merger
+from dispatcher.network import Network
+from dispatcher.records import ControlRecord
+from dispatcher.settings import Settings
+from dispatcher.subscriptions import Subscriptions, Wanted
+from dispatcher.subtrees import Subtree
+from dispatcher.topics import Topics
+from edn import namespace, wire
+from edn.errors import Unavailable
+from edn.filter import Filter
+
+
+def make_ready(network: Network, *servers: str) -> None:
+    """Servers that are there, as far as anybody can tell."""
+    for name in servers:
+        member = Member(name, "http://127.0.0.1:1", "key", 1, 0)
+        # What a forwarder is asked for by those who look at servers, and no more.
+        member.forwarder = SimpleNamespace(  # type: ignore[assignment]
+            acked=0,
+            failure=None,
+            position=1 << 60,
+            forwarded=0,
+            matched=0,
+            useful=0,
+            wake=lambda: None,
+        )
+        member.seen, member.asking = float("inf"), True
+        network.members.add(member)
+        network.table.add(name)
+
+
+@dataclass
+class Storing:
+    """Takes the place of `Network.store`."""
+
+    away: set[str] = field(default_factory=set)
+    seq: int = 0
+    items: list[tuple[str, wire.StoreItem]] = field(default_factory=list)
+
+    async def store(self, server: str, request: wire.Store) -> wire.Stored:
+        if server in self.away:
+            raise Unavailable(f"server {server} is away", retry_after=2)
+        self.seq += 1
+        self.items += [(server, item) for item in request.items]
+        return wire.Stored(1, self.seq)
+
+
+class Core:
+    """Topics, subscriptions and what joins them, without a door."""
+
+    def __init__(
+        self, folder: Path, servers: tuple[str, ...] = ("s1", "s2"), *, shared: bool = False
+    ) -> None:
+        peers = ("http://other",) if shared else ()
+        self.network = Network(Settings(data=folder, secret="s" * 16, peers=peers, placement_seed=1))
+        self.log = self.network.log
+        changes.prepare(self.log, shared=shared)
+        self.storing = Storing()
+        self.network.store = self.storing.store  # type: ignore[method-assign]  # the stub of this kit
+        make_ready(self.network, *servers)
+        self.topics = Topics(self.log)
+        self.subscriptions = Subscriptions(self.network, self.topics, lambda _: None)
+        self.joining = Joining(self.network, self.topics, self.subscriptions, None)
+        self.merger = Merger(self.network, self.topics, lambda _: None, on_names=self.joining.doubt)
+
+    async def subscribe(self, id: str, name: str, filter: Any = None, **more: Any) -> Subscription:
+        parsed = Filter.parse(filter)
+        place = Subtree(name) if namespace.is_subtree(name) else self.topics.get(name)
+        bound = None if isinstance(place, Subtree) else parsed.bind(place.schema)
+        wanted = Wanted(
+            id=id,
+            owner="o",
+            topic=place,
+            filter=parsed,
+            bound=bound,
+            **{"url": "http://h/", "recipient": None, "expires": None, **more},
+        )
+        [(made, _)] = await self.subscriptions.create([wanted])
+        return made
+
+    async def put(self, name: str, *attributes: str, **more: Any) -> None:
+        """Of numbers, and one more, so that there is any."""
+        await self.joining.put(name, dict.fromkeys(["own", *attributes], "number"), None, **more)
+
+    def members(self, id: str) -> dict[str, Subscription]:
+        """By the names of their topics."""
+        found = {}
+        for one in directory.members(self.log.reader, id):
+            topic = self.topics.by_uid(one.topic)
+            assert topic is not None, f"{one.id} has outlived its topic"
+            found[topic.name] = one
+        return found
+
+    def controls(self, after: int = 0) -> list[tuple[str, str, list[str]]]:
+        """Kind, server and ids of the records beyond an offset."""
+        return [
+            (
+                record.control.kind,
+                record.server,
+                [
+                    *record.control.ids,
+                    *(id for id, _ in record.control.versions),
+                    *(id for id, _ in record.control.expiries),
+                ],
+            )
+            for record in self.log.read(after, 1 << 30)
+            if isinstance(record, ControlRecord)
+        ]
+
+    async def learn_from(self, other: Core) -> None:
+        """Take over what the other has changed, through the wire."""
+        cursor = self.merger.cursor(other.log.id)
+        while (page := changes.read(other.log.reader, cursor)).upto != cursor:
+            message = wire.PeerPage(
+                log=other.log.id,
+                incarnation=1,
+                after=cursor,
+                upto=page.upto,
+                granted=False,
+                ready=True,
+                sees="",
+                servers=page.servers,
+                topics=page.topics,
+                rings=page.rings,
+                subscriptions=page.subscriptions,
+                keys=page.keys,
+                gone=page.gone,
+                bindings=page.bindings,
+            )
+            await self.merger.merge(wire.decode(wire.encode(message), wire.PeerPage))
+            cursor = page.upto
+
+
+@contextlib.asynccontextmanager
+async def core(folder: Path, *servers: str, shared: bool = False) -> AsyncIterator[Core]:
+    made = Core(folder, servers or ("s1", "s2"), shared=shared)
+    made.log.start()
+    try:
+        yield made
+    finally:
+        await made.log.stop()
