@@ -246,7 +246,7 @@ def _topic(connection: sqlite3.Connection, uid: str) -> wire.TopicState | None:
     if row is None:
         return None
     *fields, chosen = row
-    return wire.TopicState(*fields, bool(chosen))
+    return wire.TopicState(*[*fields, bool(chosen)])
 
 
 def _ring(connection: sqlite3.Connection, id: str) -> wire.RingState | None:
