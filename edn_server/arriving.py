@@ -68,10 +68,13 @@ class TakeKept(Job[wire.Taken]):
         events = [Event(one.topic, one.id, one.stamp, one.body, one.trace) for one in page.events]
         if events and fate != holds.UNWANTED:
             places = np.arange(len(events), dtype=np.int64)
-            speaker = np.full(len(events), holds.speaker(hosting, page.subscription), dtype=np.int32)
+            number = holds.speaker(hosting, page.subscription)
+            speaker = np.full(len(events), number, dtype=np.int32)
             sizes = np.array([len(event.body) for event in events], dtype=np.int64)
             rows = list(outbox.group(places, speaker, np.zeros(len(events), dtype=np.int32), sizes))
-            kept = fate == holds.AS_BEFORE and page.subscription in hosting.paused
+            # That it is paused may not have been read here yet; but what a stream keeps needs no pause.
+            streams = hosting.addresses[hosting.address[number]].startswith(outbox.STREAM)
+            kept = fate == holds.AS_BEFORE and (not streams or page.subscription in hosting.paused)
             address = (holds.past if kept else holds.first)(page.subscription)
             outbox.write(db, self._batch, list(enumerate(events)), [(address, row) for row in rows])
             self._entries = len(events)

@@ -42,8 +42,8 @@ from edn_server.topic import Flags, Int32s, Int64s
 Step = Literal["pause", "resume", "end"]
 Fate = Literal["sent", "kept", "waiting", "dropped"]
 
-#: of what another server kept for a paused subscription, as `replays.kept` has it: it is kept here, too, as
-#: long as the subscription is paused; it is due; nobody wants it any more
+#: of what another server kept for a paused subscription, as `replays.kept` has it: it is kept here, too; it
+#: is due, because the subscription was resumed; nobody wants it any more
 AS_BEFORE, DUE, UNWANTED = range(3)
 
 
