@@ -1,8 +1,10 @@
 """Benchmarks of single parts, each a command of its own, and the seeded workloads that they share.
 
 `app` is what `edn bench` runs. Nothing outside this package imports it but tests, the command line and
-`evaluation`, for the workloads. The
-benchmarks are loaded by their commands only, because they bring every numerical library that there is.
+`evaluation` and `load`, for the workloads. The benchmarks are loaded by their commands only, because they
+bring every numerical library that there is. One module has all the commands, which are little but flags.
+
+A benchmark's `run` measures and returns what it found; `report` shows it, `histogram` what was taken often.
 """
 
 from __future__ import annotations
@@ -449,6 +451,38 @@ def measure_moving(
             progress=progress,
         )
     show_one("A plan applied to a running network", outcome, as_json=as_json)
+
+
+@app.command("dashboard")
+def measure_dashboard(
+    as_json: Json = False,
+    quick: Quick = False,
+    seed: Seed = 1,
+    dashboards: Annotated[int, typer.Option("--dashboards", min=1)] = 3,
+    servers: Annotated[int, typer.Option("--servers", min=1)] = 3,
+    subscriptions: Annotated[int, typer.Option("--subscriptions", min=1, help="Per server.")] = 3000,
+    rate: Annotated[float, typer.Option("--rate", min=100, help="Events a second.")] = 10_000.0,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Of all views, in turn.")] = 8,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.5, help="Of each turn.")] = 4.0,
+) -> None:
+    """What open dashboards cost the dispatcher under load: its CPU time an event, without and with them."""
+    from edn.bench import dashboard as benchmark
+    from edn.bench.report import Progress, show_one
+
+    if quick:
+        servers, subscriptions, rate, rounds, seconds = 1, 50, 1000.0, 1, 1.0
+    with Progress() as progress:
+        outcome = benchmark.run(
+            servers=servers,
+            subscriptions=subscriptions,
+            dashboards=dashboards,
+            rate=rate,
+            rounds=rounds,
+            seconds=seconds,
+            seed=seed,
+            progress=progress,
+        )
+    show_one("Open dashboards", outcome, as_json=as_json)
 
 
 @app.command("bulk")

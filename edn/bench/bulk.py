@@ -128,7 +128,4 @@ def _told(path: Path) -> Iterator[str]:
     """Each line as what a subscriber said: filters as JSON, no server, no times of this network."""
     for line in path.read_bytes().splitlines():
         found = msgspec.json.decode(line)
-        said = {
-            name: found.get(name) for name in ("id", "topic", "filter", "sink", "owner", "state", "expires")
-        }
-        yield json.dumps(said, sort_keys=True)
+        yield json.dumps({name: found.get(name) for name in _SAID}, sort_keys=True)

@@ -21,6 +21,7 @@ from typing import Any
 import httpx
 import msgspec
 
+from edn.bench.histogram import Distribution
 from edn.bench.publish import NOWHERE, TOPIC, network
 from edn.bench.report import Progress
 
@@ -38,6 +39,7 @@ class Times:
     calls: int
     median: float
     slowest: float
+    distributions: list[Distribution]
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -138,5 +140,5 @@ def _timed(name: str, calls: list[Callable[[], httpx.Response]]) -> Times:
         taken.append((time.perf_counter() - began) * 1000)
         if answer.status_code != 200:
             raise RuntimeError(f"{name}: {answer.status_code} {answer.text[:200]}")
-    taken.sort()
-    return Times(name, len(taken), taken[len(taken) // 2], taken[-1])
+    spread = Distribution.of(name, "ms", taken)
+    return Times(name, len(taken), spread.p50, spread.most, [spread])

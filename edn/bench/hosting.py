@@ -23,6 +23,7 @@ import numpy as np
 import psutil
 
 from edn import wire
+from edn.bench.plain import content_length
 from edn.bench.report import Progress
 from edn.bench.workloads import uniform_points, uniform_rectangles
 
@@ -189,7 +190,7 @@ async def _play_dispatcher(reader: asyncio.StreamReader, writer: asyncio.StreamW
     try:
         while True:
             head = await reader.readuntil(b"\r\n\r\n")
-            await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
+            await reader.readexactly(content_length(head.lower()))
             if b"/heartbeat " in head.split(b"\r\n", 1)[0]:
                 writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
                 continue

@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 import msgspec
 
+from edn.bench.histogram import Distribution, percentile
 from edn.bench.publish import network
 from edn.bench.report import Progress
 
@@ -33,6 +34,8 @@ class Isolation:
     #: seconds: the 99th percentile of each round
     without: list[float]
     beside: list[float]
+    #: of all rounds together
+    distributions: list[Distribution]
 
     @property
     def ratio(self) -> float:
@@ -127,21 +130,26 @@ async def _run(
                     {"topic": TOPIC, "sink": {"url": sink.url + path}} for path in (*good[side], *bad[side])
                 ]
                 (await http.post("/v1/subscriptions", json=wanted)).raise_for_status()
-        without: list[float] = []
-        beside: list[float] = []
+        without: list[list[float]] = []
+        beside: list[list[float]] = []
         for pair in range(pairs + 1):
             progress.say(f"pair {pair} of {pairs}")
             for side, url, taken in (("calm", calm, without), ("beset", beset, beside)):
-                tail = await _round(sink, url, good[side], events, rate, f"{side}-{pair}")
+                times = await _round(sink, url, good[side], events, rate, f"{side}-{pair}")
                 if pair:  # the first warms both up, and lets the bad addresses show what they are
-                    taken.append(tail)
-        return Isolation(addresses, events, without, beside)
+                    taken.append(times)
+        tails = [[percentile(sorted(one), 99) for one in rounds] for rounds in (without, beside)]
+        distributions = [
+            Distribution.of(what, "ms", [1000 * seconds for one in rounds for seconds in one])
+            for what, rounds in (("arrival without", without), ("arrival beside two bad addresses", beside))
+        ]
+        return Isolation(addresses, events, tails[0], tails[1], distributions)
     finally:
         await sink.stop()
 
 
-async def _round(sink: _Sink, url: str, paths: list[str], events: int, rate: float, name: str) -> float:
-    """The 99th percentile of the seconds from publishing to each arrival."""
+async def _round(sink: _Sink, url: str, paths: list[str], events: int, rate: float, name: str) -> list[float]:
+    """The seconds from publishing to each arrival."""
     published: dict[str, float] = {}
     async with httpx.AsyncClient(base_url=url, timeout=60) as http:
         begin = time.perf_counter()
@@ -154,5 +162,4 @@ async def _round(sink: _Sink, url: str, paths: list[str], events: int, rate: flo
     wanted = [(path, id) for path in paths for id in published]
     async with asyncio.timeout(120):
         await sink.all_there(wanted)
-    taken = sorted(sink.arrivals[path, id] - published[id] for path, id in wanted)
-    return taken[min(len(taken) - 1, int(len(taken) * 0.99))]
+    return [sink.arrivals[path, id] - published[id] for path, id in wanted]

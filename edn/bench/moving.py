@@ -24,6 +24,7 @@ from typing import Any
 import httpx
 import numpy as np
 
+from edn.bench.histogram import Distribution
 from edn.bench.publish import network, summarised
 from edn.bench.report import Progress
 from edn.bench.workloads import uniform_points, uniform_rectangles
@@ -45,6 +46,8 @@ class Phase:
     p99_ms: float
     #: forwarded ÷ (published × servers), from the dispatcher's counters
     hit_ratio: float
+    #: milliseconds of each publish
+    times: Distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,10 @@ class Moved:
     #: what the checker says of the whole run
     verdict: str
     pairs: int
+
+    @property
+    def distributions(self) -> list[Distribution]:
+        return [self.before.times, self.during.times, self.after.times]
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -182,7 +189,7 @@ class _Watch:
         return answer["published"], sum(server["forwarded"] for server in servers), len(servers)
 
     @contextmanager
-    def phase(self, found: list[Phase]) -> Iterator[None]:
+    def phase(self, name: str, found: list[Phase]) -> Iterator[None]:
         began, (published, forwarded, servers) = time.perf_counter(), self._counters()
         yield
         ended = time.perf_counter()
@@ -201,6 +208,7 @@ class _Watch:
                 float(np.percentile(taken, 50)),
                 float(np.percentile(taken, 99)),
                 (forwarded_then - forwarded) / asked if asked else 0.0,
+                Distribution.of(f"publishing {name}", "ms", taken),
             )
         )
 
@@ -255,12 +263,12 @@ def _run(
         phases: list[Phase] = []
         progress.say("publishing, before")
         time.sleep(2)  # connections and caches
-        with watch.phase(phases):
+        with watch.phase("before", phases):
             time.sleep(seconds)
         progress.say("planning on Spark")
         plan = _plan(folder, url, [one.id for one in client.servers()])
         progress.say("moving")
-        with watch.phase(phases):
+        with watch.phase("meanwhile", phases):
             began = time.perf_counter()
             done = _edn(
                 "repartition", "apply", str(plan), "--yes", "--json", "--rate", str(rate), "--url", url
@@ -271,7 +279,7 @@ def _run(
             time.sleep(0.1)
         summarised(url)
         progress.say("publishing, after")
-        with watch.phase(phases):
+        with watch.phase("after", phases):
             time.sleep(seconds)
         publisher.enough.set()
         publisher.join()

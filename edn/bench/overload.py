@@ -21,6 +21,8 @@ import msgspec
 import numpy as np
 import psutil
 
+from edn.bench.histogram import Distribution
+from edn.bench.plain import ask, content_length
 from edn.bench.publish import TOPIC, network, requests_of, roles
 from edn.bench.report import Progress
 from edn.client import AsyncClient, NewSubscription
@@ -51,6 +53,8 @@ class Outcome:
     #: megabytes, before the overload and the most during it and after
     dispatcher_memory: tuple[float, float] = (0.0, 0.0)
     server_memory: tuple[float, float] = (0.0, 0.0)
+    #: of answers, at capacity and during the overload
+    distributions: list[Distribution] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -100,8 +104,7 @@ class Receiver:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 path = head.split(b" ", 2)[1]
-                length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
-                body = await reader.readexactly(length)
+                body = await reader.readexactly(content_length(head.lower()))
                 self.seen.setdefault(path, set()).update(map(int, _EVENT_ID.findall(body)))
                 self._news.set()
                 writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
@@ -163,6 +166,7 @@ async def _publish(
     host, port = url.removeprefix("http://").split(":")
     began = time.perf_counter()
     answers: Counter[str] = Counter()
+    taken: list[float] = []
 
     def due() -> Iterator[tuple[int, float]]:
         number = 0
@@ -180,19 +184,21 @@ async def _publish(
                 await asyncio.sleep(wait)
             elif rate and wait < -1:
                 outcome.late_batches += 1
-            writer.write(requests[number % len(requests)])
-            head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            status = head.split(b" ", 2)[1].decode()
-            body = await reader.readexactly(int(head.split(b"content-length:")[1].split(b"\r\n")[0]))
-            answers[status] += 1
-            if status == "202":
+            sent = time.perf_counter()
+            status, head, body = await ask(reader, writer, requests[number % len(requests)])
+            taken.append(1e3 * (time.perf_counter() - sent))
+            answers[str(status)] += 1
+            if status == 202:
                 accepted.update(int(name.rpartition("-")[2]) for name in msgspec.json.decode(body)["ids"])
-            elif status in ("429", "503") and b"retry-after:" not in head:
+            elif status in (429, 503) and b"retry-after:" not in head:
                 outcome.without_retry_after += 1
         writer.close()
 
     await asyncio.gather(*(connection() for _ in range(CONNECTIONS if rate else 8)))
     outcome.answers = dict(answers)
+    outcome.distributions.append(
+        Distribution.of("answers in overload" if rate else "answers at capacity", "ms", taken)
+    )
 
 
 async def _drained(client: AsyncClient) -> None:

@@ -1,4 +1,4 @@
-"""How benchmarks time, and how they tell: the clock's rules, a progress line, a table, the machine's name."""
+"""How benchmarks time, and how they tell: the clock's rules, a progress line, tables, the machine's name."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from rich.console import Console
 from rich.status import Status
 from rich.table import Table
+
+from edn.bench.histogram import Distribution
 
 
 def interleaved(
@@ -84,12 +86,21 @@ class Result(Protocol):
     def cells(self) -> Sequence[Any]: ...
 
 
+@runtime_checkable
+class Spread(Protocol):
+    """A result that holds distributions; they are part of its JSON, and drawn for people."""
+
+    @property
+    def distributions(self) -> Sequence[Distribution]: ...
+
+
 def show_one(title: str, result: Result, *, as_json: bool) -> None:
     """A result whose cells are (what, how much), or all of it for a program."""
     if as_json:
         print(json.dumps(result.to_json(), indent=2))  # noqa: T201  programs read it
     else:
         print_table(title, ("", ""), result.cells())
+        _draw([result])
 
 
 def show_many(title: str, columns: Sequence[str], results: Sequence[Result], *, as_json: bool) -> None:
@@ -98,6 +109,16 @@ def show_many(title: str, columns: Sequence[str], results: Sequence[Result], *, 
         print(json.dumps([result.to_json() for result in results], indent=2))  # noqa: T201  programs read it
     else:
         print_table(title, columns, [result.cells() for result in results])
+        _draw(results)
+
+
+def _draw(results: Sequence[Result]) -> None:
+    """The histograms of results that have any."""
+    console = Console()
+    for result in results:
+        for distribution in result.distributions if isinstance(result, Spread) else ():
+            console.print()
+            console.print(distribution)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

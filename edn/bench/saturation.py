@@ -22,6 +22,7 @@ import httpx
 import msgspec
 import numpy as np
 
+from edn.bench.plain import ask
 from edn.bench.publish import fill, network, request_of, summarised
 from edn.bench.report import Progress
 from edn.bench.workloads import Workload
@@ -91,14 +92,11 @@ class Publisher(threading.Thread):
         reader, writer = await asyncio.open_connection(self._host, self._port)
         while not self._stopping.is_set():
             number += CONNECTIONS
-            writer.write(self.requests[number % len(self.requests)])
-            head = (await reader.readuntil(b"\r\n\r\n")).lower()
-            answer = await reader.readexactly(int(head.split(b"content-length:")[1].split(b"\r\n")[0]))
-            status = head.split(b" ", 2)[1]
-            if status == b"429":
+            status, _, answer = await ask(reader, writer, self.requests[number % len(self.requests)])
+            if status == 429:
                 await asyncio.sleep(0.1)
-            elif status != b"202":
-                raise RuntimeError(f"{status.decode()} to a batch: {answer.decode()[:200]}")
+            elif status != 202:
+                raise RuntimeError(f"{status} to a batch: {answer.decode()[:200]}")
         writer.close()
 
 

@@ -20,6 +20,8 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from edn.bench.histogram import Distribution
+from edn.bench.plain import ask
 from edn.bench.publish import network
 from edn.bench.report import Progress
 from edn.client import AsyncClient
@@ -39,6 +41,8 @@ class Outcome:
     ratio: float
     #: connections of theirs that were cut off
     cut: int
+    #: of all rounds together: alone and beside the slow ones
+    distributions: list[Distribution]
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -114,8 +118,8 @@ class _Clients:
                 writer.close()
 
 
-async def _round(host: str, port: int, requests: int, rate: float) -> float:
-    """The 99th percentile of a publisher's answers, in milliseconds."""
+async def _round(host: str, port: int, requests: int, rate: float) -> list[float]:
+    """How long a publisher's answers took, in milliseconds."""
     reader, writer = await asyncio.open_connection(host, port)
     body = b'{"price": 1.5}'
     request = _HEAD + b"content-length: %d\r\n\r\n%b" % (len(body), body)
@@ -125,15 +129,12 @@ async def _round(host: str, port: int, requests: int, rate: float) -> float:
         due += 1 / rate
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
         began = time.perf_counter()
-        writer.write(request)
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
-        await reader.readexactly(length)
-        taken.append(time.perf_counter() - began)
-        if not head.startswith(b"HTTP/1.1 202"):
-            raise RuntimeError(f"the publisher was refused: {head[:100]!r}")
+        answer = await ask(reader, writer, request)
+        taken.append(1e3 * (time.perf_counter() - began))
+        if answer.status != 202:
+            raise RuntimeError(f"the publisher was refused: {answer.head[:100]!r}")
     writer.close()
-    return float(np.percentile(taken, 99) * 1e3)
+    return taken
 
 
 async def _measure(
@@ -144,8 +145,8 @@ async def _measure(
     async with AsyncClient(url) as client:
         await client.create_topic(TOPIC, {"price": "number"})
     await _round(host, port, requests // 4, rate)
-    alone: list[float] = []
-    beside: list[float] = []
+    alone: list[list[float]] = []
+    beside: list[list[float]] = []
     cut = 0
     for pair in range(pairs):
         progress.say(f"pair {pair + 1} of {pairs}")
@@ -155,8 +156,13 @@ async def _measure(
             (beside if slowly else alone).append(await _round(host, port, requests, rate))
             await slow.stop()
             cut += slow.cut
-    ratio = statistics.median(with_them / without for with_them, without in zip(beside, alone, strict=True))
-    return Outcome(clients, pairs, requests, alone, beside, ratio, cut)
+    tails, tails_beside = ([float(np.percentile(one, 99)) for one in rounds] for rounds in (alone, beside))
+    ratio = statistics.median(late / early for late, early in zip(tails_beside, tails, strict=True))
+    distributions = [
+        Distribution.of(what, "ms", [taken for one in rounds for taken in one])
+        for what, rounds in (("answers alone", alone), ("answers beside slow clients", beside))
+    ]
+    return Outcome(clients, pairs, requests, tails, tails_beside, ratio, cut, distributions)
 
 
 def run(*, clients: int, pairs: int, requests: int, rate: float, progress: Progress) -> Outcome:

@@ -1,0 +1,310 @@
+"""What open dashboards cost the dispatcher: its CPU time an event, with none of them and with several.
+
+One network under a constant load, published by the clock, and turns of some seconds in which nobody watches,
+or all dashboards show their overview, or all their map. Each round takes every turn, beginning with another
+one; what a turn costs is compared with the turn of the same round in which nobody watched, and the median of
+the rounds counts.
+
+The dashboards are a process of their own that asks what the page asks (`dispatcher/dashboard/static`): the
+live stream, read and decoded; the topics, when it begins; for the map the projection, again every four
+seconds, which is as often as the page ever asks, and only while summaries change. To open a page costs more
+than to look at it: that is not counted. CPU time is the dispatcher's, of all its threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median, stdev
+from typing import Any, Literal, get_args
+
+import httpx
+import numpy as np
+
+from edn.bench.histogram import Distribution
+from edn.bench.plain import ask
+from edn.bench.publish import TOPIC, fill, network, requests_of, roles, summarised
+from edn.bench.report import Progress
+
+View = Literal["nobody", "overview", "map"]
+VIEWS: tuple[View, ...] = get_args(View)
+BATCH = 100
+CONNECTIONS = 4
+#: seconds between two questions of a page for the map
+MAP_SECONDS = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    servers: int
+    subscriptions: int
+    dashboards: int
+    seconds: float
+    #: events a second that were offered, and accepted
+    offered: float
+    accepted: float
+    #: by view: the dispatcher's CPU µs an event, one a round
+    cpu_us: dict[View, list[float]]
+    distributions: list[Distribution]
+
+    def shares(self, view: View) -> list[float]:
+        """What the dashboards took, in parts of the dispatcher's CPU time without them, one a round."""
+        pairs = zip(self.cpu_us[view], self.cpu_us["nobody"], strict=True)
+        return [watched / alone - 1 for watched, alone in pairs]
+
+    def to_json(self) -> dict[str, Any]:
+        watched = {view: median(self.shares(view)) for view in VIEWS[1:]}
+        return {**asdict(self), "share": watched}
+
+    def cells(self) -> list[tuple[str, str]]:
+        alone = self.cpu_us["nobody"]
+        core = median(alone) * self.accepted / 1e6
+        return [
+            ("servers, subscriptions in all", f"{self.servers}, {self.subscriptions:,}"),
+            ("rounds, seconds of a turn", f"{len(alone)}, {self.seconds:g}"),
+            ("events/s offered, accepted", f"{self.offered:,.0f}, {self.accepted:,.0f}"),
+            ("dispatcher alone: CPU µs/event, of a core", f"{median(alone):.2f}, {core:.0%}"),
+            *(
+                (f"{self.dashboards} dashboards on their {view}", self._told(view))
+                for view in VIEWS
+                if view != "nobody"
+            ),
+        ]
+
+    def _told(self, view: View) -> str:
+        shares = self.shares(view)
+        error = f" ± {stdev(shares) / len(shares) ** 0.5:.1%}" if len(shares) > 1 else ""
+        return f"{median(self.cpu_us[view]):.2f}, {median(shares):+.1%}{error}"
+
+
+def run(
+    *,
+    servers: int,
+    subscriptions: int,
+    dashboards: int,
+    rate: float,
+    rounds: int,
+    seconds: float,
+    seed: int,
+    progress: Progress,
+) -> Outcome:
+    """`subscriptions`: per server; `rate`: events a second; `seconds`: of a turn."""
+    rng = np.random.default_rng(seed)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        network(Path(folder), servers, EDN_TUNING="fixed") as (url, pid),
+    ):
+        fill(url, rng, 4, servers * subscriptions, progress)
+        progress.say("waiting for the summaries")
+        summarised(url)
+        dispatcher, _ = roles(pid)
+        requests = requests_of(rng, 4, BATCH)
+        cpu_us, accepted = asyncio.run(
+            _measure(url, dispatcher.pid, requests, dashboards, rate, rounds, seconds, progress)
+        )
+    distributions = [
+        Distribution.of(f"dispatcher's CPU, {view}", "µs/event", values) for view, values in cpu_us.items()
+    ]
+    return Outcome(
+        servers, servers * subscriptions, dashboards, seconds, rate, accepted, cpu_us, distributions
+    )
+
+
+async def _measure(
+    url: str,
+    pid: int,
+    requests: list[bytes],
+    dashboards: int,
+    rate: float,
+    rounds: int,
+    seconds: float,
+    progress: Progress,
+) -> tuple[dict[View, list[float]], float]:
+    """CPU µs an event by view, and the events accepted a second."""
+    cpu_us: dict[View, list[float]] = {view: [] for view in VIEWS}
+    async with _publishing(url, requests, rate) as load, _watching(url, dashboards) as watchers:
+        await asyncio.sleep(min(3.0, seconds))  # connections and caches
+        began, events = time.perf_counter(), load.accepted
+        for number in range(rounds):
+            for place in range(len(VIEWS)):
+                view = VIEWS[(place + number) % len(VIEWS)]
+                progress.say(f"round {number + 1} of {rounds}: {view}")
+                await watchers.show(view)
+                before = _cpu_seconds(pid), load.accepted
+                await asyncio.sleep(seconds)  # the length of the measurement
+                after = _cpu_seconds(pid), load.accepted
+                load.check()
+                cpu_us[view].append(1e6 * (after[0] - before[0]) / (after[1] - before[1]))
+        accepted = (load.accepted - events) / (time.perf_counter() - began)
+    return cpu_us, accepted
+
+
+def _cpu_seconds(pid: int) -> float:
+    """CPU time of a process, by its own clock: what `/proc` tells is counted in hundredths of a second."""
+    clock = ~pid << 3 | 2  # as clock_getcpuclockid(3) makes it on Linux
+    return time.clock_gettime(clock)
+
+
+class _Load:
+    """Publishes at a constant rate, by the clock, whatever else happens."""
+
+    def __init__(self, url: str, requests: list[bytes], rate: float) -> None:
+        host, port = url.removeprefix("http://").split(":")
+        self._where = host, int(port)
+        self._requests = requests
+        self._numbers = itertools.count()
+        self._began = time.perf_counter()
+        self._interval = BATCH / rate
+        self._tasks: list[asyncio.Task[None]] = []
+        #: events so far
+        self.accepted = 0
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._connection()) for _ in range(CONNECTIONS)]
+
+    def check(self) -> None:
+        for task in self._tasks:
+            if task.done():
+                task.result()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _connection(self) -> None:
+        reader, writer = await asyncio.open_connection(*self._where, limit=1 << 20)
+        try:
+            for number in self._numbers:
+                due = self._began + number * self._interval
+                await asyncio.sleep(max(0.0, due - time.perf_counter()))
+                answer = await ask(reader, writer, self._requests[number % len(self._requests)])
+                if answer.status != 202:
+                    raise RuntimeError(f"{answer.status} to a batch: {answer.body.decode()[:200]}")
+                self.accepted += BATCH
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def _publishing(url: str, requests: list[bytes], rate: float) -> AsyncIterator[_Load]:
+    load = _Load(url, requests, rate)
+    load.start()
+    try:
+        yield load
+    finally:
+        await load.stop()
+
+
+class _Watchers:
+    """The process of the dashboards, told line by line what they show."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def show(self, view: View) -> None:
+        """Return when every dashboard shows it, and has seen a sample since."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(view.encode() + b"\n")
+        if await self._process.stdout.readline() != b"shown\n":
+            raise RuntimeError("the dashboards failed; what they said is above")
+
+    async def stop(self) -> None:
+        await self._process.communicate()  # which ends its standard input
+
+
+@asynccontextmanager
+async def _watching(url: str, dashboards: int) -> AsyncIterator[_Watchers]:
+    command = (sys.executable, "-m", "edn.bench.dashboard", url, str(dashboards))
+    pipe = asyncio.subprocess.PIPE
+    watchers = _Watchers(await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe))
+    try:
+        yield watchers
+    finally:
+        await watchers.stop()
+
+
+# -- the process of the dashboards --------------------------------------------------------------------------
+
+
+class _Page:
+    """Asks what an open page asks."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        #: since it was opened
+        self.sampled = asyncio.Event()
+
+    async def show(self, view: View) -> None:
+        """Until cancelled."""
+        async with httpx.AsyncClient(base_url=self._url, timeout=None) as http, asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._stream(http))
+            if view == "map":
+                tasks.create_task(self._map(http))
+
+    async def _stream(self, http: httpx.AsyncClient) -> None:
+        event = ""
+        async with http.stream("GET", "/v1/live") as stream:
+            stream.raise_for_status()
+            async for line in stream.aiter_lines():
+                field, _, value = line.partition(": ")
+                if field == "event":
+                    event = value
+                elif field == "data":
+                    json.loads(value)
+                    if event == "history":
+                        (await http.get("/v1/topics")).raise_for_status()
+                    elif event == "sample":
+                        self.sampled.set()
+
+    async def _map(self, http: httpx.AsyncClient) -> None:
+        while True:
+            answer = await http.get(f"/v1/topics/{TOPIC}/projection", params={"x": "a0", "y": "a1"})
+            answer.raise_for_status().json()
+            await asyncio.sleep(MAP_SECONDS)
+
+
+async def _open(url: str, dashboards: int, view: View) -> list[asyncio.Task[None]]:
+    """So many pages on a view, each with a sample; raises what one of them fails of."""
+    pages = [_Page(url) for _ in range(dashboards if view != "nobody" else 0)]
+    tasks = []
+    for page in pages:
+        tasks.append(asyncio.create_task(page.show(view)))
+        await asyncio.sleep(MAP_SECONDS / dashboards)  # nobody opens theirs at the same moment
+    for page, task in zip(pages, tasks, strict=True):
+        sampled = asyncio.create_task(page.sampled.wait())
+        await asyncio.wait((task, sampled), return_when=asyncio.FIRST_COMPLETED)
+        sampled.cancel()
+        if task.done():
+            task.result()
+    return tasks
+
+
+async def _watch(url: str, dashboards: int) -> None:
+    """Do what standard input says, a view a line, until it ends; say when it is done."""
+    tasks: list[asyncio.Task[None]] = []
+    while wanted := (await asyncio.to_thread(sys.stdin.readline)).strip():
+        await _close(tasks)
+        [view] = [one for one in VIEWS if one == wanted]
+        tasks = await _open(url, dashboards, view)
+        print("shown", flush=True)  # noqa: T201  the process that waits for it reads it
+    await _close(tasks)
+
+
+async def _close(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(_watch(sys.argv[1], int(sys.argv[2])))
