@@ -3,12 +3,16 @@
 At the precision in force, or at any other: then the summaries are cut beside the table, in a thread, and
 nothing changes but what is shown. A rectangle's shadow on two attributes says nothing of the others, so an
 event inside a shadow need not be inside the rectangle; where events went is told by routing itself.
+
+Shadows are found once for as long as the table holds the same rectangles, however many ask: a table's arrays
+never change, a change brings others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -29,13 +33,37 @@ DRAWN = 300
 EVENTS = 200
 
 
+#: pairs of attributes whose shadows are kept
+_KEPT = 16
+
+
+@dataclass(slots=True)
+class _Shadows:
+    """Shadows on two columns, by the identity of the rectangles' lower bounds, which are kept with them."""
+
+    columns: tuple[int, int]
+    before: dict[int, tuple[Floats, Floats]]
+    #: what was needed this time
+    used: dict[int, tuple[Floats, Floats]] = field(default_factory=dict)
+
+    def of(self, lo: Floats, hi: Floats) -> Floats:
+        """(x low, x high, y low, y high) of the largest."""
+        known = self.used.get(id(lo)) or self.before.get(id(lo))
+        if known is None:
+            known = lo, _largest(np.column_stack([_sides(lo, hi, column) for column in self.columns]))
+        self.used[id(lo)] = known
+        return known[1]
+
+
 class Projector:
     def __init__(self, network: Network) -> None:
         self._network = network
+        #: (topic, columns) → what was drawn last
+        self._drawn: dict[tuple[int, int, int], dict[int, tuple[Floats, Floats]]] = {}
 
     async def project(self, topic: Topic, x: str, y: str, precision: float | None) -> dict[str, Any]:
         """The picture at a precision; None is that in force."""
-        columns = [_column(topic, name, where) for name, where in ((x, "x"), (y, "y"))]
+        columns = _column(topic, x, "x"), _column(topic, y, "y")
         table = self._network.table
         recut = None if precision is None else table.plan(precision)
         if recut is not None:
@@ -43,10 +71,11 @@ class Projector:
         points = self._recent(topic)
         now = table.would_route(topic.uid, points)
         routed = now if recut is None else table.would_route(topic.uid, points, recut)
-        shadows: dict[str, tuple[int, Floats]] = {
-            server: self._shadows(server, topic, columns, recut) for server in table.servers
-        }
-        chosen = points[:, columns] if len(points) else np.empty((0, 2))
+        known = _Shadows(columns, self._drawn.get((topic.uid, *columns), {}))
+        shadows = {server: self._largest_of(server, topic, known, recut) for server in table.servers}
+        if recut is None:  # what a trial asked for is soon of no use
+            self._keep((topic.uid, *columns), known.used)
+        chosen = points[:, list(columns)] if len(points) else np.empty((0, 2))
         present = np.isfinite(chosen).all(axis=1)
         few = np.flatnonzero(present)[:EVENTS]
         drawn = np.concatenate([np.empty((0, 4)), *(shadow for _, shadow in shadows.values())])
@@ -88,10 +117,16 @@ class Projector:
         sample = self._network.meter.samples.get(topic.uid)
         return np.empty((0, topic.schema.width)) if sample is None else sample.recent()
 
-    def _shadows(
-        self, server: str, topic: Topic, columns: list[int], recut: Recut | None
+    def _keep(self, key: tuple[int, int, int], drawn: dict[int, tuple[Floats, Floats]]) -> None:
+        self._drawn.pop(key, None)
+        self._drawn[key] = drawn
+        if len(self._drawn) > _KEPT:
+            del self._drawn[next(iter(self._drawn))]
+
+    def _largest_of(
+        self, server: str, topic: Topic, shadows: _Shadows, recut: Recut | None
     ) -> tuple[int, Floats]:
-        """How many rectangles route to a server, and the (x low, x high, y low, y high) of some of them."""
+        """How many rectangles route to a server, and the shadows of the largest."""
         parts = [
             (lo, hi)
             for why, lo, hi in self._network.table.rectangles(server, topic.uid)
@@ -103,17 +138,9 @@ class Projector:
                 for piece in recut.pieces
                 if (piece.server, piece.topic) == (server, topic.uid) and piece.cover is not None
             ]
-        count = sum(len(lo) for lo, _ in parts)
-        sides = [
-            np.column_stack([_sides(lo, hi, column) for column in columns]) for lo, hi in parts if len(lo)
-        ]
-        if not sides:
-            return count, np.empty((0, 4))
-        distinct = np.unique(np.concatenate(sides), axis=0)
-        with np.errstate(over="ignore", invalid="ignore"):
-            area = (distinct[:, 1] - distinct[:, 0]) * (distinct[:, 3] - distinct[:, 2])
-        order = np.argsort(-np.nan_to_num(area, posinf=np.finfo(float).max), kind="stable")
-        return count, distinct[order[:DRAWN]]
+        # The largest of all are among the largest of each part.
+        together = np.concatenate([np.empty((0, 4)), *(shadows.of(lo, hi) for lo, hi in parts)])
+        return sum(len(lo) for lo, _ in parts), _largest(together)
 
 
 def _column(topic: Topic, name: str, where: str) -> int:
@@ -132,6 +159,16 @@ def _sides(lo: Floats, hi: Floats, column: int) -> Floats:
         return np.tile([-np.inf, np.inf], (len(lo), 1))
     low = np.where(lo[:, column] <= LOWEST, -np.inf, lo[:, column])
     return np.column_stack([low, hi[:, column]])
+
+
+def _largest(shadows: Floats) -> Floats:
+    """The distinct ones of the largest area, so many as are drawn."""
+    distinct = np.unique(shadows, axis=0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        area = (distinct[:, 1] - distinct[:, 0]) * (distinct[:, 3] - distinct[:, 2])
+    order = np.argsort(-np.nan_to_num(area, posinf=np.finfo(float).max), kind="stable")
+    largest: Floats = distinct[order[:DRAWN]]
+    return largest
 
 
 def _between(shadows: Floats, place: int) -> Floats:
