@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -161,9 +162,9 @@ def test_tabs_are_reached_by_the_keyboard(page: Page) -> None:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
 def test_the_page_fits_its_width_in_both_themes(
-    browser: Browser, lively: Network, theme: str, width: int, tmp_path: Path
+    browser: Browser, lively: Network, theme: Literal["light", "dark"], width: int, tmp_path: Path
 ) -> None:
-    page = browser.new_page(viewport={"width": width, "height": 850}, color_scheme=theme)  # type: ignore[arg-type]
+    page = browser.new_page(viewport={"width": width, "height": 850}, color_scheme=theme)
     page.goto(f"{lively.url}/")
     page.wait_for_selector('.dot[data-state="live"]')
     for tab in ("overview", "map", "subscriptions", "letters", "try"):

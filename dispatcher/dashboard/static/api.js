@@ -13,7 +13,9 @@ export class Problem extends Error {
   }
 }
 
+// `ask` is told what was wrong with the key that was sent; nothing, if none was.
 export function whenKeyIsWanted(ask) { onKeyWanted = ask; }
+export const hasKey = () => key !== "";
 
 export function useKey(given) {
   key = given.trim();
@@ -27,8 +29,9 @@ function headers(more = {}) {
 async function refuse(response) {
   let problem = {};
   try { problem = await response.json(); } catch { /* not every proxy answers JSON */ }
-  if (response.status === 401) onKeyWanted();
-  throw new Problem(response.status, problem);
+  const refusal = new Problem(response.status, problem);
+  if (response.status === 401) onKeyWanted(hasKey() ? refusal.message : "");
+  throw refusal;
 }
 
 export async function call(method, path, body) {
@@ -45,7 +48,8 @@ export async function call(method, path, body) {
 export const get = (path) => call("GET", path);
 export const post = (path, body) => call("POST", path, body);
 
-// An EventSource cannot carry a key, so the stream is read by hand. Calls `on[event](data)`; tries again for ever.
+// An EventSource cannot carry a key, so the stream is read by hand. Calls `on[event](data)`; tries again for ever,
+// unless the network wants another key: whoever gives one loads the page anew.
 export async function watch(path, on, state) {
   for (let pause = 500; ; pause = Math.min(pause * 2, 10000)) {
     try {
@@ -56,6 +60,7 @@ export async function watch(path, on, state) {
       await read(response.body.getReader(), on);
       state("lost", "the stream ended");
     } catch (error) {
+      if (error.status === 401 || error.status === 403) return state(error.status === 401 ? "locked" : "limited");
       state("lost", error.message);
     }
     await new Promise((resolve) => setTimeout(resolve, pause));

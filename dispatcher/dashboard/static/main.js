@@ -1,6 +1,6 @@
 // Wires the views to the live stream; tabs, theme and key.
 
-import { useKey, watch, whenKeyIsWanted } from "./api.js";
+import { hasKey, useKey, watch, whenKeyIsWanted } from "./api.js";
 import { draw } from "./charts.js";
 import * as explain from "./explain.js";
 import * as map from "./map.js";
@@ -9,10 +9,11 @@ import { $, say, trying } from "./page.js";
 import * as subscriptions from "./subscriptions.js";
 
 const tabs = [...document.querySelectorAll("[role=tab]")];
+let limited = false; // the key is no operator's: it sees its own topics and subscriptions
 const shows = (name) => !document.hidden && !document.getElementById(name).hidden;
 
 const OPENED = {
-  overview: () => draw(),
+  overview: () => (limited ? trying(overview.topics)() : draw()),
   map: trying(() => map.refresh()),
   subscriptions: trying(() => subscriptions.search()),
   letters: trying(() => subscriptions.showLetters()),
@@ -35,7 +36,8 @@ for (const tab of tabs) {
   tab.addEventListener("click", () => select(tab));
   tab.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    const to = step ? tabs[(tabs.indexOf(tab) + step + tabs.length) % tabs.length] : { Home: tabs[0], End: tabs.at(-1) }[event.key];
+    const there = tabs.filter((one) => !one.hidden);
+    const to = step ? there[(there.indexOf(tab) + step + there.length) % there.length] : { Home: there[0], End: there.at(-1) }[event.key];
     if (to) { event.preventDefault(); select(to); }
   });
 }
@@ -55,18 +57,34 @@ function redraw() {
 }
 
 const keyDialog = $("#key-dialog");
-function askForKey() {
+function askForKey(refusal) {
   $("#key-button").hidden = false;
+  $("#key-refusal").textContent = refusal ? `401: ${refusal}` : "";
+  $("#key-refusal").hidden = !refusal;
+  $("#key-forget").hidden = !hasKey();
   if (!keyDialog.open) keyDialog.showModal();
 }
 whenKeyIsWanted(askForKey);
-$("#key-button").addEventListener("click", askForKey);
+$("#key-button").hidden = !hasKey();
+$("#key-button").addEventListener("click", () => askForKey(""));
+$("#key-cancel").addEventListener("click", () => keyDialog.close("cancel"));
+$("#key-forget").addEventListener("click", () => keyDialog.close("forget"));
 keyDialog.addEventListener("close", () => {
-  if (keyDialog.returnValue !== "use" || !$("#key-input").value) return;
-  useKey($("#key-input").value);
+  const given = keyDialog.returnValue === "use" ? $("#key-input").value.trim() : "";
   $("#key-input").value = "";
+  if (!given && keyDialog.returnValue !== "forget") return;
+  useKey(given);
   location.reload();
 });
+
+// What only an operator may see is not shown empty: it is not shown.
+function limit() {
+  limited = true;
+  document.body.dataset.sees = "own";
+  $("#tab-map").hidden = true;
+  if (!$("#map").hidden) select($("#tab-overview"), false);
+  trying(overview.topics)();
+}
 
 overview.whenTopicsChange((all) => {
   map.setTopics(all);
@@ -80,7 +98,12 @@ explain.begin();
 const wanted = tabs.find((tab) => `#${tab.getAttribute("aria-controls")}` === location.hash);
 if (wanted) select(wanted, false);
 
-const WORDS = { live: "live", lost: "no connection, trying again" };
+const WORDS = {
+  live: "live",
+  lost: "no connection, trying again",
+  locked: "an API key is wanted",
+  limited: "this key sees its own topics and subscriptions; traffic and servers are an operator's to see",
+};
 watch("/v1/live", {
   history: trying((data) => overview.history(data)),
   sample: trying(async (data) => {
@@ -91,7 +114,8 @@ watch("/v1/live", {
   }),
 }, (state, why) => {
   $(".dot").dataset.state = state;
-  $("#status-text").textContent = state === "live" ? WORDS.live : `${WORDS.lost}${why ? ` (${why})` : ""}`;
+  $("#status-text").textContent = `${WORDS[state]}${why ? ` (${why})` : ""}`;
+  if (state === "limited") limit();
 });
 
 window.addEventListener("load", () => {

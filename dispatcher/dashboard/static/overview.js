@@ -55,7 +55,7 @@ function showDecisions() {
   fill($("#decisions tbody"), all.slice(-100).reverse().map((one) => row(clock(one.time / 1000), number(share(one.precision, 0)), `${one.mode}: ${one.reason}`)), "No decision yet.", 3);
 }
 
-async function topics() {
+export async function topics() {
   const all = (await get("/v1/topics")).topics;
   topicsKnown = all.length;
   fill($("#topics tbody"), all.map((topic) => row(topic.name, code(Object.entries(topic.attributes).map(([name, type]) => `${name}: ${type}`).join(", ")),

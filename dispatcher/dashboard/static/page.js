@@ -55,10 +55,10 @@ export function say(text) {
   hiding = setTimeout(() => { toast.hidden = true; }, 6000);
 }
 
-// What a button does may fail: then it is said, and nothing else breaks.
+// What a button does may fail: then it is said, and nothing else breaks. That a key is wanted, the dialog says.
 export function trying(work) {
   return async (...given) => {
-    try { return await work(...given); } catch (error) { say(error.message); return undefined; }
+    try { return await work(...given); } catch (error) { if (error.status !== 401) say(error.message); return undefined; }
   };
 }
 

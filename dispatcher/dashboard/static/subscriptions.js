@@ -108,7 +108,12 @@ async function askLetters(cursor) {
   askedLetters += 1;
   const mine = askedLetters;
   const query = new URLSearchParams({ limit: PAGE });
-  if ($("#letters-subscription").value.trim()) query.set("subscription", $("#letters-subscription").value.trim());
+  const named = $("#letters-subscription").value.trim();
+  if (!named && document.body.dataset.sees === "own") {
+    fill($("#letter-table tbody"), [], "Name a subscription: only an operator's key lists all dead letters.", 7);
+    return;
+  }
+  if (named) query.set("subscription", named);
   if (cursor) query.set("after", cursor);
   const page = await get(`/v1/dead-letters?${query}`);
   if (mine !== askedLetters) return;
