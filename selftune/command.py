@@ -89,16 +89,12 @@ def _bounds(model: Model, precision: float) -> dict[str, Any]:
 
 
 def _fetch(url: str) -> dict[str, Any]:
-    import httpx
+    from edn.cli.console import failing_readably
+    from edn.client import Client, network
 
-    try:
-        answer = httpx.post(f"{url.rstrip('/')}/v1/tuning/survey", timeout=300.0)
-    except httpx.HTTPError as error:
-        raise InvalidInput(f"{url} does not answer: {error}") from error
-    if answer.status_code != 200:
-        raise InvalidInput(f"{url} answers {answer.status_code}: {answer.text[:200]}")
-    told: dict[str, Any] = answer.json()
-    return told
+    # Every precision is measured before the answer comes.
+    with failing_readably(), Client(url, timeout=300.0) as client:
+        return client.run(network.survey())
 
 
 @app.callback(invoke_without_command=True)

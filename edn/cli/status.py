@@ -9,24 +9,55 @@ import typer
 from edn.cli.console import DEFAULT_URL, JsonOption, UrlOption, connected, show_json, show_table
 
 if TYPE_CHECKING:
-    from edn.client import Client, moving
+    from edn.client import Client, Dispatcher, Server, moving
 
 
 def status(url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
-    """Show the servers: state, subscriptions, lag behind the log, share of the events forwarded to each."""
+    """Show dispatchers and servers: state, subscriptions, lag, share of the events forwarded to each."""
     with connected(url) as client:
         health = client.health()
+        dispatchers = client.dispatchers()
         servers = client.servers()
         topics = client.topics()
         partition = _partition(client)
     if json:
         names = [topic.name for topic in topics]
-        shown = {"url": url, "ready": health.ready, "topics": names, "servers": servers}
+        shown = {
+            "url": url,
+            "ready": health.ready,
+            "topics": names,
+            "dispatchers": dispatchers,
+            "servers": servers,
+        }
         show_json(shown if partition is None else {**shown, "partition": partition})
         return
+    typer.echo(f"{url}: {'ready' if health.ready else 'not ready'}, {_count(len(topics), 'topic')}")
+    _list_dispatchers(dispatchers, url)
+    _list_servers(servers)
+    if partition is not None:
+        _tell(partition)
+
+
+def _list_dispatchers(dispatchers: list[Dispatcher], url: str) -> None:
     from rich.table import Table
 
-    typer.echo(f"{url}: {'ready' if health.ready else 'not ready'}, {_count(len(topics), 'topic')}")
+    table = Table("dispatcher", "state", "log", "", box=None)
+    for one in dispatchers:
+        state = "ready" if one.ready else "not ready" if one.reachable else "away"
+        notes = [
+            "asked" if one.asked and len(dispatchers) > 1 else None,
+            "carries out changes" if one.leader else None,
+            "not level" if one.reachable and not one.level else None,
+            one.failure,
+        ]
+        where = one.url or (url if one.asked else "")
+        table.add_row(where, state, one.log or "", ", ".join(note for note in notes if note))
+    show_table(table)
+
+
+def _list_servers(servers: list[Server]) -> None:
+    from rich.table import Table
+
     table = Table("server", "state", box=None)
     for heading in ("subscriptions", "lag", "hit ratio", "precision", "to deliver"):
         table.add_column(heading, justify="right")
@@ -41,8 +72,6 @@ def status(url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
             "" if server.backlog is None else f"{server.backlog:,}",
         )
     show_table(table)
-    if partition is not None:
-        _tell(partition)
 
 
 def _partition(client: Client) -> moving.Repartitions | None:

@@ -1,7 +1,8 @@
 """The client library: `Client` for ordinary programs, `AsyncClient` for asyncio, the same calls on both.
 
-`calls` describes each call once, `conversation` retries without I/O, `results` and `problems` are what comes
-back. This package needs httpx and msgspec, never numpy or numba: a publisher must be light to import.
+`calls`, `delivery`, `network` and `moving` describe each call once, `conversation` retries without I/O,
+`results` and `problems` are what comes back. This package needs httpx and msgspec, never numpy or numba: a
+publisher must be light to import.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 import httpx
 
-from edn.client import calls
+from edn.client import calls, delivery, network
 from edn.client.calls import KEEP, Keep, NewSubscription
 from edn.client.conversation import Call, Outcome, Plan, Retries, Send, Step, Wait, converse
 from edn.client.problems import ClientError, ProblemError, UnexpectedAnswerError, UnreachableError
@@ -26,6 +27,7 @@ from edn.client.results import (
     DeadLetter,
     DeadLetterPage,
     Delivery,
+    Dispatcher,
     Health,
     Key,
     Published,
@@ -51,6 +53,7 @@ __all__ = [
     "DeadLetter",
     "DeadLetterPage",
     "Delivery",
+    "Dispatcher",
     "Health",
     "Keep",
     "Key",
@@ -105,7 +108,7 @@ class _Method(Generic[P, T]):
 
 
 class _Calls:
-    """Every call that both clients share; see `edn.client.calls` for what each one takes."""
+    """Every call that both clients share; where it is described says what it takes."""
 
     create_topic = _Method(calls.create_topic)
     topics = _Method(calls.topics)
@@ -120,29 +123,30 @@ class _Calls:
     pause = _Method(calls.pause)
     resume = _Method(calls.resume)
     unsubscribe = _Method(calls.unsubscribe)
-    attempts = _Method(calls.attempts)
-    dead_letter_page = _Method(calls.dead_letter_page)
-    dead_letter = _Method(calls.dead_letter)
-    resend = _Method(calls.resend)
-    recover = _Method(calls.recover)
-    enable = _Method(calls.enable)
-    send_example = _Method(calls.send_example)
-    rotate_secret = _Method(calls.rotate_secret)
+    attempts = _Method(delivery.attempts)
+    dead_letter_page = _Method(delivery.dead_letter_page)
+    dead_letter = _Method(delivery.dead_letter)
+    resend = _Method(delivery.resend)
+    recover = _Method(delivery.recover)
+    enable = _Method(delivery.enable)
+    send_example = _Method(delivery.send_example)
+    rotate_secret = _Method(delivery.rotate_secret)
     publish = _Method(calls.publish)
     publish_many = _Method(calls.publish_many)
-    servers = _Method(calls.servers)
-    routes = _Method(calls.routes)
-    bind_route = _Method(calls.bind_route)
-    unbind_route = _Method(calls.unbind_route)
-    tuning = _Method(calls.tuning)
-    tune = _Method(calls.tune)
+    servers = _Method(network.servers)
+    dispatchers = _Method(network.dispatchers)
+    routes = _Method(network.routes)
+    bind_route = _Method(network.bind_route)
+    unbind_route = _Method(network.unbind_route)
+    tuning = _Method(network.tuning)
+    tune = _Method(network.tune)
     explain_event = _Method(calls.explain_event)
     explain_filter = _Method(calls.explain_filter)
     follow = _Method(calls.follow)
-    health = _Method(calls.health)
-    create_key = _Method(calls.create_key)
-    keys = _Method(calls.keys)
-    revoke_key = _Method(calls.revoke_key)
+    health = _Method(network.health)
+    create_key = _Method(network.create_key)
+    keys = _Method(network.keys)
+    revoke_key = _Method(network.revoke_key)
 
     def __init__(self, url: str | Sequence[str], retries: Retries | None, key: str | None) -> None:
         given = url.split(",") if isinstance(url, str) else url

@@ -1,45 +1,40 @@
 """The calls of the REST interface, each described once; `Client` and `AsyncClient` both speak them.
 
-A function here returns a `Call` (one request) or is a plan (several). None of them does any I/O.
+A function here returns a `Call` (one request) or is a plan (several). None of them does any I/O. Here are
+topics, subscriptions and events; `delivery`, `network` and `moving` have the others.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
 
 import httpx
 import msgspec
 
 from edn.client import encoding
 from edn.client.conversation import Call, Plan, reading
-from edn.client.encoding import array, chunks, encode, expiry, key_header
+from edn.client.encoding import (
+    ExpiresLike,
+    array,
+    chunks,
+    encode,
+    expiry,
+    key_header,
+    subscription_path,
+    topic_path,
+)
 from edn.client.problems import ProblemError
 from edn.client.results import (
-    Attempt,
-    Binding,
-    DeadLetter,
-    DeadLetterPage,
-    Delivery,
-    Health,
-    Key,
     Published,
-    Queued,
-    Rotation,
-    Routes,
-    Server,
     Sink,
     Subscription,
     SubscriptionPage,
     Topic,
-    Tuning,
 )
 from edn.errors import InvalidInput
-from edn.webhooks import new_secret
 
 #: limits of one request; a batch beyond them is split
 MAX_BODY_BYTES = 1024 * 1024
@@ -50,8 +45,6 @@ T = TypeVar("T")
 
 #: a filter as JSON, as text, or None: everything
 FilterLike = Mapping[str, Any] | str | None
-#: an instant (RFC 3339), a duration such as "PT1H", or None: never
-ExpiresLike = str | datetime | timedelta | None
 
 
 class Keep(Enum):
@@ -112,15 +105,6 @@ class _Topics(msgspec.Struct):
     topics: list[Topic]
 
 
-class _Keys(msgspec.Struct):
-    keys: list[Key]
-
-
-class _Servers(msgspec.Struct):
-    servers: list[Server]
-    published: int | None = None
-
-
 # Topics
 
 
@@ -137,7 +121,7 @@ def create_topic(
         body["engine"] = engine
     if availability is not None:
         body["availability"] = availability
-    return Call(method="PUT", path=_topic_path(name), body=encode(body), read=reading(Topic))
+    return Call(method="PUT", path=topic_path(name), body=encode(body), read=reading(Topic))
 
 
 def topics() -> Call[list[Topic]]:
@@ -148,13 +132,13 @@ def topics() -> Call[list[Topic]]:
 
 def topic(name: str) -> Call[Topic]:
     """One topic."""
-    return Call(method="GET", path=_topic_path(name), read=reading(Topic))
+    return Call(method="GET", path=topic_path(name), read=reading(Topic))
 
 
 def delete_topic(name: str, *, cascade: bool = False) -> Call[None]:
     """Delete a topic; `cascade` ends its subscriptions, too, without which a topic that has any stays."""
     query = {"cascade": "true"} if cascade else {}
-    return Call(method="DELETE", path=_topic_path(name), query=query, read=_nothing)
+    return Call(method="DELETE", path=topic_path(name), query=query, read=_nothing)
 
 
 # Subscriptions
@@ -214,7 +198,7 @@ def subscribe_many(subscriptions: Iterable[NewSubscription]) -> Plan[list[Subscr
 
 def subscription(id: str) -> Call[Subscription]:
     """One subscription."""
-    return Call(method="GET", path=_subscription_path(id), read=reading(Subscription))
+    return Call(method="GET", path=subscription_path(id), read=reading(Subscription))
 
 
 def subscription_page(
@@ -269,7 +253,7 @@ def change(
     if not isinstance(new_expires, Keep | None):
         body["expires"] = expiry(new_expires)
     changed: Subscription = yield Call(
-        method="PUT", path=_subscription_path(id), body=encode(body), read=reading(Subscription)
+        method="PUT", path=subscription_path(id), body=encode(body), read=reading(Subscription)
     )
     return changed
 
@@ -277,102 +261,25 @@ def change(
 def renew(id: str, expires: ExpiresLike) -> Call[Subscription]:
     """Set a new expiry; None is never."""
     body = {"expires": None if expires is None else expiry(expires)}
-    path = f"{_subscription_path(id)}/renew"
+    path = f"{subscription_path(id)}/renew"
     return Call(method="POST", path=path, body=encode(body), read=reading(Subscription))
 
 
 def pause(id: str) -> Call[Subscription]:
     """Keep notifications, in order, instead of sending them."""
-    return Call(method="POST", path=f"{_subscription_path(id)}/pause", read=reading(Subscription))
+    return Call(method="POST", path=f"{subscription_path(id)}/pause", read=reading(Subscription))
 
 
 def resume(id: str, *, url: str | None = None, recipient: str | None = None) -> Call[Subscription]:
     """Send what was kept and go on, at another address if one is given."""
     body = {} if url is None else {"sink": _sink(url, recipient)}
-    path = f"{_subscription_path(id)}/resume"
+    path = f"{subscription_path(id)}/resume"
     return Call(method="POST", path=path, body=encode(body), read=reading(Subscription))
 
 
 def unsubscribe(id: str) -> Call[None]:
     """Cancel a subscription: events accepted after the return are not notified any more."""
-    return Call(method="DELETE", path=_subscription_path(id), read=_nothing)
-
-
-# Delivery
-
-
-class _Attempts(msgspec.Struct):
-    attempts: list[Attempt]
-
-
-def attempts(id: str) -> Call[list[Attempt]]:
-    """The last attempts at a subscription's address, the newest first."""
-    read = reading(_Attempts)
-    path = f"{_subscription_path(id)}/attempts"
-    return Call(method="GET", path=path, read=lambda response: read(response).attempts)
-
-
-def dead_letter_page(
-    *, subscription: str | None = None, limit: int | None = None, after: str | None = None
-) -> Call[DeadLetterPage]:
-    """One page of the notifications that were given up; `dead_letters` walks them all."""
-    given = {"subscription": subscription, "limit": None if limit is None else str(limit), "after": after}
-    query = {name: value for name, value in given.items() if value is not None}
-    return Call(method="GET", path="/v1/dead-letters", query=query, read=reading(DeadLetterPage))
-
-
-def dead_letter(id: str) -> Call[DeadLetter]:
-    """One of them, with what it would have said."""
-    return Call(method="GET", path=_letter_path(id), read=reading(DeadLetter))
-
-
-def resend(id: str) -> Call[Queued]:
-    """Queue a dead letter again, for whoever of its subscriptions still lives."""
-    return Call(method="POST", path=f"{_letter_path(id)}/resend", read=reading(Queued))
-
-
-def recover(id: str, since: str | datetime) -> Plan[Queued]:
-    """Queue again all dead letters of a subscription since a time, however many there are."""
-    body = encode({"since": since if isinstance(since, str) else encoding.instant(since)})
-    letters = notifications = 0
-    while True:
-        queued: Queued = yield Call(
-            method="POST", path=f"{_subscription_path(id)}/recover", body=body, read=reading(Queued)
-        )
-        letters += queued.letters
-        notifications += queued.notifications
-        if not queued.more:
-            return Queued(letters=letters, notifications=notifications)
-
-
-def enable(id: str) -> Call[Delivery]:
-    """Send to a subscription's disabled or failing address again, at once."""
-    return Call(method="POST", path=f"{_subscription_path(id)}/enable", read=reading(Delivery))
-
-
-def send_example(id: str) -> Call[Attempt]:
-    """Send a made-up event, marked as an example, and return how the sink answered."""
-    return Call(method="POST", path=f"{_subscription_path(id)}/example", read=reading(Attempt))
-
-
-def rotate_secret(
-    id: str, *, secret: str | None = None, grace: str | timedelta | None = None
-) -> Call[Rotation]:
-    """Sign with another secret; the one before counts for `grace` (a day), so that receivers can follow.
-
-    Without a `secret` one is made here, so that a request that is repeated rotates once.
-    """
-    new = secret or new_secret()
-    body: dict[str, Any] = {"secret": new}
-    if grace is not None:
-        body["grace"] = expiry(grace)
-    read = reading(Rotation)
-    return Call(
-        method="POST",
-        path=f"{_subscription_path(id)}/rotate-secret",
-        body=encode(body),
-        read=lambda response: msgspec.structs.replace(read(response), secret=new),
-    )
+    return Call(method="DELETE", path=subscription_path(id), read=_nothing)
 
 
 # Events
@@ -386,7 +293,7 @@ def publish(topic: str, event: Mapping[str, Any], *, idempotency_key: str | None
     read = reading(Published)
     return Call(
         method="POST",
-        path=f"{_topic_path(topic)}/events",
+        path=f"{topic_path(topic)}/events",
         body=encoding.event(event, 0),
         headers=key_header(idempotency_key or uuid.uuid4().hex),
         read=lambda response: read(response).ids[0],
@@ -416,7 +323,7 @@ def publish_many(
         try:
             answer: Published = yield Call(
                 method="POST",
-                path=f"{_topic_path(topic)}/events",
+                path=f"{topic_path(topic)}/events",
                 body=array(chunk),
                 headers=key_header(chunk_key),
                 read=read,
@@ -429,88 +336,7 @@ def publish_many(
     return Published(accepted=len(ids), ids=ids)
 
 
-# The network
-
-
-def servers() -> Call[list[Server]]:
-    """The servers and how they are."""
-    read = reading(_Servers)
-
-    def with_ratio(response: httpx.Response) -> list[Server]:
-        answer = read(response)
-        if not answer.published:
-            return answer.servers
-        return [
-            msgspec.structs.replace(server, hit_ratio=server.forwarded / answer.published)
-            if server.forwarded is not None and server.hit_ratio is None
-            else server
-            for server in answer.servers
-        ]
-
-    return Call(method="GET", path="/v1/servers", read=with_ratio)
-
-
-def routes(name: str | None = None) -> Call[Routes]:
-    """The routing entries, a topic and a server each, and what is bound to names; all, or those in a name."""
-    query = {} if name is None else {"name": name}
-    return Call(method="GET", path="/v1/routes", query=query, read=reading(Routes))
-
-
-def bind_route(
-    name: str, *, servers: Iterable[str] | None = None, engine: str | None = None
-) -> Call[Binding]:
-    """Bind a topic's name or a subtree to servers that may host its subscriptions, a matcher, or both."""
-    body = {"servers": None if servers is None else list(servers), "engine": engine}
-    return Call(method="PUT", path=_route_path(name), body=encode(body), read=reading(Binding))
-
-
-def unbind_route(name: str) -> Call[None]:
-    """Take away what is bound to a name."""
-    return Call(method="DELETE", path=_route_path(name), read=_nothing)
-
-
-def tuning() -> Call[Tuning]:
-    """How the precision of the summaries is chosen, and what was decided lately."""
-    return Call(method="GET", path="/v1/tuning", read=reading(Tuning))
-
-
-def tune(mode: str, *, precision: float | None = None) -> Call[Tuning]:
-    """Choose how precision is chosen: "fixed" (at `precision`), "paper" or "model"."""
-    body = {"mode": mode} if precision is None else {"mode": mode, "precision": precision}
-    return Call(method="PUT", path="/v1/tuning", body=encode(body), read=reading(Tuning))
-
-
-def create_key(
-    name: str,
-    scopes: Iterable[str],
-    *,
-    tenant: str = "",
-    expires: ExpiresLike = None,
-    quota: Mapping[str, float] | None = None,
-) -> Call[Key]:
-    """Make an API key with some of the scopes publish, subscribe and admin; its `key` is shown only here."""
-    body: dict[str, Any] = {
-        "name": name,
-        "scopes": list(scopes),
-        "tenant": tenant,
-        "quota": dict(quota or {}),
-    }
-    if expires is not None:
-        body["expires"] = expiry(expires)
-    # A second one would be another key, and nobody would know of the first.
-    return Call(method="POST", path="/v1/keys", body=encode(body), read=reading(Key), repeatable=False)
-
-
-def keys(*, tenant: str | None = None) -> Call[list[Key]]:
-    """All API keys that the caller may know of, without their secret parts."""
-    listing = reading(_Keys)
-    query = {} if tenant is None else {"tenant": tenant}
-    return Call(method="GET", path="/v1/keys", query=query, read=lambda response: listing(response).keys)
-
-
-def revoke_key(id: str) -> Call[None]:
-    """From the answer on the key opens nothing."""
-    return Call(method="DELETE", path=f"/v1/keys/{quote(id, safe='')}", read=lambda _: None)
+# Explaining
 
 
 def explain_event(topic: str, event: Mapping[str, Any]) -> Call[dict[str, Any]]:
@@ -524,27 +350,14 @@ def explain_filter(topic: str, filter: dict[str, Any] | str | None) -> Call[dict
 
 
 def _explain(topic: str, body: dict[str, Any]) -> Call[dict[str, Any]]:
-    path = f"{_topic_path(topic)}/explain"
+    path = f"{topic_path(topic)}/explain"
     return Call(method="POST", path=path, body=encode(body), read=reading(dict[str, Any]))
 
 
 def follow(topic: str, id: str) -> Call[dict[str, Any]]:
     """What became of a recent event."""
-    path = f"{_topic_path(topic)}/events"
+    path = f"{topic_path(topic)}/events"
     return Call(method="GET", path=path, query={"id": id}, read=reading(dict[str, Any]))
-
-
-def health() -> Call[Health]:
-    """Whether the network can take work; not being ready is an answer, not an error."""
-
-    def read(response: httpx.Response) -> Health:
-        try:
-            detail = msgspec.json.decode(response.content, type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            detail = {"detail": response.text[:200]}
-        return Health(ready=response.is_success, detail=detail)
-
-    return Call(method="GET", path="/readyz", read=read, understood=frozenset({503}))
 
 
 # Parts
@@ -552,22 +365,6 @@ def health() -> Call[Health]:
 
 def _sink(url: str, recipient: str | None) -> dict[str, str]:
     return {"url": url} if recipient is None else {"url": url, "recipient": recipient}
-
-
-def _topic_path(name: str) -> str:
-    return f"/v1/topics/{quote(name, safe='')}"
-
-
-def _route_path(name: str) -> str:
-    return f"/v1/routes/{quote(name, safe='/*')}"
-
-
-def _subscription_path(id: str) -> str:
-    return f"/v1/subscriptions/{quote(id, safe='')}"
-
-
-def _letter_path(id: str) -> str:
-    return f"/v1/dead-letters/{quote(id, safe='')}"
 
 
 def _nothing(_response: httpx.Response) -> None:

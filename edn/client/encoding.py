@@ -1,4 +1,4 @@
-"""What the calls put on the wire: JSON as the network reads it, split into requests that it takes."""
+"""What the calls put on the wire: paths, and JSON as the network reads it, in requests that it takes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import Any
 from urllib.parse import quote
 
 from edn.errors import InvalidEvent, InvalidInput
+
+#: an instant (RFC 3339), a duration such as "PT1H", or None: never
+ExpiresLike = str | datetime | timedelta | None
 
 
 def chunks(encoded: Iterable[bytes], most: int, most_bytes: int) -> Iterator[list[bytes]]:
@@ -70,6 +73,14 @@ def event(event: Mapping[str, Any], index: int) -> bytes:
         return encode(event)
     except InvalidInput as error:
         raise InvalidEvent(error.detail, index=index) from error
+
+
+def topic_path(name: str) -> str:
+    return f"/v1/topics/{quote(name, safe='')}"
+
+
+def subscription_path(id: str) -> str:
+    return f"/v1/subscriptions/{quote(id, safe='')}"
 
 
 def key_header(key: str) -> dict[str, str]:

@@ -246,6 +246,23 @@ class Routes(msgspec.Struct, frozen=True):
     bindings: list[Binding]
 
 
+class Dispatcher(msgspec.Struct, frozen=True):
+    #: of its log; None until it has answered the one that was asked
+    log: str | None = None
+    url: str | None = None
+    #: it is the one that was asked
+    asked: bool = msgspec.field(name="self", default=False)
+    reachable: bool = True
+    #: it takes events
+    ready: bool = True
+    #: of others: it has all that has changed at the one that was asked
+    level: bool = True
+    #: it carries out changes of topics and subscriptions
+    leader: bool = False
+    #: why it cannot be reached, if so
+    failure: str | None = None
+
+
 class Tuning(msgspec.Struct, frozen=True):
     #: "fixed", "paper" or "model"
     mode: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -78,19 +79,25 @@ def test_a_server_passes_on_the_clients_key_and_never_its_own_secret(
         assert seen.status_code == (200 if status == 201 else status)
 
 
-def test_the_command_makes_uses_and_revokes_a_key(network: Network) -> None:
-    def edn(*arguments: str, key: str | None = None) -> subprocess.CompletedProcess[str]:
-        environment = {
-            **os.environ,
-            "EDN_URL": network.url,
-            "NO_COLOR": "1",
-            **({"EDN_KEY": key} if key else {}),
-        }
-        command = [sys.executable, "-m", "edn.cli", *arguments]
-        return subprocess.run(
-            command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
-        )
+def run(network: Network, *arguments: str, key: str | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "EDN_URL": network.url, "NO_COLOR": "1", **({"EDN_KEY": key} if key else {})}
+    command = [sys.executable, "-m", "edn.cli", *arguments]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
 
+
+def test_the_calculator_asks_with_the_key(network: Network) -> None:
+    refused = run(network, "capacity")
+    assert refused.returncode == 1
+    assert "Unauthorized" in refused.stderr
+    asked = run(network, "capacity", key=network.secret)
+    assert asked.returncode == 2
+    assert "events must flow" in asked.stderr
+
+
+def test_the_command_makes_uses_and_revokes_a_key(network: Network) -> None:
+    edn = functools.partial(run, network)
     secret = str(network.folder / "secret")
     created = edn("--key-file", secret, "key", "create", "carol", "--scope", "admin", "--tenant", "shop")
     assert created.returncode == 0, created.stderr

@@ -311,8 +311,26 @@ def test_publish_wants_exactly_one_readable_source(stub: Stub, arguments: list[s
     assert edn(stub, "publish", "stocks", *arguments).exit_code == 2
 
 
-def test_status_shows_the_servers(stub: Stub) -> None:
+DISPATCHERS = {
+    "dispatchers": [
+        {
+            "log": log,
+            "url": f"http://d{number}:8080",
+            "self": number == 1,
+            "reachable": number < 3,
+            "ready": number == 1,
+            "level": number == 1,
+            "leader": number == 1,
+            "failure": failure,
+        }
+        for number, log, failure in [(1, "a1", None), (2, "b2", None), (3, None, "nobody listens there")]
+    ]
+}
+
+
+def test_status_shows_dispatchers_and_servers(stub: Stub) -> None:
     stub.answers["GET", "/readyz"] = (200, {"status": "ready"})
+    stub.answers["GET", "/v1/dispatchers"] = (200, DISPATCHERS)
     stub.answers["GET", "/v1/servers"] = (200, SERVERS)
     stub.answers["GET", "/v1/topics"] = (200, {"topics": [TOPIC]})
     shown = edn(stub, "status").stdout
@@ -322,6 +340,23 @@ def test_status_shows_the_servers(stub: Stub) -> None:
     assert second == ["s2", "away", "7", "10.0%"]
     described = json.loads(edn(stub, "status", "--json").stdout)
     assert [server["hit_ratio"] for server in described["servers"]] == [0.4, 0.1]
+    told = {line.split()[0]: line.split(maxsplit=1)[1] for line in shown.splitlines() if "http://d" in line}
+    assert {url: " ".join(rest.split()) for url, rest in told.items()} == {
+        "http://d1:8080": "ready a1 asked, carries out changes",
+        "http://d2:8080": "not ready b2 not level",
+        "http://d3:8080": "away nobody listens there",
+    }
+    assert described["dispatchers"] == DISPATCHERS["dispatchers"]
+
+
+def test_status_of_one_dispatcher_that_knows_no_address_of_its_own_names_the_one_asked(stub: Stub) -> None:
+    stub.answers["GET", "/readyz"] = (200, {"status": "ready"})
+    alone = {**DISPATCHERS["dispatchers"][0], "url": None}
+    stub.answers["GET", "/v1/dispatchers"] = (200, {"dispatchers": [alone]})
+    stub.answers["GET", "/v1/servers"] = (200, SERVERS)
+    stub.answers["GET", "/v1/topics"] = (200, {"topics": []})
+    [line] = [line.split() for line in edn(stub, "status").stdout.splitlines() if " a1 " in line]
+    assert line == [stub.url, "ready", "a1", "carries", "out", "changes"]
 
 
 def test_a_refusal_exits_with_1_and_says_where(stub: Stub) -> None:

@@ -105,5 +105,5 @@ def test_what_cannot_be_computed_is_said(
 
 def test_a_network_that_does_not_answer_is_said() -> None:
     result = CliRunner().invoke(app, ["capacity", "--url", "http://127.0.0.1:9"])
-    assert result.exit_code == 2
-    assert "does not answer" in result.stderr
+    assert result.exit_code == 3
+    assert "cannot reach http://127.0.0.1:9" in result.stderr
