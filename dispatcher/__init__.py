@@ -1,18 +1,36 @@
 """The front door and router: takes events and subscriptions, keeps the log, forwards to servers.
 
-What lives here: the REST interface, the log and the directory (one SQLite file), the routing table, one
-forwarder a server, the membership of servers. May import `edn`, `selftune` and the online half of
-`partitioning`. What never comes in: `edn_server`, Spark, matching of single subscriptions.
+May import `edn`, `selftune` and the online half of `partitioning`. What never comes in: `edn_server`, Spark,
+matching of single subscriptions.
 
-Data flows forward through the modules:
+An event's way, forward through the modules:
 
-    api, publishing        decode and validate
-    topics, subscriptions  decide, and call a server where one must store first
+    publishing             decode and validate: plain ASGI
+    log                    append, commit; nothing leaves before this (`records`, `tail`: the latest of it)
+    network                all of the running network together; what is committed is routed here
+    routing                which servers need it (`routing_holding`: what the table holds of one)
+    forwarding             one ordered stream a server: `framing` its frames, `channel` its connection,
+                           `link` how much may leave, `metering` what is counted on the way
+    replaying              the past of new subscriptions; `streaming`, `following`: what became of events
+
+A subscription's:
+
+    app                    the door: routes and the app; `bodies`, `openapi`; `soap/` the same as WS-Eventing
+    topics, subscriptions  decide, and call a server where one must store first (`exclusion`, `expiry`,
+                           `sinks`)
     placing                which server that is
-    log                    append, commit; nothing leaves before this
-    routing                which servers need which committed events
-    forwarding             one ordered stream a server
+    directory              what is known of every subscription; `keyrings`: whose secret signs
+    members, restoring     the servers, and what one that returns lacks
+    evidence               what is asked of the host about delivery
 
-Beside it, where there are several dispatchers: `changes` (what others must learn of), `merging` (what they
-have changed), `peers` (who is there, who may take events, who leads), `leading` (calls go to the leader).
+Who may: `access`, `keys`, `keys_door`, `quotas`, `audit`; `internal` is for the network's own processes.
+
+What moves: `repartitioning`, `repartitions`, `sharing`, `moving`, `settling`, `proposing`, `moving_door`; a
+copy of everything: `backing`, `backup_door`. What tunes: `tuning_loop`, `surveying`, `recutting`,
+`tuning_door`. What shows: `dashboard/`, `explaining`, `metrics`.
+
+Where there are several dispatchers: `changes` (what others must learn of), `merging` (what they have
+changed), `peers` (who is there, who may take events, who leads), `leading` (calls go to the leader).
+
+`python -m dispatcher` begins with `settings` and, on an older data folder, `upgrading`.
 """

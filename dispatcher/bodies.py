@@ -1,4 +1,7 @@
-"""Bodies of the control plane, for pydantic and the OpenAPI document."""
+"""Bodies of the control plane, for pydantic and the OpenAPI document: what is asked, then what is answered.
+
+They make one document, and so one module; other doors have theirs beside them (`keys_door`, `moving_door`).
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,20 @@
 """The language that all parts of the network speak, and the client and command line at its rim.
 
-Here live the model (schema, event, filter, rectangle, index, summary), the wire formats and the errors; none
-of them touches network or disk. `client`, `receiver`, `cli` and `demo` do, and the model imports none
-of them. No service is ever imported from here.
+The model touches neither network nor disk:
+
+    schema, coordinates, rect      the space of a topic; `legend`: back to what people read
+    event, eventcheck, lines       events from the bytes of a request; other forms: `eventxml`, `cloudevents`
+    filter/, xpath/                what subscribers want
+    index/, summary/, picking      kernels: matching, routing, gathering (`compiling`, `warm`)
+    wire, errors, evidence         what the services say to each other, and what can be wrong
+    strictjson, xml, soap/         outside bytes, read carefully
+    webhooks, sinkpolicy, tracing  how, where and with what context a sink is notified
+
+What both services share at run time: `asgi`, `deadlines`, `process`, `configuring`, `metrics`, `clock`; for
+tests `checkpoints` and `defects`.
+
+At the rim, which the model never imports: `client/`, `receiver`, `cli/`, `demo`, `checker/`, `bench/`. No
+service is ever imported from here.
 
 `from edn import Client` loads the client only, not the model with its numerical libraries.
 """

@@ -3,7 +3,7 @@
 `experiments/` has one module an experiment; `experiment` is what each of them looks like, `claims` the rule
 by which it is judged. `placing`, `searching`, `relative`, `settling` and `world` are what several of them do
 with the product's own code: nothing here partitions, cuts, routes or tunes by itself. `command` runs them,
-`results` keeps what they gave, `document` writes `docs/evaluation.md` from it.
+`results` keeps what they gave, `document` writes `docs/evaluation.md` from it, with the figures of `drawing`.
 
 It imports `edn`, `partitioning` and `selftune`; nothing imports it but `edn bench placement`.
 """

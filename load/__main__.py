@@ -248,34 +248,16 @@ def _print(summary: dict[str, Any], results: Path) -> None:
     from rich.table import Table
 
     console = Console(width=None if sys.stdout.isatty() else 140)
-    table = Table("phase", box=None)
-    for heading in ("events/s", "hit ratio", "precision", "dispatcher CPU", "T_f, µs", "bounded by"):
-        table.add_column(heading, justify="right")
-    for row in summary["phases"]:
-        table.add_row(
-            row["phase"],
-            f"{row['events_per_second']:,.0f}",
-            f"{row['hit_ratio']:.2f}",
-            "–".join(dict.fromkeys(f"{at:g}" for at in row["precision"])),
-            f"{row['dispatcher_cpu']:.0%}",
-            f"{row['fixed_us']:,.1f}",
-            row["bottleneck"],
-        )
-    console.print(table)
-    requests = Table("request", box=None)
-    for heading in ("count", "failures", "a second", "median ms", "95 % ms", "99 % ms"):
-        requests.add_column(heading, justify="right")
-    for row in summary["requests"]:
-        requests.add_row(
-            row["request"],
-            f"{row['count']:,}",
-            f"{row['failures']:,}",
-            f"{row['per_second']:,.0f}",
-            f"{row['median_ms']:g}",
-            f"{row['p95_ms']:g}",
-            f"{row['p99_ms']:g}",
-        )
-    console.print(requests)
+    for headings, rows in (
+        (report.PHASES, map(report.phase_cells, summary["phases"])),
+        (report.REQUESTS, map(report.request_cells, summary["requests"])),
+    ):
+        table = Table(headings[0], box=None)
+        for heading in headings[1:]:
+            table.add_column(heading, justify="right")
+        for cells in rows:
+            table.add_row(*cells)
+        console.print(table)
     delivery = summary["delivery_ms"]
     console.print(
         f"{summary['events_per_second']:,.0f} events/s accepted; {summary['notifications']:,} notifications "

@@ -57,6 +57,35 @@ def by_phase(plan: Sequence[Phase], moments: Sequence[Moment]) -> list[dict[str,
     return rows
 
 
+PHASES = ("phase", "users", "events/s", "hit ratio", "precision", "dispatcher CPU", "T_f, µs", "bounded by")
+REQUESTS = ("request", "count", "failures", "a second", "median ms", "95 % ms", "99 % ms")
+
+
+def phase_cells(row: dict[str, Any]) -> list[str]:
+    """A row of `by_phase` as people read it, under `PHASES`."""
+    return [
+        row["phase"],
+        f"{row['users']}",
+        f"{row['events_per_second']:,.0f}",
+        f"{row['hit_ratio']:.2f}",
+        "–".join(dict.fromkeys(f"{at:g}" for at in row["precision"])),
+        f"{row['dispatcher_cpu']:.0%}",
+        f"{row['fixed_us']:,.1f}",
+        row["bottleneck"],
+    ]
+
+
+def request_cells(row: dict[str, Any]) -> list[str]:
+    """What Locust measured of one kind of request, under `REQUESTS`."""
+    return [
+        row["request"],
+        f"{row['count']:,}",
+        f"{row['failures']:,}",
+        f"{row['per_second']:,.0f}",
+        *(f"{row[name]:g}" for name in ("median_ms", "p95_ms", "p99_ms")),
+    ]
+
+
 def write(summary: dict[str, Any], plan: Sequence[Phase], moments: Sequence[Moment], path: Path) -> None:
     best = max((row["events_per_second"] for row in summary["phases"]), default=0.0)
     parts = [
@@ -70,28 +99,10 @@ def write(summary: dict[str, Any], plan: Sequence[Phase], moments: Sequence[Mome
         f"{html.escape(summary['machine'])}. Locust, the network and the receiver share that machine.</p>",
         "<h2>Phases</h2>",
         _table(
+            PHASES,
             [
-                "phase",
-                "users",
-                "events/s",
-                "hit ratio",
-                "precision",
-                "dispatcher CPU",
-                "T_f, µs",
-                "bounded by",
-            ],
-            [
-                [
-                    row["phase"],
-                    str(row["users"]),
-                    f"{row['events_per_second']:,.0f}",
-                    f"{row['hit_ratio']:.2f}",
-                    "–".join(dict.fromkeys(f"{at:g}" for at in row["precision"])),
-                    f"{row['dispatcher_cpu']:.0%}",
-                    f"{row['fixed_us']:,.1f}",
-                    f"{row['bottleneck']}, {BOTTLENECKS[row['bottleneck']]}",
-                ]
-                for row in summary["phases"]
+                [*cells[:-1], f"{cells[-1]}, {BOTTLENECKS[cells[-1]]}"]
+                for cells in map(phase_cells, summary["phases"])
             ],
         ),
         "<p>The first quarter of a phase, in which things settle, does not count. Hit ratio: copies sent to "
@@ -101,28 +112,14 @@ def write(summary: dict[str, Any], plan: Sequence[Phase], moments: Sequence[Mome
         "<h2>Over time</h2>",
         f'<img alt="throughput, hit ratio, precision and CPU over time" src="{_picture(plan, moments)}">',
         "<h2>Requests</h2>",
-        _table(
-            ["request", "count", "failures", "a second", "median ms", "95 % ms", "99 % ms"],
-            [
-                [
-                    row["request"],
-                    f"{row['count']:,}",
-                    f"{row['failures']:,}",
-                    f"{row['per_second']:,.0f}",
-                    f"{row['median_ms']:g}",
-                    f"{row['p95_ms']:g}",
-                    f"{row['p99_ms']:g}",
-                ]
-                for row in summary["requests"]
-            ],
-        ),
+        _table(REQUESTS, [request_cells(row) for row in summary["requests"]]),
         '<p>Locust\'s own report is <a href="load.html">load.html</a>; all figures are in '
         '<a href="summary.json">summary.json</a>.</p>',
     ]
     path.write_text("\n".join(parts), encoding="utf-8")
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
+def _table(head: Sequence[str], rows: list[list[str]]) -> str:
     cells = "".join(f"<th>{html.escape(name)}</th>" for name in head)
     lines = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
     return f"<table><tr>{cells}</tr>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"

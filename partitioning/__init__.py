@@ -5,6 +5,7 @@
     split, clustering, mincut, methods      partitioning all of them at once
     survey, report                          what a partitioning amounts to
     spark, job, command                     the same on Spark, from a snapshot to a plan
+    repartitioning                          `edn repartition`: from a running network to a plan, and back
     space, kernels                          volumes of rectangles with infinite sides; compiled loops
 
 The services import `online` and nothing else. Only `spark` and `job` import Spark. Nothing here imports a

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edn.cli.console import USAGE, fail
 from edn.errors import EdnError, InvalidInput
 from partitioning.methods import METHODS
 
@@ -18,21 +19,10 @@ if TYPE_CHECKING:
     from partitioning.job import Progress
     from partitioning.report import Report
 
-app = typer.Typer(
-    name="repartition",
-    help="Decide anew which server hosts which subscription.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+#: what a plan's report is called beside it
+REPORT = ".report.json"
 
 
-@app.callback()
-def repartition() -> None:
-    """Decide anew which server hosts which subscription."""
-
-
-@app.command("plan")
 def plan(
     servers: Annotated[
         str, typer.Option(help="How many servers, or their names separated by commas.", show_default=False)
@@ -64,13 +54,13 @@ def plan(
 ) -> None:
     """Plan which server should host which subscription, from a snapshot of all of them (needs Java 17)."""
     if (snapshot is None) == (jdbc_url is None):
-        fail("give either --snapshot or --jdbc-url")
+        fail("give either --snapshot or --jdbc-url", USAGE)
     try:
         from partitioning import job
         from partitioning.spark import session
         from partitioning.spark.snapshot import read_jdbc, read_parquet
     except ModuleNotFoundError as error:
-        fail(f'{error.name} is not installed; `pip install "edn[spark]"` brings what the job needs')
+        fail(f'{error.name} is not installed; `pip install "edn[spark]"` brings what the job needs', USAGE)
     try:
         order = job.Order(
             method=method,
@@ -97,7 +87,7 @@ def plan(
         with _progress() as progress:
             done = job.repartition(subscriptions, order, sample, progress)
     except EdnError as error:
-        fail(error.detail)
+        fail(error.detail, USAGE)
     _keep_beside(out, done)
     if json:
         sys.stdout.write(done.to_json().decode() + "\n")
@@ -107,11 +97,6 @@ def plan(
 
 def main() -> None:
     typer.run(plan)
-
-
-def fail(message: str) -> None:
-    typer.echo(f"edn: {message}", err=True)
-    raise typer.Exit(2)
 
 
 def _servers(text: str) -> int | list[str]:
@@ -135,7 +120,7 @@ def _keep_beside(plan: str, report: Report) -> None:
     """`edn repartition apply` shows what a plan on this machine promises."""
     path = plan.removeprefix("file://")
     if "://" not in path:
-        Path(path.rstrip("/") + ".report.json").write_bytes(report.to_json())
+        Path(path.rstrip("/") + REPORT).write_bytes(report.to_json())
 
 
 @contextmanager

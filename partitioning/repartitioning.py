@@ -40,8 +40,6 @@ app.command("plan")(command.plan)
 RateOption = Annotated[
     float | None, typer.Option("--rate", min=0.001, help="Subscriptions that are moved a second.")
 ]
-#: what a plan's report is called beside it
-REPORT = ".report.json"
 
 
 @app.callback(invoke_without_command=True)
@@ -192,7 +190,7 @@ def _expected(plan: Path) -> float | None:
     """The hit ratio that the plan's report promises, if it lies beside it."""
     import msgspec
 
-    report = plan.with_name(plan.name + REPORT)
+    report = plan.with_name(plan.name + command.REPORT)
     try:
         found: dict[str, Any] = msgspec.json.decode(report.read_bytes())
         return float(found["after"]["hit_ratio"])

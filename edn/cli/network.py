@@ -314,14 +314,14 @@ class Network:
         if self._settings.json_ready:
             show_json({"ready": True, "url": self._url, "servers": servers})
             return
-        docs = next(iter(self._urls.values())) + "/docs"
+        first = next(iter(self._urls.values()))
         key = ""
         if not self._settings.open:
             key = f"  export EDN_KEY=$(edn --key-file {self._folder.secret} key create me --scope admin)\n"
         option = "" if self._url == "http://127.0.0.1:8080" else f"export EDN_URL={self._url}\n  "
         say(
-            f"The network is up: {self._url} (interface described at {docs}), "
-            f"{len(servers)} servers, data in {self._folder.path}\n"
+            f"The network is up: {self._url}, {len(servers)} servers, data in {self._folder.path}\n"
+            f"Open {first} to see it at work; {first}/docs describes its interface.\n"
             f"Try, in another terminal:\n{key}"
             f"  {option}edn topic create trades symbol:string price:number\n"
             "  edn listen --topic trades --filter 'price > 30'\n"

@@ -1,4 +1,7 @@
-"""Tiny recordings, one for each way in which operations and events can meet."""
+"""Tiny recordings, one for each way in which operations and events can meet.
+
+Most of this module is their table, which belongs together: that is why it is long.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Placement simulated in memory: what the experiments measure is placed as the product places it."""
+
 from __future__ import annotations
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Online placement: limits, ties and policies, and each choice against its definition."""
+
 from __future__ import annotations
 
 import random

@@ -1,3 +1,5 @@
+"""A server's parts, opened from a folder of their own."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator

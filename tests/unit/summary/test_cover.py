@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edn.bench.workloads import Floats, market, uniform, zipf
+from edn.bench.workloads import Floats, Workload, market, uniform, zipf
 from edn.summary import new_router
 
 INF = float("inf")
@@ -56,7 +56,7 @@ def test_a_column_is_set_exactly_where_one_of_its_rectangles_contains_the_point(
 
 @routers
 @pytest.mark.parametrize("workload", [uniform(2), uniform(8), zipf(4, 1.0), market()], ids=lambda w: w.name)
-def test_large_covers_agree_with_the_definition(name: str, workload) -> None:  # type: ignore[no-untyped-def]
+def test_large_covers_agree_with_the_definition(name: str, workload: Workload) -> None:
     rng = np.random.default_rng(2)
     lo, hi = workload.rectangles(rng, 1500)
     points = np.vstack([workload.points(rng, 150), lo[:25], hi[:25]])
