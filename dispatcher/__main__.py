@@ -34,7 +34,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     configuring.add_flags(parser)
     parser.add_argument("--data", type=Path, default=env("EDN_DATA"), required="EDN_DATA" not in environment)
     parser.add_argument("--host", default=env("EDN_HOST", "127.0.0.1"))
-    parser.add_argument("--port", type=int, default=int(env("EDN_PORT", "8080")), help="0 takes a free one")
+    parser.add_argument("--port", type=int, default=env("EDN_PORT", "8080"), help="0 takes a free one")
     parser.add_argument(
         "--secret-file",
         type=Path,
@@ -45,13 +45,13 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--open",
         action="store_true",
-        default=env("EDN_OPEN") == "1",
+        default=configuring.switch("open", env("EDN_OPEN")),
         help="development only: ask nobody for a key; at a loopback address",
     )
     parser.add_argument(
         "--admin-port",
         type=int,
-        default=int(env("EDN_ADMIN_PORT", "-1")),
+        default=env("EDN_ADMIN_PORT", "-1"),
         help="answer calls that administer at this port only; 0 takes a free one",
     )
     parser.add_argument(
@@ -66,13 +66,13 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--allow-loopback-sinks",
         action="store_true",
-        default=env("EDN_ALLOW_LOOPBACK_SINKS") == "1",
+        default=configuring.switch("allow-loopback-sinks", env("EDN_ALLOW_LOOPBACK_SINKS")),
         help="development only: notify loopback addresses, and over plain http",
     )
     parser.add_argument(
         "--allow-mail-sinks",
         action="store_true",
-        default=env("EDN_ALLOW_MAIL_SINKS") == "1",
+        default=configuring.switch("allow-mail-sinks", env("EDN_ALLOW_MAIL_SINKS")),
         help="notify mailto: addresses; the servers need --smtp-host",
     )
     parser.add_argument("--placement", default=env("EDN_PLACEMENT", "rtree"), choices=sorted(online.POLICIES))
@@ -111,7 +111,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--bloom",
         action="store_true",
-        default=env("EDN_BLOOM") == "1",
+        default=configuring.switch("bloom", env("EDN_BLOOM")),
         help="Bloom masks for equality attributes in summaries",
     )
     parser.add_argument(
@@ -122,29 +122,29 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         help="route by the N attributes of a server's subscriptions that rule out most events; 0 is all",
     )
     parser.add_argument("--tuning", default=env("EDN_TUNING", "model"), choices=["fixed", "paper", "model"])
-    parser.add_argument("--tuning-seconds", type=float, default=float(env("EDN_TUNING_SECONDS", "10")))
+    parser.add_argument("--tuning-seconds", type=float, default=env("EDN_TUNING_SECONDS", "10"))
     parser.add_argument(
         "--link-bytes",
         type=float,
-        default=_optional(env("EDN_LINK_BYTES")),
+        default=env("EDN_LINK_BYTES") or None,
         help="bytes a second that may leave for the servers",
     )
     parser.add_argument(
         "--lag-limit",
-        type=int,
-        default=int(env("EDN_LAG_LIMIT", "0")) or None,
+        type=_natural,
+        default=env("EDN_LAG_LIMIT", "0"),
         help="hold publishers while a server is so many records behind",
     )
     parser.add_argument(
         "--repartition-threshold",
         type=float,
-        default=float(env("EDN_REPARTITION_THRESHOLD", "0.25")),
+        default=env("EDN_REPARTITION_THRESHOLD", "0.25"),
         help="propose a repartition when the hit ratio has grown by more than this part; 0 is never",
     )
     parser.add_argument(
         "--repartition-seconds",
         type=float,
-        default=float(env("EDN_REPARTITION_SECONDS", "30")),
+        default=env("EDN_REPARTITION_SECONDS", "30"),
         help="interval between two looks at it (%(default)s)",
     )
     parser.add_argument(
@@ -153,22 +153,18 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         metavar="COMMAND",
         help="start this when a repartition is proposed, such as `edn repartition --yes`",
     )
-    configuring.finish(parser, file, argv, os.environ)
-    arguments = parser.parse_args(argv)
-    arguments.peer = arguments.peer or env("EDN_PEERS", "").split(",")
+    arguments = configuring.parse(parser, file, argv)
+    arguments.peer = _peers(arguments.peer or env("EDN_PEERS", "").split(","))
+    configuring.tell(parser, arguments, file, argv, os.environ)
     return arguments
 
 
-def _peers(given: list[str]) -> tuple[str, ...]:
-    urls = tuple(dict.fromkeys(url.strip().rstrip("/") for url in given if url.strip()))
+def _peers(given: list[str]) -> list[str]:
+    urls = list(dict.fromkeys(url.strip().rstrip("/") for url in given if url.strip()))
     for url in urls:
         if not url.startswith(("http://", "https://")):
             raise CannotStart(f'--peer "{url}": an address such as http://10.0.0.2:8080 is right')
     return urls
-
-
-def _optional(number: str | None) -> float | None:
-    return float(number) if number else None
 
 
 def _natural(text: str) -> int:
@@ -223,11 +219,11 @@ def main(argv: list[str] | None = None) -> int:
             tuning=arguments.tuning,
             tuning_seconds=arguments.tuning_seconds,
             link_bytes=arguments.link_bytes,
-            lag_limit=arguments.lag_limit,
+            lag_limit=arguments.lag_limit or None,
             repartition_threshold=arguments.repartition_threshold,
             repartition_seconds=arguments.repartition_seconds,
             repartition_command=arguments.repartition_command,
-            peers=_peers(arguments.peer),
+            peers=tuple(arguments.peer),
         )
         if settings.open and not is_loopback(settings.host):
             raise CannotStart(

@@ -33,6 +33,8 @@ from edn.process import CannotStart
 SECTIONS = ("network", "dispatcher", "server")
 #: keys that are spelt otherwise than their flag, because a file has them once
 _PLURAL = {"peers": "peer"}
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"", "0", "false", "no", "off"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,32 +110,56 @@ def _text(path: Path, section: str, key: str, value: Any) -> str:
     )
 
 
-def finish(
-    parser: argparse.ArgumentParser, file: File, arguments: Sequence[str], environment: Mapping[str, str]
+def switch(name: str, text: str | None) -> bool:
+    """What the environment or a file says of a flag without a value."""
+    if text is None or text.lower() in _FALSE:
+        return False
+    if text.lower() in _TRUE:
+        return True
+    raise CannotStart(f'{name} is "{text}"; true or false is right')
+
+
+def parse(parser: argparse.ArgumentParser, file: File, arguments: Sequence[str]) -> argparse.Namespace:
+    """What flags and their defaults say; raises `CannotStart` for what the file or a default has wrong."""
+    flags = _flags(parser)
+    for key in file.values:
+        if _PLURAL.get(key, key) not in flags:
+            raise CannotStart(f"{file.path}: no setting is called {key}; `--help` lists the flags")
+    values = parser.parse_args(list(arguments))
+    for flag, action in flags.items():
+        # argparse looks at the choices of what it is given only, not at those of defaults.
+        value = getattr(values, action.dest)
+        if action.choices is not None and value not in action.choices:
+            raise CannotStart(f'--{flag} "{value}": one of {", ".join(action.choices)} is right')
+    return values
+
+
+def tell(
+    parser: argparse.ArgumentParser,
+    values: argparse.Namespace,
+    file: File,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
 ) -> None:
-    """Refuse keys that no flag has; where that is all that is asked for, say what counts, and exit."""
-    flags = {
+    """Where that is all that is asked for: say what counts and where it comes from, and exit."""
+    if not values.check_config:
+        return
+    plural = {flag: key for key, flag in _PLURAL.items()}
+    for flag, action in _flags(parser).items():
+        key = plural.get(flag, flag)
+        value, origin = getattr(values, action.dest), _origin(flag, key, file, arguments, environment)
+        sys.stdout.write(f"{flag:<24} {_shown(value):<40} {origin}\n")
+    raise SystemExit(0)
+
+
+def _flags(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
+    """Those that set something, by their names without dashes."""
+    return {
         option.removeprefix("--"): action
         for action in parser._actions  # argparse has no other way to ask
         for option in action.option_strings
-        if option.startswith("--")
+        if option.startswith("--") and option not in ("--help", "--config-file", "--check-config")
     }
-    for key in file.values:
-        if _PLURAL.get(key, key) not in flags or key in ("help", "config-file", "check-config"):
-            raise CannotStart(f"{file.path}: no setting is called {key}; `--help` lists the flags")
-    if "--check-config" not in arguments:
-        return
-    parsed = vars(parser.parse_args(list(arguments)))
-    plural = {flag: key for key, flag in _PLURAL.items()}
-    for flag, action in flags.items():
-        if flag in ("help", "config-file", "check-config") or action.dest not in parsed:
-            continue
-        key = plural.get(flag, flag)
-        value, origin = parsed[action.dest], _origin(flag, key, file, arguments, environment)
-        if value is None and origin in ("file", "environment"):
-            value = file.below(environment).get(file.variable(key))
-        sys.stdout.write(f"{flag:<24} {_shown(value):<40} {origin}\n")
-    raise SystemExit(0)
 
 
 def _origin(flag: str, key: str, file: File, arguments: Sequence[str], environment: Mapping[str, str]) -> str:
@@ -145,7 +171,7 @@ def _origin(flag: str, key: str, file: File, arguments: Sequence[str], environme
 
 
 def _shown(value: Any) -> str:
-    if value is None or value == "":
+    if value is None or value in ("", []):
         return "-"
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -18,8 +18,6 @@ from edn_server.parcels import Batching
 from edn_server.retry import STEPS, Policy
 
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
-_TRUE = {"1", "true", "yes", "on"}
-_FALSE = {"", "0", "false", "no", "off"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +126,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     add(
         "--allow-loopback-sinks",
         action="store_true",
-        default=_flag("allow-loopback-sinks", given("allow-loopback-sinks", "") or ""),
+        default=configuring.switch("allow-loopback-sinks", given("allow-loopback-sinks")),
         help="notify loopback addresses, over plain http too: for development only",
     )
     add(
@@ -137,8 +135,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         help="0 to 19: how much it yields to others on this machine, a dispatcher above all (%(default)s)",
     )
     _add_delivery(add, given)
-    configuring.finish(parser, file, arguments, own)
-    values = parser.parse_args(arguments)
+    values = configuring.parse(parser, file, arguments)
     values.dispatcher = values.dispatcher or [u for u in (given("dispatcher") or "").split(",") if u]
     for name in ("id", "data", "dispatcher", "secret_file"):
         if not getattr(values, name):
@@ -146,14 +143,15 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
             raise CannotStart(f"{flag} is required (or EDN_SERVER_{name.upper()} in the environment)")
     if not _ID.match(values.id):
         raise CannotStart(f'--id "{values.id}": up to 64 of A-Z a-z 0-9 _ . - are right')
-    return Settings(
+    settings = Settings(
         id=values.id,
         data=Path(values.data),
         dispatcher=_url("--dispatcher", values.dispatcher[0]),
         further_dispatchers=tuple(_url("--dispatcher", url) for url in values.dispatcher[1:]),
-        secret=read_secret(Path(values.secret_file)),
+        # A check may run where the file is not.
+        secret="" if values.check_config else read_secret(Path(values.secret_file)),
         host=values.host,
-        port=_port(values.port),
+        port=_port("--port", values.port),
         advertise=_url("--advertise", values.advertise) if values.advertise else None,
         location=_location(values.location),
         distance=_positive("--distance", values.distance),
@@ -162,6 +160,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         nice=_nice(values.nice),
         **_delivery(values),
     )
+    configuring.tell(parser, values, file, arguments, own)
+    return settings
 
 
 _DELIVERY = (
@@ -197,7 +197,7 @@ def _add_delivery(add: Callable[..., object], given: Callable[[str, str | None],
     add(
         "--smtp-starttls",
         action="store_true",
-        default=_flag("smtp-starttls", given("smtp-starttls", "") or ""),
+        default=configuring.switch("smtp-starttls", given("smtp-starttls", None)),
         help="speak TLS with the relay",
     )
 
@@ -248,7 +248,7 @@ def _delivery(values: argparse.Namespace) -> dict[str, Any]:
         "dead_letters_kept": number("dead-letters-kept"),
         "webhook_origin": values.webhook_origin,
         "smtp_host": values.smtp_host,
-        "smtp_port": _port(values.smtp_port),
+        "smtp_port": _port("--smtp-port", values.smtp_port),
         "smtp_from": values.smtp_from,
         "smtp_starttls": values.smtp_starttls,
         "smtp_user": values.smtp_user,
@@ -256,17 +256,9 @@ def _delivery(values: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _flag(name: str, text: str) -> bool:
-    if text.lower() in _TRUE:
-        return True
-    if text.lower() in _FALSE:
-        return False
-    raise CannotStart(f'{name} is "{text}" in the environment; true or false is right')
-
-
-def _port(text: str) -> int:
+def _port(flag: str, text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or int(text) > 65535:
-        raise CannotStart(f'--port "{text}": 0 to 65535 are right')
+        raise CannotStart(f'{flag} "{text}": 0 to 65535 are right')
     return int(text)
 
 

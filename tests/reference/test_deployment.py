@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
 import shutil
 import subprocess
+import tomllib
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from dispatcher import __main__ as dispatcher_main
 from dispatcher.metrics import METRICS as OF_DISPATCHER
 from edn_server.metrics import METRICS as OF_SERVER
+from edn_server.settings import parse
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
 HISTOGRAMS = ("edn_server_post_seconds", "edn_server_delivery_seconds")
 KNOWN = {metric.name for metric in (*OF_DISPATCHER, *OF_SERVER)} | {f"{name}_bucket" for name in HISTOGRAMS}
 
@@ -61,8 +70,123 @@ def test_units_and_compose_set_variables_that_exist() -> None:
     assert {name for name in used if f"`{name}" not in page} == set()
 
 
+Settings = dict[str, tuple[str, str]]
+Checked = Callable[[str, list[str], dict[str, str]], Settings]
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Checked:
+    """What a service would make of its settings: flag → (value, where it comes from); it must take them."""
+    read = {"dispatcher": dispatcher_main._arguments, "edn_server": lambda given: parse(given, os.environ)}
+
+    def check(module: str, arguments: list[str], environment: dict[str, str]) -> Settings:
+        assert find_spec(f"{module}.__main__") is not None
+        with monkeypatch.context() as patched:
+            patched.setattr("os.environ", environment)
+            with pytest.raises(SystemExit) as ended:
+                read[module]([*arguments, "--check-config"])
+        assert ended.value.code == 0
+        lines = (line.split() for line in capsys.readouterr().out.splitlines())
+        return {flag: (value, origin) for flag, value, origin in lines}
+
+    return check
+
+
+def compose() -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    return document
+
+
+@pytest.mark.parametrize("service", ["dispatcher1", "dispatcher2", "s1", "s2", "s3"])
+def test_a_service_takes_what_compose_gives_it(service: str, checked: Checked) -> None:
+    described = compose()["services"][service]
+    python, dash, module = described["command"]
+    assert (python, dash) == ("python", "-m")
+    found = checked(module, [], described["environment"])
+    prefix = "EDN_SERVER_" if module == "edn_server" else "EDN_"
+    set_there = {name.removeprefix(prefix).lower().replace("_", "-") for name in described["environment"]}
+    from_there = {flag for flag, (_, origin) in found.items() if origin == "environment"}
+    assert {{"peers": "peer"}.get(name, name) for name in set_there} == from_there
+
+
+def test_compose_names_what_is_there() -> None:
+    document = compose()
+    services = document["services"]
+    own = {name: one for name, one in services.items() if "build" in one}
+    for one in own.values():
+        context = DEPLOY / one["build"]["context"]
+        assert context.resolve() == ROOT
+        assert (context / one["build"]["dockerfile"]).is_file()
+        assert one["environment"].keys() & {"EDN_DATA", "EDN_SERVER_DATA"}
+        assert "/data" in one["environment"].values()
+        [volume] = one["volumes"]
+        name, _, folder = volume.partition(":")
+        assert folder == "/data", "the image makes this folder for its user"
+        assert name in document["volumes"]
+        assert set(one.get("depends_on", ())) <= services.keys()
+        assert set(one["secrets"]) <= document["secrets"].keys()
+        files = [value for name, value in one["environment"].items() if name.endswith("SECRET_FILE")]
+        assert files == ["/run/secrets/network"]
+    ports = [port.split(":")[0] for one in services.values() for port in one.get("ports", ())]
+    assert len(ports) == len(set(ports))
+    mounted = {volume.split(":")[0] for volume in services["prometheus"]["volumes"]}
+    assert all((DEPLOY / folder).is_dir() for folder in mounted)
+
+
+def test_prometheus_asks_every_service_of_compose_where_it_listens() -> None:
+    asked = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())["scrape_configs"]
+    targets = {target for job in asked for one in job["static_configs"] for target in one["targets"]}
+    services = {name: one for name, one in compose()["services"].items() if "build" in one}
+    ports = {name: one["environment"].get("EDN_SERVER_PORT", "8080") for name, one in services.items()}
+    assert targets == {f"{name}:{port}" for name, port in ports.items()}
+
+
+def test_the_image_holds_what_the_services_import() -> None:
+    lines = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    copied = {source for line in lines if line.startswith("COPY ") for source in line.split()[1:-1]}
+    assert all((ROOT / source).exists() for source in copied)
+    ignored = (ROOT / ".dockerignore").read_text().split()
+    assert not copied & set(ignored)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = {name.rstrip("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    assert packages <= copied, "an editable install would leave them out"
+    assert {project["project"]["readme"], *project["project"]["license-files"]} <= copied
+    assert {"requirements.lock", "pyproject.toml"} <= copied
+    [base] = [line.split(":")[1] for line in lines if line.startswith("FROM python:")]
+    least = project["project"]["requires-python"].removeprefix(">=")
+    assert [*map(int, base.split("-")[0].split("."))] >= [*map(int, least.split("."))]
+    modules = {name for line in lines for name in re.findall(r"python -m ([\w.]+)", line)}
+    assert modules
+    assert all(find_spec(name) is not None for name in modules)
+
+
+@pytest.mark.parametrize("unit", ["edn-dispatcher.service", "edn-server@.service"])
+def test_a_service_takes_what_its_unit_gives_it(unit: str, checked: Checked) -> None:
+    text = (DEPLOY / "systemd" / unit).read_text().replace("%i", "s1")
+    given = [line.partition("=")[2] for line in text.splitlines() if line.startswith("Environment=")]
+    environment = dict(pair.split("=", 1) for line in given for pair in shlex.split(line))
+    # What the unit leaves to /etc/edn, and a server cannot do without.
+    environment |= {"EDN_SERVER_DISPATCHER": "http://10.0.0.1:8080"} if "server" in unit else {}
+    [module] = re.findall(r"^ExecStart=\S+ -m (\w+)$", text, re.MULTILINE)
+    found = checked(module, [], environment)
+    state = re.findall(r"^StateDirectory=(\S+)$", text, re.MULTILINE)
+    assert found["data"] == (f"/var/lib/{state[0]}", "environment"), "the only folder that it may write to"
+    assert found["secret-file"] == ("/etc/edn/secret", "environment")
+
+
+@pytest.mark.parametrize(("module", "section"), [("dispatcher", "dispatcher"), ("edn_server", "server")])
+def test_a_service_takes_the_example_of_a_settings_file(module: str, section: str, checked: Checked) -> None:
+    file = DEPLOY / "edn.toml"
+    found = checked(module, ["--config-file", str(file)], {})
+    written = tomllib.loads(file.read_text())
+    assert {flag for flag, (_, origin) in found.items() if origin == "file"} == {
+        *written["network"],
+        *written[section],
+    }
+
+
 def test_compose_is_one_network() -> None:
-    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    services = compose()["services"]
     servers = {name: one for name, one in services.items() if "edn_server" in one.get("command", ())}
     assert len(servers) >= 2
     for name, one in servers.items():

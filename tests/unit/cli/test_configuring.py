@@ -97,6 +97,47 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         parse([], {"EDN_CONFIG_FILE": str(tmp_path / "none.toml")})
 
 
+@pytest.mark.parametrize(
+    ("section", "line", "words"),
+    [
+        ("dispatcher", 'tuning = "guess"', '--tuning "guess": one of fixed, paper, model is right'),
+        ("dispatcher", 'peers = ["10.0.0.2"]', '--peer "10.0.0.2": an address such as'),
+        ("dispatcher", 'open = "perhaps"', 'open is "perhaps"; true or false is right'),
+        ("server", "port = 70000", '--port "70000": 0 to 65535 are right'),
+        ("server", 'smtp-port = "mail"', '--smtp-port "mail": 0 to 65535 are right'),
+        ("server", 'allow-loopback-sinks = "perhaps"', "true or false is right"),
+        ("server", "batch-events = 0", '--batch-events "0": a number of 1 or more is right'),
+    ],
+)
+@pytest.mark.parametrize("check", [True, False])
+def test_a_value_that_its_flag_refuses_is_named_whether_it_is_checked_or_used(
+    tmp_path: Path, section: str, line: str, words: str, check: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "edn.toml"
+    wanted = f'data = "{tmp_path}/d"\nsecret-file = "{tmp_path}/secret"'
+    more = 'id = "s1"\ndispatcher = "http://10.0.0.1:8080"' if section == "server" else ""
+    path.write_text(f"[{section}]\n{wanted}\n{more}\n{line}\n")
+    (tmp_path / "secret").write_text(SECRET)
+    monkeypatch.setattr("os.environ", {})
+    arguments = ["--config-file", str(path), *(["--check-config"] if check else [])]
+    with pytest.raises(CannotStart) as refused:
+        parse(arguments, {}) if section == "server" else dispatcher_main._arguments(arguments)
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("1", True), ("true", True), ("no", False), ("", False)])
+def test_a_switch_means_the_same_in_both_services(
+    tmp_path: Path, text: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    environment = {"EDN_DATA": str(tmp_path), "EDN_SECRET_FILE": str(tmp_path / "secret")}
+    environment |= {"EDN_ALLOW_LOOPBACK_SINKS": text}
+    more = {"EDN_SERVER_ID": "s1", "EDN_SERVER_DISPATCHER": "http://10.0.0.1:8080"}
+    assert parse([], {**environment, **more}).allow_loopback_sinks is expected
+    monkeypatch.setattr("os.environ", environment)
+    assert dispatcher_main._arguments([]).allow_loopback_sinks is expected
+
+
 def test_checking_says_where_each_setting_comes_from(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--config-file", str(file), "--check-config", "--host", "::1"]
     with pytest.raises(SystemExit) as ended:
