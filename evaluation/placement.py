@@ -11,13 +11,10 @@ policy names, given the routing summaries that servers exchange.
 
 from __future__ import annotations
 
-import os
 import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -120,8 +117,7 @@ def run(
     attributes = [f"a{number}" for number in range(dimensions)]
     with (
         tempfile.TemporaryDirectory() as folder,
-        _environment(settings),
-        network(Path(folder), servers) as (url, _),
+        network(Path(folder), servers, **settings) as (url, _),
         Client(url) as client,
         httpx.Client(base_url=url, timeout=120) as http,
     ):
@@ -280,18 +276,3 @@ def _named(told: wire.RoutingSummaries, low: Floats, high: Floats) -> set[str]:
         return named
     # Nothing similar below the limits: anybody there will do.
     return named | (best(below) or set(below))
-
-
-@contextmanager
-def _environment(settings: dict[str, str]) -> Iterator[None]:
-    """Settings of the processes that are started within."""
-    former = {name: os.environ.get(name) for name in settings}
-    os.environ.update(settings)
-    try:
-        yield
-    finally:
-        for name, value in former.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -43,6 +43,19 @@ def test_dead_letters_are_asked_for_in_every_way() -> None:
     times = bench("deadletters")
     assert len(times) == 5
     assert all(0 < one["median"] <= one["slowest"] for one in times)
+    assert [one["distributions"][0]["what"] for one in times] == [one["call"] for one in times]
+
+
+@pytest.mark.slow
+def test_open_dashboards_are_measured_turn_by_turn() -> None:
+    outcome = bench("dashboard")
+    assert outcome["cpu_us"].keys() == {"nobody", "overview", "map"}
+    assert all(len(times) == 1 and times[0] > 0 for times in outcome["cpu_us"].values())
+    alone = outcome["cpu_us"]["nobody"][0]
+    assert outcome["share"] == {
+        view: pytest.approx(outcome["cpu_us"][view][0] / alone - 1) for view in ("overview", "map")
+    }
+    assert outcome["accepted"] > 0
 
 
 @pytest.mark.slow
@@ -58,6 +71,9 @@ def test_delivery_is_measured_beside_bad_addresses() -> None:
     outcome = bench("isolation")
     assert len(outcome["without"]) == len(outcome["beside"]) == 1
     assert outcome["ratio"] > 0
+    for one, tail in zip(outcome["distributions"], (outcome["without"], outcome["beside"]), strict=True):
+        assert sum(bucket["count"] for bucket in one["buckets"]) == one["count"] == 25  # addresses × events
+        assert one["p99"] == pytest.approx(1000 * tail[0])
 
 
 @pytest.mark.slow
