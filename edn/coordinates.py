@@ -31,7 +31,6 @@ Key = float | int | str | bool
 #: an element of an ordered domain; marks of one domain only are ever compared
 Mark = Any
 
-_DAY = 86_400_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INSTANT = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|([+-])(\d\d):(\d\d))", re.ASCII

@@ -39,8 +39,3 @@ def headers(context: str) -> Iterator[tuple[str, str]]:
         yield "traceparent", parent
     if state:
         yield "tracestate", state
-
-
-def trace_id(context: str) -> str:
-    """The 32 digits that all who take part share."""
-    return context[3:35]

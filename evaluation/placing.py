@@ -100,10 +100,6 @@ class Placed:
         """The largest load in parts of the average."""
         return self.loads[-1] * len(self.loads) / sum(self.loads)
 
-    @property
-    def emptiest(self) -> float:
-        return self.loads[0] * len(self.loads) / sum(self.loads)
-
 
 @dataclass(frozen=True, slots=True)
 class Drawn:

@@ -43,11 +43,6 @@ def min_cut(weights: Floats, sizes: Ints, first: Ints, servers: int, capacity: i
     return label
 
 
-def cut_weight(weights: Floats, label: Ints) -> float:
-    """The weight of all edges between different servers."""
-    return float(weights[label[:, None] != label[None]].sum() / 2)
-
-
 @kernel
 def _shared(bits: Words, out: Floats) -> None:
     n, words = bits.shape

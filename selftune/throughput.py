@@ -129,16 +129,6 @@ class Model:
         return max(self.curve, key=lambda precision: (self.throughput(precision), precision))
 
 
-def relative_to_precise(routing_precise: float, hit_ratio_best: float, link: float) -> float:
-    """RTP_p: best throughput ÷ that of precise summaries, where T_f = T_c = 0 and the link (T_l) bounds."""
-    return routing_precise / (hit_ratio_best * link)
-
-
-def relative_to_none(hit_ratio_best: float) -> float:
-    """RTP_n: best throughput ÷ that without summaries, under the same conditions."""
-    return 1.0 / hit_ratio_best
-
-
 def with_subscriptions(at: Operating, factor: float) -> Operating:
     """A guess at the same precision with `factor` times the subscriptions, of the same kind.
 

@@ -21,7 +21,6 @@ LIMITS: dict[str, dict[str, float]] = {
     "volume ≤ 0.0001": {"volume": 1e-4},
     "volume ≤ 0.00001": {"volume": 1e-5},
 }
-FIRST_LIMIT = next(iter(LIMITS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

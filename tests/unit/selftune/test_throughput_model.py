@@ -12,8 +12,6 @@ from selftune.throughput import (
     Operating,
     Parameters,
     components,
-    relative_to_none,
-    relative_to_precise,
     with_subscriptions,
 )
 
@@ -89,14 +87,14 @@ def test_of_equals_the_most_precise_is_best() -> None:
 
 
 def test_relative_throughput_follows_from_the_components_where_they_cross() -> None:
-    # T_f = T_c = 0 and a crossing at R_o: T_do = R_o T_l
+    # T_f = T_c = 0 and a crossing at R_o: T_do = R_o T_l; the published RTP_p and RTP_n
     link, hits, precise = 100e-6, 0.73, 155e-6
     parameters = Parameters(servers=10, fixed=0.0, message_bytes=1000, bandwidth=10e6)
     best = components(parameters, Operating(routing=hits * link, hit_ratio=hits)).throughput
     at_precise = components(parameters, Operating(routing=precise, hit_ratio=0.5)).throughput
     at_none = components(parameters, NONE).throughput
-    assert best / at_precise == pytest.approx(relative_to_precise(precise, hits, link))
-    assert best / at_none == pytest.approx(relative_to_none(hits))
+    assert best / at_precise == pytest.approx(precise / (hits * link))
+    assert best / at_none == pytest.approx(1 / hits)
 
 
 def test_twice_the_subscriptions_are_missed_only_by_events_that_both_halves_miss() -> None:
