@@ -18,7 +18,10 @@ A subscription's:
     app                    the door: routes and the app; `bodies`, `openapi`; `soap/` the same as WS-Eventing
     topics, subscriptions  decide, and call a server where one must store first (`exclusion`, `expiry`,
                            `sinks`)
-    placing                which server that is
+    subtrees, joining      one to a subtree, and the topics that it has; `gathering`, `stream_merging`: what
+                           several servers say of it
+    activating, covering   how subscriptions begin and end in the log; those that a filter covers
+    placing                which server that is (`bindings`, `routes_door`, `routing_entries`: by name)
     directory              what is known of every subscription; `keyrings`: whose secret signs
     members, restoring     the servers, and what one that returns lacks
     evidence               what is asked of the host about delivery

@@ -63,7 +63,6 @@ class Backing:
 
 def copy(database: Path, target: Path) -> None:
     """A whole and compact copy of a database in use, as of one moment; in a thread."""
-    target.unlink(missing_ok=True)
     with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as connection:
         connection.execute("PRAGMA busy_timeout = 10000")
         connection.execute("VACUUM INTO ?", (str(target),))

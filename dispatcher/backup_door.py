@@ -15,6 +15,7 @@ from dispatcher.access import Need, needs
 from dispatcher.backing import copy
 from dispatcher.network import Network
 from edn.errors import Conflict, NotFound, Unavailable
+from edn.process import copy_in
 
 _DATABASE = "application/vnd.sqlite3"
 _CONTENT: dict[int | str, dict[str, Any]] = {
@@ -50,7 +51,7 @@ def routes(network: Network) -> APIRouter:
     async def dispatcher() -> FileResponse:
         """The dispatcher's data, after those of all servers."""
         under_way()
-        target = network.settings.data / "backup.db"
+        target = copy_in(network.settings.data)
         await asyncio.to_thread(copy, network.settings.data / "dispatcher.db", target)
         return FileResponse(target, media_type=_DATABASE, background=BackgroundTask(target.unlink))
 

@@ -2,6 +2,7 @@
 
 The model touches neither network nor disk:
 
+    namespace                      names of topics, and subtrees of them
     schema, coordinates, rect      the space of a topic; `legend`: back to what people read
     event, eventcheck, lines       events from the bytes of a request; other forms: `eventxml`, `cloudevents`
     filter/, xpath/                what subscribers want

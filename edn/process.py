@@ -9,9 +9,11 @@ import json
 import logging
 import os
 import re
+import secrets
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,9 @@ from edn.deadlines import PunctualProtocol
 from edn.errors import EdnError
 
 MIN_SECRET = 16
+_COPY = "backup-"
+#: nobody reads a copy for so long
+_COPY_SECONDS = 86_400.0
 
 
 class CannotStart(EdnError):
@@ -43,6 +48,14 @@ def lock_folder(folder: Path) -> int:
         os.close(handle)
         raise CannotStart(f"the data folder {folder} is in use by another process") from None
     return handle
+
+
+def copy_in(folder: Path) -> Path:
+    """Where a copy of a folder's data is put while somebody reads it: one of its own for each."""
+    for left in folder.glob(f"{_COPY}*.db"):
+        if time.time() - left.stat().st_mtime > _COPY_SECONDS:  # its process was killed
+            left.unlink(missing_ok=True)
+    return folder / f"{_COPY}{secrets.token_hex(8)}.db"
 
 
 def read_secret(file: Path) -> str:

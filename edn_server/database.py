@@ -183,7 +183,6 @@ class Folder:
 
     def copy(self, target: Path) -> None:
         """Write what is there at one moment to another file, whole and compact. Any thread."""
-        target.unlink(missing_ok=True)
         with contextlib.closing(self.connect()) as db:
             db.execute("VACUUM INTO ?", (str(target),))
 

@@ -15,6 +15,7 @@ import structlog
 
 from edn import clock, wire
 from edn.errors import Unavailable
+from edn.process import copy_in
 from edn.summary import Summary
 from edn_server import attempts, deadletters, departing, ending, outbox, repeats, streams, tally
 from edn_server.arriving import Arrive, TakeKept, TakeTold
@@ -231,7 +232,7 @@ class Node:
 
     async def backup(self) -> Path:
         """A copy of the data as of one moment; whoever asks for it takes it away."""
-        target = self._folder.path / "backup.db"
+        target = copy_in(self._folder.path)
         await asyncio.to_thread(self._folder.copy, target)
         return target
 

@@ -101,6 +101,20 @@ def test_internal_routes_want_the_network_secret(tmp_path: Path, authorization: 
     with_door(tmp_path, scenario)
 
 
+def test_backups_that_overlap_are_whole_and_leave_nothing(tmp_path: Path) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Node) -> None:
+        answers = await asyncio.gather(
+            *(client.get("/internal/backup", headers=BEARER) for _ in range(5)), return_exceptions=True
+        )
+        assert [getattr(answer, "status_code", answer) for answer in answers] == [200] * 5
+        for answer in answers:
+            assert isinstance(answer, httpx.Response)
+            assert answer.content.startswith(b"SQLite format 3")
+
+    with_door(tmp_path, scenario)
+    assert list(tmp_path.glob("backup*")) == []
+
+
 def test_store_stream_summary_and_figures_over_http(tmp_path: Path) -> None:
     async def scenario(client: httpx.AsyncClient, node: Node) -> None:
         store = wire.Store(LOG, 1, topic(), [item("s", {"price": {"lt": 10}})])
