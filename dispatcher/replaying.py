@@ -25,7 +25,7 @@ import json
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from time import sleep
+from time import sleep, thread_time
 from typing import Any
 
 import msgspec
@@ -48,8 +48,9 @@ logger = structlog.get_logger()
 #: a page ends with the record that makes it so many events, or after so many records
 PAGE_EVENTS = 500
 PAGE_RECORDS = 400
-#: records that are read at once, and the seconds of rest after them while events come in
-FETCH, REST = 16, 0.004
+#: records that are read before others get the processor, if events come meanwhile; then a replay rests for
+#: so many times what the step has cost, and for so many seconds at least
+FETCH, RESTS, REST = 16, 6.0, 0.004
 #: subscriptions that are told the past at the same time
 TOGETHER = 4
 
@@ -227,7 +228,7 @@ class Replayer:
         )
         final = rects is None
         while rects is not None and builder.events < PAGE_EVENTS and read < PAGE_RECORDS:
-            published = self._network.published
+            published, began = self._network.published, thread_time()
             # Few at a time: as long as a query is open the log's file cannot be put in order.
             arguments = (replay.topic, replay.time, max(first_after, upto), replay.upto, FETCH)
             rows = self._reader.execute(statement, arguments).fetchall()
@@ -240,7 +241,7 @@ class Replayer:
                 final = True
                 break
             if self._network.published != published:
-                sleep(REST)
+                sleep(max(REST, RESTS * (thread_time() - began)))
         log = self._network.log
         segments = builder.frame(log.id, log.incarnation, after, upto).segments
         return wire.ReplayPage(

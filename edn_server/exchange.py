@@ -2,9 +2,9 @@
 
 Every few seconds the dispatcher is asked for the routing summaries of all servers: a few rectangles a server
 and topic, and how many subscriptions each has. They feed the network's placement policy here as they do
-there, so that any server can choose for the clients that come to it. The choice is advisory: the dispatcher
-honours it while the chosen server is ready and below the limits. Where content does not decide, nothing is
-suggested.
+there, so that any server can choose for the clients that come to it; while none come, nothing is asked. The
+choice is advisory: the dispatcher honours it while the chosen server is ready and below the limits. Where
+content does not decide, nothing is suggested.
 
 Event loop only, but for `candidates`.
 """
@@ -12,6 +12,7 @@ Event loop only, but for `candidates`.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,9 @@ from edn_server.dispatchers import Dispatchers
 from partitioning.online import Limits, Placement, Settings, new_placement
 
 logger = structlog.get_logger()
+
+#: nobody came for so long: nothing is learnt until somebody does
+NOBODY_SECONDS = 60.0
 
 _decoder = msgspec.msgpack.Decoder(wire.RoutingSummaries)
 
@@ -48,6 +52,10 @@ class Exchange:
     def __init__(self, dispatchers: Dispatchers, seconds: float) -> None:
         self._dispatchers = dispatchers
         self._seconds = seconds
+        #: set while clients come
+        self._wanted = asyncio.Event()
+        self._wanted.set()
+        self._came = time.monotonic()
         #: whose word it is: what one dispatcher has counted means nothing to another
         self._told_by = ""
         self._known: wire.RoutingSummaries | None = None
@@ -71,6 +79,9 @@ class Exchange:
                     logger.warning("no routing summaries", reason=str(error) or type(error).__name__)
                 failing = True
             await asyncio.sleep(self._seconds)
+            if time.monotonic() - self._came > NOBODY_SECONDS:
+                self._wanted.clear()
+                await self._wanted.wait()
 
     async def refresh(self) -> None:
         if self._told_by != self._dispatchers.current:
@@ -121,6 +132,10 @@ class Exchange:
 
     def suggest(self, candidates: Sequence[Candidate | None]) -> list[str | None]:
         """A host for each of them; none while nothing is known."""
+        self._came = time.monotonic()
+        if not self._wanted.is_set():
+            self._wanted.set()
+            return []  # what is known may be old: the dispatcher chooses
         if self._known is None or not self._loads:
             return []
         return [None if one is None else self._choose(one) for one in candidates]

@@ -319,7 +319,7 @@ class World:
             return
         source, destination = self.kits[1 - self.at], self.kits[self.at]
         answer = departed(source, ("s", self.moved))
-        assert answer.ended == ([] if self.behind == 1 - self.at and self.unread else ["s"])
+        assert answer.ended == ["s"] or (self.behind == 1 - self.at and self.unread)
         if answer.keeping:
             hand_over(source, destination, "s", self.moved)
         if answer.delivered:

@@ -219,3 +219,31 @@ def test_location_and_limits_count_as_on_the_dispatcher() -> None:
     assert exchange.suggest(
         exchange.candidates(json.dumps(wanted("price == 1", location=[1, 2])).encode())
     ) == [None]
+
+
+def test_while_nobody_comes_nothing_is_asked_and_the_first_who_comes_is_left_to_the_dispatcher(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("edn_server.exchange.NOBODY_SECONDS", -1.0)
+    asked = 0
+
+    async def ask() -> None:
+        nonlocal asked
+        asked += 1
+
+    async def run() -> None:
+        exchange = Exchange(Dispatchers(["http://dispatcher"], "secret"), 0.0)
+        exchange.learn(summaries(boxes("a", (0, 10)), boxes("b", (20, 30))))
+        monkeypatch.setattr(exchange, "refresh", ask)
+        task = asyncio.create_task(exchange.run())
+        body = json.dumps(wanted("price == 25")).encode()
+        for expected in (1, 2):
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert asked == expected
+            assert exchange.suggest(exchange.candidates(body)) == []
+            assert exchange.suggest(exchange.candidates(body)) == ["b"]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(run())
