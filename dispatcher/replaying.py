@@ -50,7 +50,7 @@ PAGE_EVENTS = 500
 PAGE_RECORDS = 400
 #: records that are read before others get the processor, if events come meanwhile; then a replay rests for
 #: so many times what the step has cost, and for so many seconds at least
-FETCH, RESTS, REST = 16, 6.0, 0.004
+FETCH, RESTS, REST = 16, 12.0, 0.004
 #: subscriptions that are told the past at the same time
 TOGETHER = 4
 
