@@ -68,7 +68,7 @@ class Outcome:
             ("first notification: median, longest", f"{median(self.first):.3f} s, {max(self.first):.3f} s"),
             ("all of the past: median, longest", f"{median(self.all):.3f} s, {max(self.all):.3f} s"),
             (
-                "the same beside publishers",
+                "first notification beside publishers",
                 f"{median(self.first_beside):.3f} s, {max(self.first_beside):.3f} s",
             ),
             ("live publishing alone: events/s", f"{median(self.alone):,.0f}"),
