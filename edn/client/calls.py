@@ -250,6 +250,9 @@ def change(
         body["filter"] = new_filter
     if new_url is not None:
         body["sink"] = _sink(new_url, new_recipient)
+        if isinstance(url, Keep):
+            kept = {"format": kept_sink.format, "consent": kept_sink.consent}
+            body["sink"] |= {name: value for name, value in kept.items() if value is not None}
     if not isinstance(new_expires, Keep | None):
         body["expires"] = expiry(new_expires)
     changed: Subscription = yield Call(

@@ -40,6 +40,10 @@ class Sink(msgspec.Struct, frozen=True):
     url: str
     #: who is meant behind that address, in the words of whoever runs it
     recipient: str | None = None
+    #: "cloudevents-binary", "-structured" or "-batch"; None is the network's own
+    format: str | None = None
+    #: whether the sink is asked for its consent
+    consent: bool | None = None
     #: what notifications are signed with; only in the answer to the call that had it made
     secret: str | None = None
 
@@ -65,6 +69,8 @@ class Delivery(msgspec.Struct, frozen=True):
     reason: str | None = None
     #: whether notifications carry a signature
     signed: bool = False
+    #: "granted" or "awaiting", where the sink is asked for it
+    consent: str | None = None
     #: events of its topic that came to its server while it was active
     evaluated: int = 0
     matched: int = 0

@@ -255,14 +255,16 @@ def test_an_address_without_a_scheme_is_refused_at_once() -> None:
         Client("localhost:8080")
 
 
-def test_change_keeps_what_is_not_given() -> None:
-    network = Recorder(200, SUBSCRIPTION)
+@pytest.mark.parametrize("more", [{}, {"format": "cloudevents-batch", "consent": True}])
+def test_change_keeps_what_is_not_given(more: dict[str, Any]) -> None:
+    sink = {**SUBSCRIPTION["sink"], **more}
+    network = Recorder(200, {**SUBSCRIPTION, "sink": sink})
     with client_on(network) as client:
         client.change("sub1", filter="price > 40")
     assert [request.method for request in network.requests] == ["GET", "PUT"]
     assert json.loads(network.requests[1].content) == {
         "filter": "price > 40",
-        "sink": SUBSCRIPTION["sink"],
+        "sink": sink,
         "expires": SUBSCRIPTION["expires"],
     }
 
