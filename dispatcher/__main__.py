@@ -75,6 +75,12 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         default=configuring.switch("allow-mail-sinks", env("EDN_ALLOW_MAIL_SINKS")),
         help="notify mailto: addresses; the servers need --smtp-host",
     )
+    parser.add_argument(
+        "--require-consent",
+        action="store_true",
+        default=env("EDN_REQUIRE_CONSENT") == "1",
+        help="ask every sink of CloudEvents for its consent before anything is posted to it",
+    )
     parser.add_argument("--placement", default=env("EDN_PLACEMENT", "rtree"), choices=sorted(online.POLICIES))
     parser.add_argument(
         "--load-threshold",
@@ -206,6 +212,7 @@ def main(argv: list[str] | None = None) -> int:
             open=arguments.open,
             allow_loopback_sinks=arguments.allow_loopback_sinks,
             allow_mail_sinks=arguments.allow_mail_sinks,
+            require_consent=arguments.require_consent,
             placement=arguments.placement,
             load_threshold=arguments.load_threshold,
             load_factor=arguments.load_factor or None,

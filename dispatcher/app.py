@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -32,6 +32,8 @@ from dispatcher import (
 from dispatcher.access import Caller, Guard, Need, Who, needs
 from dispatcher.audit import Audit
 from dispatcher.backup_door import routes as backup_routes
+from dispatcher.cloudevents_door import routes as cloudevents_routes
+from dispatcher.consent_door import routes as consent_routes
 from dispatcher.covering import Covering
 from dispatcher.dashboard import door as dashboard
 from dispatcher.dashboard.projecting import Projector
@@ -64,7 +66,7 @@ from dispatcher.tuning_loop import Tuner
 from edn import namespace, strictjson
 from edn.asgi import BodyLimit, StrictRoute, install, refuse
 from edn.coordinates import rfc3339
-from edn.errors import EdnError, InvalidInput, NotFound, TooLarge, Unavailable
+from edn.errors import EdnError, InvalidInput, InvalidSink, NotFound, TooLarge, Unavailable
 from edn.filter import BoundFilter, Filter
 from edn.sinkpolicy import check_url
 from edn.webhooks import check_secret
@@ -247,6 +249,8 @@ class Door:
             place = "/sink/secret"
             if sink.secret is not None:
                 check_secret(sink.secret)
+            place = "/sink"
+            url = sinks.address_of(sink, consent=self.settings.require_consent)
             place = ""
             expires = None if body.expires is None else parse_expires(body.expires, self.network.log.now())
         except EdnError as error:
@@ -258,7 +262,7 @@ class Door:
             topic=topic,
             filter=parsed,
             bound=bound,
-            url=sinks.address_of(sink),
+            url=url,
             recipient=sink.recipient,
             expires=expires,
             secret=sink.secret,
@@ -381,9 +385,37 @@ class Door:
         wanted = [self.wanted(body, who, suggested=hosts.get(0))]
         self.check_room(who, wanted)
         wanted, secrets = await keyrings.assign(self.network.log, wanted)
-        [(found, new)] = await self.subscriptions.create(wanted)
+        with _at_the_sink():
+            [(found, new)] = await self.subscriptions.create(wanted)
         headers = {"location": f"/v1/subscriptions/{found.id}"}
         return self.whole_view(found, who, secrets), 201 if new else 200, headers
+
+    async def change(self, id: str, body: bodies.ChangeBody, who: Caller) -> dict[str, Any]:
+        """Replace filter, sink and expiry; the subscription as it is shown."""
+        found = self.find(who, id)
+        topic = self.topic_of(found)
+        if topic is None:
+            raise NotFound(f'no subscription "{id[:80]}"')
+        want = self.wanted_on(topic, body, "", id=id, owner=found.owner)
+        self.check_room(who, [want])
+        secrets: dict[str, str] = {}
+        if want.secret is None and want.url == found.url:
+            want = replace(want, ring=found.ring)  # the address stays, and what it is signed with
+        else:
+            [want], secrets = await keyrings.assign(self.network.log, [want])
+        with _at_the_sink():
+            changed = await self.subscriptions.change(id, want)
+        return self.whole_view(changed, who, secrets)
+
+
+@contextlib.contextmanager
+def _at_the_sink() -> Iterator[None]:
+    """What a server says of a sink, of the only one that there is: it did not consent, say."""
+    try:
+        yield
+    except InvalidSink as error:
+        error.pointer = "/sink/url"
+        raise
 
 
 class _App(FastAPI):
@@ -465,6 +497,8 @@ def create_app(settings: Settings) -> FastAPI:
         app.router.routes.append(Route("/soap", endpoint, methods=[method], include_in_schema=False))
     for router in (_topics(door), _subscriptions(door), _operations(door), internal.routes(door)):
         app.include_router(router)
+    app.include_router(cloudevents_routes(door))
+    app.include_router(consent_routes(door.network))
     app.include_router(keys_door.routes(door.keys))
     app.include_router(route_routes(door.network, door.topics))
     app.include_router(tuning_routes(door.network, door.tuner))
@@ -615,21 +649,7 @@ def _subscriptions(door: Door) -> APIRouter:
     @needs(Need.SUBSCRIBE)
     async def change_subscription(id: str, body: bodies.ChangeBody, who: Who) -> Any:
         """Replace filter, sink and expiry in place, without a gap."""
-        return await change(id, body, who)
-
-    async def change(id: str, body: bodies.ChangeBody, who: Caller) -> Any:
-        found = door.find(who, id)
-        topic = door.topic_of(found)
-        if topic is None:
-            raise NotFound(f'no subscription "{id[:80]}"')
-        want = door.wanted_on(topic, body, "", id=id, owner=found.owner)
-        door.check_room(who, [want])
-        secrets: dict[str, str] = {}
-        if want.secret is None and want.url == found.url:
-            want = replace(want, ring=found.ring)  # the address stays, and what it is signed with
-        else:
-            [want], secrets = await keyrings.assign(door.network.log, [want])
-        return door.whole_view(await door.subscriptions.change(id, want), who, secrets)
+        return await door.change(id, body, who)
 
     @router.post("/{id}/renew", response_model=bodies.Subscription, response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
@@ -653,7 +673,8 @@ def _subscriptions(door: Door) -> APIRouter:
         found = door.find(who, id)
         if body is not None and body.sink is not None:
             expires = None if found.expires is None else rfc3339(found.expires)
-            await change(id, bodies.ChangeBody(filter=found.filter, sink=body.sink, expires=expires), who)
+            changed = bodies.ChangeBody(filter=found.filter, sink=body.sink, expires=expires)
+            await door.change(id, changed, who)
         return door.view(await door.subscriptions.pause(id, False), who)
 
     @router.delete("/{id}", status_code=204)

@@ -88,6 +88,10 @@ class SinkBody(Body):
     format: Literal["json", "cloudevents-binary", "cloudevents-structured", "cloudevents-batch"] = Field(
         "json", description="What is posted: notifications as they are here, or CloudEvents."
     )
+    consent: bool | None = Field(
+        None,
+        description="Of CloudEvents: whether the sink is asked for its consent before anything is posted.",
+    )
     secret: str | None = Field(
         None,
         description="What notifications are signed with: whsec_… (Standard Webhooks). Without one, one is "
@@ -209,6 +213,8 @@ class Sink(BaseModel):
     recipient: str | None
     #: of CloudEvents; else it is what this interface has
     format: str | None = None
+    #: true where the sink is asked for its consent
+    consent: bool | None = None
     #: only in the answer to the request that had it made
     secret: str | None = None
 

@@ -28,6 +28,8 @@ _CHANGES = (
     ({"POST", "DELETE"}, re.compile(r"/v1/subscriptions")),
     ({"PUT", "DELETE"}, re.compile(r"/v1/subscriptions/[^/]+")),
     ({"POST"}, re.compile(r"/v1/subscriptions/[^/]+/(renew|pause|resume|rotate-secret)")),
+    ({"POST"}, re.compile(r"/cloudevents/subscriptions")),
+    ({"PUT", "DELETE"}, re.compile(r"/cloudevents/subscriptions/[^/]+")),
     ({"POST"}, re.compile(r"/internal/subscribe")),
     ({"POST"}, re.compile(r"/internal/subscriptions/[^/]+/failed")),
     ({"POST"}, re.compile(r"/v1/keys")),

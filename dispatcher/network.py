@@ -36,7 +36,7 @@ from dispatcher.routing import RoutingTable
 from dispatcher.settings import Settings
 from dispatcher.tail import Tail
 from edn import clock, defects, wire
-from edn.errors import Conflict, CorruptMessage, InvalidInput, NotFound, Unavailable
+from edn.errors import Conflict, CorruptMessage, InvalidInput, InvalidSink, NotFound, Unavailable
 from edn.summary import Summary
 from edn.summary.selection import selected
 
@@ -327,7 +327,7 @@ class Network:
             reason = str(error) or type(error).__name__
             raise Unavailable(f"server {server} did not answer: {reason}", retry_after=2) from error
         if response.status_code == 422:
-            raise InvalidInput(f"server {server} refused: {response.text[:300]}")
+            raise _refusal(server, response)
         if response.status_code != 200:
             raise Unavailable(f"server {server} answered {response.status_code}", retry_after=2)
         return response.content
@@ -527,3 +527,14 @@ class Network:
                 }
             )
         return described
+
+
+def _refusal(server: str, response: httpx.Response) -> InvalidInput:
+    """What a server says of a message that it does not take."""
+    try:
+        problem = msgspec.json.decode(response.content)
+        if problem["title"] == InvalidSink.title:  # it did not consent
+            return InvalidSink(problem["detail"])
+    except (msgspec.DecodeError, KeyError, TypeError):
+        pass
+    return InvalidInput(f"server {server} refused: {response.text[:300]}")

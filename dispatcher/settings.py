@@ -22,6 +22,8 @@ class Settings:
     allow_loopback_sinks: bool = False
     #: whether mailto: addresses are taken; the servers need a relay for them
     allow_mail_sinks: bool = False
+    #: every sink of CloudEvents is asked for its consent, not only where the subscriber wants it
+    require_consent: bool = False
     #: bytes of one request's body
     body_limit: int = 1 << 20
     #: subscriptions in one array

@@ -8,13 +8,22 @@ from dispatcher import streaming
 from dispatcher.bodies import SinkBody
 from dispatcher.directory import Subscription
 from edn import cloudevents
+from edn.cloudevents import SinkAddress
+from edn.errors import InvalidSink
 
 _CLOUDEVENTS = "cloudevents-"
 
 
-def address_of(sink: SinkBody) -> str:
+def address_of(sink: SinkBody, *, consent: bool = False) -> str:
+    """`consent`: sinks of CloudEvents are asked for theirs, whatever the subscriber says of it."""
     if sink.format.startswith(_CLOUDEVENTS):
-        return cloudevents.sink_address(sink.format.removeprefix(_CLOUDEVENTS), sink.url)
+        mode = sink.format.removeprefix(_CLOUDEVENTS)
+        return SinkAddress(mode, sink.url, consent or bool(sink.consent)).url()
+    if sink.consent:
+        raise InvalidSink(
+            "sinks of CloudEvents are asked for their consent; the format cloudevents-binary is one",
+            pointer="/consent",
+        )
     return sink.url
 
 
@@ -24,8 +33,11 @@ def view(found: Subscription, secret: str | None) -> dict[str, Any] | None:
         return None
     shown: dict[str, Any] = {"url": found.url, "recipient": found.recipient}
     if found.url.startswith(f"{cloudevents.SCHEME}:"):
-        mode, shown["url"] = cloudevents.sink_of(found.url)
-        shown["format"] = _CLOUDEVENTS + mode
+        address = SinkAddress.parse(found.url)
+        shown["url"] = address.to
+        shown["format"] = _CLOUDEVENTS + address.mode
+        if address.consent:
+            shown["consent"] = True
     if secret is not None:
         shown["secret"] = secret
     return shown

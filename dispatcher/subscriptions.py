@@ -277,7 +277,7 @@ class Subscriptions:
                 replays += subtrees.apply(transaction, plan, stored)[1]
             return ended, replays
 
-        await self.store_and(placed, append)
+        await self.store_and(placed, append, asking=True)
         servers = {item.subscription.id: item.subscription.server for item in topics}
         return [replace(row, server=servers.get(row.id, "")) for row in rows]
 
@@ -328,13 +328,15 @@ class Subscriptions:
         placed: Sequence[Prepared],
         append: Callable[[Transaction, activating.Stored], tuple[Mapping[str, int], list[Replay]]],
         changed: Sequence[Prepared] = (),
+        *,
+        asking: bool = False,
     ) -> None:
         """Have servers store what was placed, and what is changed where it is; then append what makes it
-        count, which tells what has ended on which servers, and which replays begin.
+        count, which tells what has ended on which servers, and which replays begin. `asking` as in `store`.
         """
         together = [*placed, *changed]
         try:
-            stored = await self.store(together)
+            stored = await self.store(together, asking=asking)
             ended, replays = await self._log.submit(lambda transaction: append(transaction, stored))
         except BaseException as error:
             self.ended(Counter(item.subscription.server for item in placed))
@@ -349,17 +351,21 @@ class Subscriptions:
         for server, count in by_server.items():
             self._placing.ended(server, count)
 
-    async def store(self, prepared: Sequence[Prepared]) -> dict[tuple[str, int], wire.Stored]:
+    async def store(
+        self, prepared: Sequence[Prepared], *, asking: bool = False
+    ) -> dict[tuple[str, int], wire.Stored]:
         """Every server stores its own, durably; then the routing table covers them all.
 
-        What each answered, by server and topic.
+        What each answered, by server and topic. `asking`: sinks that must consent are asked before; else
+        they are when there is something to post.
         """
         groups: dict[tuple[str, int], list[Prepared]] = {}
         for item in prepared:
             groups.setdefault((item.subscription.server, item.topic.uid), []).append(item)
         # All answers are awaited before the first failure is raised: what is discarded then was stored.
         outcomes = await asyncio.gather(
-            *(self._store_on(server, items) for (server, _), items in groups.items()), return_exceptions=True
+            *(self._store_on(server, items, asking) for (server, _), items in groups.items()),
+            return_exceptions=True,
         )
         stored = {}
         for place, outcome in zip(groups, outcomes, strict=True):
@@ -368,7 +374,7 @@ class Subscriptions:
             stored[place] = outcome
         return stored
 
-    async def _store_on(self, server: str, items: list[Prepared]) -> wire.Stored:
+    async def _store_on(self, server: str, items: list[Prepared], asking: bool) -> wire.Stored:
         """What it answered last: nothing that was stored before is missing from what it tells afterwards."""
         topic = max((item.topic for item in items), key=lambda topic: topic.revision)
         for first in range(0, len(items), STORED_AT_ONCE):
@@ -379,6 +385,7 @@ class Subscriptions:
                 topic.info(),
                 [one.item() for one in some],
                 keyrings.read(self._log.reader, {one.subscription.ring for one in some}),
+                asking,
             )
             stored = await self._network.store(server, request)
             moving = any(item.arriving for item in some)
@@ -446,7 +453,7 @@ class Subscriptions:
             )
 
         try:
-            stored = await self.store([item])
+            stored = await self.store([item], asking=True)
             await self._log.submit(switch)
         except EdnError:
             await self.discard([item])
@@ -472,7 +479,8 @@ class Subscriptions:
                 changes.note(transaction, Kind.SUBSCRIPTION, whole.id)
             return subtrees.apply(transaction, plan, stored)
 
-        await self.store_and(plan.begin, append, plan.change)
+        # What changes by itself is no occasion to ask: there may be nobody who would hear of a refusal.
+        await self.store_and(plan.begin, append, plan.change, asking=row_too)
         return True
 
     def _planned(self, whole: Subscription, below: Sequence[Topic], now: int) -> Alignment:

@@ -255,8 +255,14 @@ def _declared(name: str, value: Any, types: Mapping[str, str], index: int) -> An
 # -- writing ----------------------------------------------------------------------------------------------
 
 
+def defaults(topic: str) -> dict[str, str]:
+    """The context attributes that every CloudEvent has, for events of a topic that came without."""
+    return {"source": f"/v1/topics/{topic}", "type": f"edn.{topic}"}
+
+
 def written(topic: str, event: Mapping[str, Any]) -> CloudEvent:
     """An event of a notification (`id`, `time`, `attributes`) as a CloudEvent."""
+    assumed = defaults(topic)
     attributes = dict(event["attributes"])
     own = attributes.pop("ce", None)
     kept: dict[str, Any] = dict(own) if isinstance(own, dict) else {}
@@ -268,16 +274,14 @@ def written(topic: str, event: Mapping[str, Any]) -> CloudEvent:
     kept = {name: value for name, value in kept.items() if value is not None}
     data: Any = kept.pop("data", None)
     encoded = kept.pop("data_base64", None)
-    source = kept.pop("source", f"/v1/topics/{topic}")
+    source = kept.pop("source", assumed["source"])
     id = str(event["id"])
     context = {
         "id": id.removeprefix(f"{source}#"),
         "source": source,
-        "type": kept.pop("type", f"edn.{topic}"),
+        "type": kept.pop("type", assumed["type"]),
         "time": event["time"],
-        **{
-            name: value if isinstance(value, bool | int | str) else str(value) for name, value in kept.items()
-        },
+        **{name: _context_value(value) for name, value in kept.items()},
     }
     if encoded is not None:
         context.setdefault("datacontenttype", "application/octet-stream")
@@ -286,6 +290,13 @@ def written(topic: str, event: Mapping[str, Any]) -> CloudEvent:
         data = attributes
     context["datacontenttype"] = "application/json"
     return CloudEvent(context, data)
+
+
+def _context_value(value: Any) -> str | bool | int:
+    """CloudEvents know no fractions: an integer is one however it was spelt, others go as text."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, bool | int | str) else str(value)
 
 
 def as_binary(event: CloudEvent) -> tuple[list[tuple[str, str]], str, bytes]:
@@ -322,18 +333,34 @@ def as_structured(event: CloudEvent) -> dict[str, Any]:
 SCHEME = "cloudevents"
 
 
-def sink_address(mode: str, url: str) -> str:
+@dataclass(frozen=True, slots=True)
+class SinkAddress:
     """A sink that takes CloudEvents, as one address: stored, merged and retried like any other."""
-    return f"{SCHEME}:?{urlencode({'mode': mode, 'to': url})}"
 
+    mode: str
+    #: where events are posted
+    to: str
+    #: nothing is posted before the sink has consented (`edn_server.consent`)
+    consent: bool = False
 
-def sink_of(address: str) -> tuple[str, str]:
-    """Mode and URL of such an address; raises `InvalidSink`."""
-    scheme, _, rest = address.partition(":")
-    try:
-        pairs = dict(parse_qsl(rest.removeprefix("?"), strict_parsing=True, max_num_fields=2))
-    except ValueError:
-        pairs = {}
-    if scheme != SCHEME or set(pairs) != {"mode", "to"} or pairs["mode"] not in MODES:
-        raise InvalidSink(f"{SCHEME}:?mode=binary&to=… is right, with mode binary, structured or batch")
-    return pairs["mode"], pairs["to"]
+    def url(self) -> str:
+        fields = {"mode": self.mode, "to": self.to, **({"consent": "1"} if self.consent else {})}
+        return f"{SCHEME}:?{urlencode(fields)}"
+
+    @classmethod
+    def parse(cls, address: str) -> SinkAddress:
+        """Raises `InvalidSink`."""
+        scheme, _, rest = address.partition(":")
+        try:
+            pairs = dict(parse_qsl(rest.removeprefix("?"), strict_parsing=True, max_num_fields=3))
+        except ValueError:
+            pairs = {}
+        consent = pairs.pop("consent", "0")
+        if (
+            scheme != SCHEME
+            or set(pairs) != {"mode", "to"}
+            or pairs["mode"] not in MODES
+            or consent not in ("0", "1")
+        ):
+            raise InvalidSink(f"{SCHEME}:?mode=binary&to=… is right, with mode binary, structured or batch")
+        return cls(pairs["mode"], pairs["to"], consent == "1")

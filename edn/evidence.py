@@ -23,6 +23,8 @@ class Delivery(BaseModel):
     reason: str | None
     #: whether notifications carry a signature
     signed: bool
+    #: the sink's, where it is asked for it
+    consent: Literal["granted", "awaiting"] | None
     #: events of its topic that came to its server while it was active
     evaluated: int
     matched: int

@@ -88,7 +88,7 @@ def check_url(
         mail_address(url)
         return
     if parts.scheme == "cloudevents":
-        _, posted = cloudevents.sink_of(url)
+        posted = cloudevents.SinkAddress.parse(url).to
         if not posted.startswith(("http:", "https:")):
             raise InvalidSink("CloudEvents are posted; https://… is right")
         check_url(posted, allow_loopback=allow_loopback, allow_http=allow_http)

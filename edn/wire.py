@@ -36,6 +36,9 @@ rectangles each, and is answered `RoutingSummaries`: advisory, for choosing the 
 What a client posts to it goes on to `POST /internal/subscribe` on the dispatcher as `Subscribe`, with
 that choice; the answer is that of `POST /v1/subscriptions`, in JSON.
 
+*Consent.* A dispatcher that is called where a sink was told that it may consent (`edn_server.consent`) passes
+that on to the server that asked, by `POST /internal/consents` (`Consented`).
+
 *Streams.* `GET /internal/subscriptions/{id}/events` on a server answers, line by line and without end, what a
 subscription without a sink is told (`edn_server.streams`).
 
@@ -104,6 +107,8 @@ class Store(msgspec.Struct, frozen=True):
     items: list[StoreItem]
     #: those that the items name
     rings: list[KeyRing] = []
+    #: sinks that must consent are asked first, and nothing is stored if one does not
+    asking: bool = False
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -308,10 +313,19 @@ class Arrivals(msgspec.Struct, frozen=True):
     versions: list[tuple[str, int]]
 
 
+class Consented(msgspec.Struct, frozen=True):
+    """A sink has consented later; answered `Taken`."""
+
+    #: proof that it was asked
+    token: str
+    #: value of WebHook-Allowed-Rate; empty if there was none
+    rate: str = ""
+
+
 class Taken(msgspec.Struct, frozen=True):
     #: how many rows were taken of what was kept elsewhere; of no meaning elsewhere
     position: int = 0
-    #: the subscription is not awaited here (any more)
+    #: what it is about is not awaited here (any more)
     unknown: bool = False
 
 

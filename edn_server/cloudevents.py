@@ -4,7 +4,9 @@ Binary and structured, each event is a POST of its own, in order, and what was t
 whole parcel is: an attempt after a failure begins with the event that failed. A batch is one POST. Whom an
 event is for stands in the extension attributes `subscription` and `recipient`, of the first match.
 
-`WebHook-Request-Origin` says who sends, at every delivery and when a sink is asked for its consent.
+`WebHook-Request-Origin` says who sends, at every delivery and when a sink is asked for its consent. Where it
+is (`consent`), nothing is posted before it is given, and no more than it allows: a parcel whose POSTs would
+be too many goes on later, where it stopped.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from typing import Any
 import msgspec
 
 from edn import cloudevents
-from edn.cloudevents import CloudEvent
+from edn.cloudevents import CloudEvent, SinkAddress
 from edn.errors import InvalidSink
+from edn_server.consent import Consents, Withheld
 from edn_server.delivery import HttpSink
 from edn_server.settings import Settings
 from edn_server.sinks import Answer, Message
@@ -30,9 +33,10 @@ Headers = tuple[tuple[str, str], ...]
 
 
 class CloudEventsSink:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, consents: Consents) -> None:
         self._http = HttpSink(settings)
         self._origin = settings.webhook_origin
+        self._consents = consents
         #: webhook-id → POSTs that were taken
         self._taken: OrderedDict[str, int] = OrderedDict()
 
@@ -41,15 +45,25 @@ class CloudEventsSink:
 
     async def send(self, message: Message) -> Answer:
         try:
-            mode, url = cloudevents.sink_of(message.url)
+            address = SinkAddress.parse(message.url)
         except InvalidSink as error:
             return Answer(None, reason=error.detail, permanent=True)
+        mode, url = address.mode, address.to
+        if address.consent:
+            standing = await self._consents.standing(url)
+            if isinstance(standing, Withheld):
+                return Answer(None, reason=f"the sink did not consent: {standing.reason}")
+            if standing.state != "granted":
+                return Answer(None, reason="awaiting the sink's consent")
         entries = msgspec.json.decode(message.body)["notifications"]
         answer = Answer(202)
         first = self._taken.pop(message.webhook_id, 0)
         for place, (headers, kind, body) in enumerate(posts(mode, [told(entry) for entry in entries])):
             if place < first:
                 continue
+            if address.consent and (pause := self._consents.pause(url)):
+                self._remember(message.webhook_id, place)
+                return Answer(None, reason="the sink allows no more at the moment", pause=pause)
             name = message.webhook_id if mode == "batch" else f"{message.webhook_id}.{place}"
             answer = await self._http.send(
                 replace(

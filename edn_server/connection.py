@@ -40,6 +40,8 @@ class Connection(asyncio.Protocol):
         self.idle_since = 0.0
         self.status = 0
         self.retry_after: str | None = None
+        #: headers that begin with webhook-allowed-
+        self.allowed: dict[str, str] = {}
         self.text = b""
         self._head = self._read = 0
         self._whole = self._heard = self._sized = False
@@ -50,10 +52,10 @@ class Connection(asyncio.Protocol):
         return self._whole and self._transport is not None and not self._transport.is_closing()
 
     async def post(self, head: bytes, body: bytes) -> None:
-        """Send, and await the answer: `status`, `retry_after`, `text`. Raises `ConnectionFailed`."""
+        """Send, and await the answer: `status` and the other fields. Raises `ConnectionFailed`."""
         if self._transport is None or self._transport.is_closing():
             raise ConnectionFailed("the connection was closed", silent=True)
-        self.status, self.retry_after, self.text = 0, None, b""
+        self.status, self.retry_after, self.allowed, self.text = 0, None, {}, b""
         self._head = self._read = 0
         self._whole = self._heard = self._sized = False
         self._answered = asyncio.get_running_loop().create_future()
@@ -103,6 +105,8 @@ class Connection(asyncio.Protocol):
             self.retry_after = value.decode("latin-1")
         elif lowered in (b"content-length", b"transfer-encoding"):
             self._sized = True
+        elif lowered.startswith(b"webhook-allowed-"):
+            self.allowed[lowered.decode("latin-1")] = value.decode("latin-1").strip()
 
     def on_headers_complete(self) -> None:
         self.status = self._parser.get_status_code()

@@ -21,6 +21,7 @@ parcels     rows that are posted together, under the id of the first of them
 rings       the secrets that notifications to an address are signed with
 health      addresses that are failing, disabled or slow; one that is not here is healthy
 attempts    the last attempts of each address
+consents    sinks of CloudEvents that have consented, or may later, by URL
 tallies     what became of each version's notifications, as pages of counters by number
 dead_letters, dead_names, names
             POSTs that were given up, with what they would have said, findable by whom they name
@@ -107,6 +108,10 @@ CREATE INDEX told_time ON told (time);
 _MOVING_TABLES = """
 ALTER TABLE versions ADD COLUMN moved INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX versions_by_id ON versions (id);
+"""
+#: made where it is missing: an older program does not miss it, so the format is the same
+_CONSENT_TABLE = """
+CREATE TABLE IF NOT EXISTS consents (url TEXT PRIMARY KEY, standing BLOB NOT NULL) WITHOUT ROWID
 """
 _FROM_FORMAT_4 = """
 UPDATE meta SET value = 5 WHERE name = 'format';
@@ -225,6 +230,7 @@ class Folder:
                     f"the data folder {self.path} has format {meta['format']}, this program reads format "
                     f"{FORMAT}; run the version of the program that wrote it, or a newer one"
                 )
+            db.execute(_CONSENT_TABLE)
             db.execute("UPDATE meta SET value = value + 1 WHERE name = 'epoch'")
             db.execute("COMMIT")
             return Identity(str(meta["key"]), int(meta["epoch"]) + 1)

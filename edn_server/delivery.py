@@ -15,6 +15,7 @@ import asyncio
 import socket
 import ssl
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import SplitResult, urlsplit
 
@@ -32,6 +33,7 @@ RESOLVING_THREADS = 16
 
 #: scheme, host and port
 Origin = tuple[str, str, int]
+Headers = Sequence[tuple[str, str]]
 
 
 class HttpSink:
@@ -54,40 +56,50 @@ class HttpSink:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def send(self, message: Message) -> Answer:
+        return await self._exchange(
+            message.url, lambda parts: _head(parts, message), message.body, self._seconds
+        )
+
+    async def ask(self, url: str, headers: Headers, seconds: float) -> Answer:
+        """An OPTIONS instead of a POST: `Answer.allowed` is what matters."""
+        return await self._exchange(url, lambda parts: _question(parts, headers), b"", seconds)
+
+    async def _exchange(
+        self, url: str, head: Callable[[SplitResult], bytes], body: bytes, seconds: float
+    ) -> Answer:
         try:
-            async with asyncio.timeout(self._seconds):
-                return await self._post(message)
+            async with asyncio.timeout(seconds):
+                parts = urlsplit(url)
+                return await self._request(_origin(parts), head(parts), body)
         except TimeoutError:
-            return Answer(None, reason=f"no complete answer within {self._seconds:g} s")
+            return Answer(None, reason=f"no complete answer within {seconds:g} s")
         except InvalidSink as error:
             return Answer(None, reason=error.detail)
         except (ConnectionFailed, OSError, ValueError) as error:
             return Answer(None, reason=f"{str(error) or type(error).__name__}")
 
-    async def _post(self, message: Message) -> Answer:
-        parts = urlsplit(message.url)
-        origin = _origin(parts)
-        head = _head(parts, message)
+    async def _request(self, origin: Origin, head: bytes, body: bytes) -> Answer:
         connection = self._take(origin)
         if connection is not None:
             try:
-                await connection.post(head, message.body)
+                await connection.post(head, body)
                 return self._answer(connection, origin)
             except ConnectionFailed as error:
                 if not error.silent:
                     raise
         connection = await self._connect(origin)
-        await connection.post(head, message.body)
+        await connection.post(head, body)
         return self._answer(connection, origin)
 
     def _answer(self, connection: Connection, origin: Origin) -> Answer:
-        status = connection.status
+        status, allowed = connection.status, connection.allowed
         text = connection.text.decode("utf-8", "replace")
         if connection.usable:
             self._give(connection, origin)
         else:
             connection.close()
-        return Answer(status, connection.retry_after, None if status < 300 else f"it answered {status}", text)
+        reason = None if status < 300 else f"it answered {status}"
+        return Answer(status, connection.retry_after, reason, text, allowed=allowed)
 
     # -- connections ------------------------------------------------------------------------------------
 
@@ -169,10 +181,25 @@ def _origin(parts: SplitResult) -> Origin:
     return parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
 
 
-def _head(parts: SplitResult, message: Message) -> bytes:
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+def _target(parts: SplitResult) -> str:
+    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+
+
+def _question(parts: SplitResult, headers: Headers) -> bytes:
     lines = [
-        f"POST {target} HTTP/1.1",
+        f"OPTIONS {_target(parts)} HTTP/1.1",
+        f"host: {parts.netloc}",
+        f"user-agent: edn/{__version__}",
+        "accept: */*",
+        "content-length: 0",
+        *(f"{name}: {value}" for name, value in headers),
+    ]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
+
+
+def _head(parts: SplitResult, message: Message) -> bytes:
+    lines = [
+        f"POST {_target(parts)} HTTP/1.1",
         f"host: {parts.netloc}",
         f"user-agent: edn/{__version__}",
         "accept: */*",

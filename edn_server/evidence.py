@@ -24,6 +24,7 @@ from edn.coordinates import rfc3339
 from edn.errors import Conflict, InvalidInput, NotFound
 from edn_server import attempts, deadletters, outbox
 from edn_server.attempts import Attempt
+from edn_server.consent import State
 from edn_server.deadletters import Letter, Revive, Revived
 from edn_server.hosting import Hosting
 from edn_server.notifier import Notifier
@@ -48,7 +49,10 @@ class Evidence:
         writer: Writer,
         reader: sqlite3.Connection,
         settings: Settings,
+        consent_of: Callable[[str], State | None] = lambda address: None,
     ) -> None:
+        """`consent_of`: how it is with the consent of an address."""
+        self._consent_of = consent_of
         self._hosting = hosting
         self._notifier = notifier
         self._writer = writer
@@ -79,6 +83,7 @@ class Evidence:
             "disabled_since": _shown(health.disabled_since),
             "reason": health.reason,
             "signed": bool(outbox.ring_of(address)),
+            "consent": self._consent_of(address),
             "evaluated": sum(each.evaluated for each in counts),
             "matched": sum(each.matched for each in counts),
             "delivered": sum(each.delivered for each in counts),

@@ -65,6 +65,11 @@ class Exchange:
         self._boxes: dict[int, dict[str, wire.Boxes]] = {}
         self._loads: dict[str, int] = {}
 
+    @property
+    def servers(self) -> int:
+        """How many there are, this one among them, as far as is known."""
+        return max(1, len(self._loads))
+
     # -- learning ---------------------------------------------------------------------------------------
 
     async def run(self) -> None:

@@ -316,6 +316,10 @@ class Hosting:
             ended &= log.until[numbers] != NEVER
         return numbers[ended & self.living[numbers]]
 
+    def used_addresses(self) -> list[str]:
+        """Those that living versions have."""
+        return list(self._address_number)
+
     def _use_address(self, address: str) -> int:
         number = self._address_number.get(address)
         if number is None:

@@ -148,7 +148,10 @@ def _table(node: Node) -> list[_Described]:
 
     unbound = {
         "409": {"description": "an earlier incarnation, or other content", **PROBLEM_BODY},
-        "422": {"description": "a filter that does not bind", **PROBLEM_BODY},
+        "422": {
+            "description": "a filter that does not bind, or a sink that does not consent",
+            **PROBLEM_BODY,
+        },
     }
     rows: list[tuple[str, str, type[msgspec.Struct] | None, type[msgspec.Struct], Answer]] = [
         (
@@ -211,8 +214,13 @@ def _table(node: Node) -> list[_Described]:
             wire.Taken,
             ok(node.take_told),
         ),
+        ("consents", "A sink has consented later", wire.Consented, wire.Taken, ok(node.consented)),
     ]
-    more: dict[str, dict[str, dict[str, Any]]] = {"subscriptions": unbound, "stream": {"409": _GAP}}
+    more: dict[str, dict[str, dict[str, Any]]] = {
+        "subscriptions": unbound,
+        "stream": {"409": _GAP},
+        "consents": {"422": {"description": "a rate that is none", **PROBLEM_BODY}},
+    }
     return [
         _Described(f"/internal/{path}", summary, takes, gives, answer, more.get(path, {}))
         for path, summary, takes, gives, answer in rows

@@ -17,9 +17,10 @@ from edn import clock, wire
 from edn.errors import Unavailable
 from edn.process import copy_in
 from edn.summary import Summary
-from edn_server import attempts, deadletters, departing, ending, outbox, repeats, streams, tally
+from edn_server import attempts, consent, deadletters, departing, ending, outbox, repeats, streams, tally
 from edn_server.arriving import Arrive, TakeKept, TakeTold
 from edn_server.cloudevents import CloudEventsSink
+from edn_server.consent import Consents
 from edn_server.controls import Follow, Leave
 from edn_server.database import BATCH_BITS, Folder
 from edn_server.delivery import HttpSink
@@ -85,6 +86,7 @@ class Node:
         self._receiving: Receiving | None = None
         self.evidence: Evidence | None = None
         self._sinks: Sinks | None = None
+        self._consents: Consents | None = None
         self._dispatchers: Dispatchers | None = None
         logger.info("opened", subscriptions=len(self.hosting.numbers), epoch=self.epoch, backlog=backlog)
 
@@ -94,6 +96,17 @@ class Node:
         """Deliver what waits, and register under this URL."""
         settings = self.settings
         self._loop = asyncio.get_running_loop()
+        addresses = dict.fromkeys([settings.dispatcher, *settings.further_dispatchers])
+        self._dispatchers = Dispatchers(list(addresses), settings.secret)
+        exchange = Exchange(self._dispatchers, settings.exchange_seconds)
+        self._consents = consents = Consents(
+            settings,
+            key=self.key,
+            found=await self._submit(Call(consent.load)),
+            submit=self._submit,
+            servers=lambda: exchange.servers,
+            on_granted=self._granted,
+        )
         self._sinks = Sinks(
             settings,
             {
@@ -101,7 +114,7 @@ class Node:
                 "https": HttpSink,
                 "mailto": MailSink,
                 "soap": SoapSink,
-                "cloudevents": CloudEventsSink,
+                "cloudevents": lambda settings: CloudEventsSink(settings, consents),
             },
         )
         self.notifier = Notifier(
@@ -123,11 +136,10 @@ class Node:
             writer=self._writer,
             reader=self._folder.connect(read_only=True),
             settings=settings,
+            consent_of=consents.state_of,
         )
-        addresses = dict.fromkeys([settings.dispatcher, *settings.further_dispatchers])
         await self._submit(Leave(self.hosting, list(addresses)))
         await self.notifier.start(again=self.epoch > 1)
-        self._dispatchers = Dispatchers(list(addresses), settings.secret)
         self.registrations = [
             Registration(
                 client=client,
@@ -139,7 +151,6 @@ class Node:
             )
             for address, client in self._dispatchers.clients.items()
         ]
-        exchange = Exchange(self._dispatchers, settings.exchange_seconds)
         self._receiving = Receiving(self._dispatchers, exchange)
         self._tasks = [
             *(asyncio.create_task(self._register(each), name="registration") for each in self.registrations),
@@ -155,6 +166,8 @@ class Node:
             await self.notifier.stop()
         if self._sinks is not None:
             await self._sinks.close()
+        if self._consents is not None:
+            await self._consents.close()
         if self.evidence is not None:
             self.evidence.close()
             with contextlib.suppress(Exception):
@@ -177,6 +190,8 @@ class Node:
 
     async def store(self, request: wire.Store) -> wire.Stored:
         prepared = await asyncio.to_thread(prepare, request)
+        if request.asking and self._consents is not None:
+            await self._consents.ensure(item.url for item in request.items)
         return await self._submit(StoreVersions(self.hosting, self.epoch, prepared))
 
     async def apply(self, frame: wire.Frame) -> Applied:
@@ -208,6 +223,11 @@ class Node:
 
     async def take_told(self, page: wire.Told) -> wire.Taken:
         return wire.Taken(await self._submit(TakeTold(self.hosting, page, self._on_applied)))
+
+    async def consented(self, message: wire.Consented) -> wire.Taken:
+        if self._consents is None:
+            raise Unavailable("not started yet", retry_after=1)
+        return wire.Taken(unknown=not await self._consents.consented(message.token, message.rate))
 
     async def arrivals(self, request: wire.Arrivals) -> wire.Taken:
         return await self._submit(Arrive(self.hosting, request, self._on_applied))
@@ -322,7 +342,7 @@ class Node:
 
     async def _collect(self) -> None:
         """Now and then: write down what is counted, forget what nothing needs."""
-        purged = trimmed = 0.0
+        purged = trimmed = forgotten = 0.0
         loop = asyncio.get_running_loop()
         assert self.notifier is not None
         while True:
@@ -339,6 +359,11 @@ class Node:
                         if await self._submit(purge) < deadletters.STEP:
                             purged = loop.time()
                             break
+                if self._consents is not None and loop.time() - forgotten > consent.FORGET_SECONDS:
+                    forgotten = loop.time()
+                    if self._consents.any:
+                        used = await self._submit(Call(lambda _: self.hosting.used_addresses()))
+                        await self._consents.forget(used)
                 if self.streams is not None and loop.time() - trimmed > streams.TRIM_SECONDS:
                     trimmed = loop.time()
                     await self.streams.trim()
@@ -378,6 +403,13 @@ class Node:
         self.notifier.wake(applied.addresses)
         if self.streams is not None:
             self.streams.wake(applied.addresses)
+
+    def _granted(self, url: str) -> None:
+        """A sink has consented: what waits for it goes out."""
+        if self.notifier is not None:
+            for address in self.notifier.waiting:
+                if consent.asked_of(address) == url:
+                    self.notifier.hurry(address)
 
     def _on_fatal(self, error: BaseException) -> None:
         self._end(EXIT_BROKEN)

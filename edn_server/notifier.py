@@ -160,6 +160,11 @@ class Notifier:
         """Addresses that were given up."""
         return [address for address, health in self._health.items() if health.disabled is not None]
 
+    @property
+    def waiting(self) -> list[str]:
+        """Addresses that something waits for."""
+        return list(self._couriers)
+
     def webhook_id(self, row: int) -> str:
         return f"{self._prefix}_{row}"
 
@@ -295,6 +300,9 @@ class Notifier:
             parcel = await self._pack(rows)
             name = self.webhook_id(parcel.id)
             answer, began, seconds = await self._send(address, name, parcel.body, parcel.events, parcel.trace)
+        if answer.pause:
+            await self._rest(address, answer.pause)
+            return None
         now = int(clock.now() * 1e6)
         after = retry.Failed(
             attempt=known.attempts_of(parcel.id) + 1,

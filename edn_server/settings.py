@@ -45,6 +45,10 @@ class Settings:
     allow_loopback_sinks: bool = False
     #: who sends, as sinks of CloudEvents are told and asked about
     webhook_origin: str = "edn"
+    #: POSTs a minute that they are asked to allow
+    webhook_rate: int = 6000
+    #: where the dispatcher is reached from outside, for sinks that consent later; empty: they cannot
+    webhook_callback: str = ""
     #: bytes of one frame or store request
     body_limit: int = 64 << 20
     #: addresses that are called at the same time
@@ -183,6 +187,12 @@ _DELIVERY = (
     ("attempts-kept", "604800", "seconds that attempts are remembered"),
     ("dead-letters-kept", "2592000", "seconds that dead letters are kept"),
     ("webhook-origin", "edn", "name by which sinks of CloudEvents know this network"),
+    ("webhook-rate", "6000", "POSTs a minute that sinks are asked to consent to"),
+    (
+        "webhook-callback",
+        "",
+        "address of the dispatcher that sinks can call to consent later, such as https://edn.example.org",
+    ),
     ("smtp-host", "", "relay for mailto: sinks"),
     ("smtp-port", "25", "its port"),
     ("smtp-from", "edn@localhost", "sender of mail"),
@@ -246,7 +256,11 @@ def _delivery(values: argparse.Namespace) -> dict[str, Any]:
         ),
         "attempts_kept": number("attempts-kept"),
         "dead_letters_kept": number("dead-letters-kept"),
-        "webhook_origin": values.webhook_origin,
+        "webhook_origin": _origin(values.webhook_origin),
+        "webhook_rate": int(number("webhook-rate", 1)),
+        "webhook_callback": _url("--webhook-callback", values.webhook_callback)
+        if values.webhook_callback
+        else "",
         "smtp_host": values.smtp_host,
         "smtp_port": _port("--smtp-port", values.smtp_port),
         "smtp_from": values.smtp_from,
@@ -254,6 +268,12 @@ def _delivery(values: argparse.Namespace) -> dict[str, Any]:
         "smtp_user": values.smtp_user,
         "smtp_password": password,
     }
+
+
+def _origin(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._:-]{1,253}", text):
+        raise CannotStart(f'--webhook-origin "{text}": a name such as edn.example.org is right')
+    return text
 
 
 def _port(flag: str, text: str) -> int:

@@ -11,7 +11,7 @@ others        entry points of the group `edn.sinks`: the name is the scheme, the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
@@ -56,6 +56,10 @@ class Answer:
     text: str = field(default="", repr=False)
     #: no later attempt will do
     permanent: bool = False
+    #: nothing is wrong: it goes on after so many seconds
+    pause: float = 0.0
+    #: the sink's answer in headers, if it was asked for its consent (`consent`)
+    allowed: Mapping[str, str] = field(default_factory=dict)
 
 
 class Sink(Protocol):

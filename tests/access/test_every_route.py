@@ -36,6 +36,12 @@ BODIES: dict[tuple[str, str], Any] = {
     ("PUT", "/v1/subscriptions/{id}"): {"sink": {"url": "https://example.org/"}},
     ("POST", "/v1/subscriptions/{id}/renew"): {"expires": None},
     ("POST", "/v1/subscriptions/{id}/recover"): {"since": "2026-01-01T00:00:00Z"},
+    ("POST", "/cloudevents/subscriptions"): {
+        "config": {"topic": "hers"},
+        "sink": "https://example.org/",
+        "protocol": "HTTP",
+    },
+    ("PUT", "/cloudevents/subscriptions/{id}"): {"sink": "https://example.org/", "protocol": "HTTP"},
     ("POST", "/v1/keys"): {"name": "another", "scopes": ["publish"]},
     ("POST", "/v1/topics/{name}/explain"): {"event": {"price": 1}},
     ("PUT", "/v1/tuning"): {},
@@ -52,6 +58,7 @@ NOT_ABOUT_A_THING = {
     ("PUT", "/v1/topics/{name}"),
     ("GET", "/v1/topics"),
     ("GET", "/v1/subscriptions"),
+    ("GET", "/cloudevents/subscriptions"),
     ("GET", "/v1/keys"),
     ("POST", "/v1/keys"),
     ("POST", "/soap"),  # see below
@@ -228,6 +235,8 @@ def test_listings_show_a_tenant_its_own(tmp_path: Path) -> None:
                 assert [one["name"] for one in (await get("/v1/topics", name))["topics"]] == topics
                 listed = (await get("/v1/subscriptions", name))["subscriptions"]
                 assert [(one["id"], one["topic"]) for one in listed] == subscriptions
+                listed = await get("/cloudevents/subscriptions", name)
+                assert [(one["id"], one["config"]["topic"]) for one in listed] == subscriptions
             mine = (await get("/v1/keys", "his administrator"))["keys"]
             assert {key["tenant"] for key in mine} == {"his"}
             assert len(mine) == 3

@@ -10,7 +10,7 @@ import dispatcher.settings
 
 DOCS = Path(__file__).parents[2] / "docs"
 #: the interface, and what has a page of its own
-PAGES = ("api.md", "moving.md", "security.md", "soap.md")
+PAGES = ("api.md", "cloudevents.md", "moving.md", "security.md", "soap.md")
 #: `GET /v1/topics/{name}`, with or without a query
 CALL = re.compile(r"`(GET|PUT|POST|DELETE) (/[^\s`?]*)[^`]*`")
 

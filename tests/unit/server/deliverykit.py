@@ -20,7 +20,7 @@ from edn_server.notifier import Notifier
 from edn_server.parcels import Batching
 from edn_server.retry import Policy
 from edn_server.settings import Settings
-from edn_server.sinks import Sinks
+from edn_server.sinks import Sink, Sinks
 
 EVENT = {"symbol": "GE", "price": 5}
 #: what a receiver answers that wants none of it, and a policy that gives up then
@@ -120,9 +120,13 @@ def settings(**changes: Any) -> Settings:
 
 
 @asynccontextmanager
-async def notifying(kit: Kit, **changes: Any) -> AsyncIterator[Notifier]:
+async def notifying(
+    kit: Kit, further: dict[str, Callable[[Settings], Sink]] | None = None, **changes: Any
+) -> AsyncIterator[Notifier]:
+    """`further`: sinks of other schemes."""
     given = settings(**changes)
-    async with Sinks(given, {"http": HttpSink, "https": HttpSink, "mailto": MailSink}) as sinks:
+    makers = {"http": HttpSink, "https": HttpSink, "mailto": MailSink, **(further or {})}
+    async with Sinks(given, makers) as sinks:
         notifier = Notifier(
             hosting=kit.hosting,
             writer=kit.writer,
