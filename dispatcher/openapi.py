@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's own, with problem+json at every call and the plain ASGI routes added."""
+"""The OpenAPI document: FastAPI's own, with problem+json at every call, the plain ASGI routes, and links."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from dispatcher import openapi_links
 from dispatcher.bodies import Problem
 from edn.asgi import PROBLEM
 from edn.wire import MSGPACK
@@ -134,4 +135,5 @@ def _document(app: FastAPI) -> dict[str, Any]:
                 known = operation["responses"].get(status, {"description": meaning, "content": {}})
                 shown = {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}
                 operation["responses"][status] = {**known, "content": {**known["content"], **shown}}
+    openapi_links.add(document)
     return document
