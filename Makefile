@@ -64,8 +64,8 @@ bench: setup ## kernels against their peers, side by side in one run
 evaluate: setup ## the published experiments, quick sizes; a page with figures in evaluation-results/ (some ten minutes)
 	$(BIN)/edn evaluate --quick $(ARGS)
 
-fuzz: setup ## bytes from anywhere against the parsers of JSON, filters, CloudEvents, SOAP and XPath (FUZZ_SECONDS of CPU each)
-	for target in json filter cloudevents soap xpath; do $(BIN)/python -m tests.fuzz $$target --seconds $(FUZZ_SECONDS) $(ARGS) || exit 1; done
+fuzz: setup ## bytes from anywhere against the parsers of JSON, filters, CloudEvents, their filter dialects, SOAP and XPath (FUZZ_SECONDS of CPU each)
+	for target in json filter cloudevents dialects soap xpath; do $(BIN)/python -m tests.fuzz $$target --seconds $(FUZZ_SECONDS) $(ARGS) || exit 1; done
 
 chaos: setup ## real processes killed, stopped and cut off under load, judged by the checker (15 minutes)
 	$(BIN)/python -m tests.chaos $(ARGS)

@@ -14,7 +14,7 @@ import numpy as np
 
 from edn import cloudevents, strictjson
 from edn.errors import EdnError
-from edn.filter import Filter
+from edn.filter import Filter, dialects
 from edn.schema import Schema
 from tests.fuzz import soap, xpath
 
@@ -38,6 +38,10 @@ EVENTS = [
     b'{"symbol": "GE", "price": 31.5, "volume": 9007199254740993, "halted": false}',
     b'{"at": "2026-11-16T09:30:00Z", "a": {"b": -0.0}}',
     b"{}",
+]
+CLOUD_EVENTS = [
+    b'{"ce": {"source": "/shops/7", "type": "sold", "subject": "tea", "count": 3}, "price": 2}',
+    b'{"ce": {"source": "/v1/topics/t", "type": "edn.t"}}',
 ]
 
 
@@ -137,6 +141,40 @@ def _check_filter(parsed: Filter) -> None:
         raise WrongError("it does not overlap itself")
 
 
+CONTEXT = dialects.Context.of("t", SCHEMA)
+
+
+def subscription_filters(data: bytes) -> None:
+    """The filters of the CloudEvents Subscriptions API: read, written back, and asked about events."""
+    try:
+        value = strictjson.decode(data)
+    except EdnError as error:
+        _refused(error)
+        return
+    given = value if isinstance(value, dict) else {"filters": value}
+    source, types = given.get("source"), given.get("types")
+    if not isinstance(source, str) or not source:
+        source = None
+    if not isinstance(types, list) or not types or not all(isinstance(one, str) and one for one in types):
+        types = None
+    try:
+        found = dialects.read(CONTEXT, source=source, types=types, filters=given.get("filters"))
+        bound = Filter.parse(found).bind(SCHEMA)
+    except EdnError as error:
+        _refused(error)
+        return
+    if found is not None:
+        _check_filter(bound.filter)
+    written = dialects.write(CONTEXT, found)
+    again = Filter.parse(
+        dialects.read(CONTEXT, source=written.source, types=written.types, filters=written.filters)
+    ).bind(SCHEMA)
+    for event in (*EVENTS, *CLOUD_EVENTS):
+        values = SCHEMA.values(event)
+        if bound.matches(values) != again.matches(values):
+            raise WrongError("what is written back selects other events")
+
+
 def cloud_events(data: bytes) -> None:
     """A request of CloudEvents: the first byte chooses the mode, headers are lines before an empty one."""
     mode = cloudevents.MODES[data[0] % 3] if data else "structured"
@@ -179,6 +217,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "json": json_body,
     "filter": filter_text,
     "cloudevents": cloud_events,
+    "dialects": subscription_filters,
     "soap": soap.one,
     "xpath": xpath.one,
 }
@@ -199,6 +238,13 @@ SEEDS: dict[str, list[bytes]] = {
         b'{"symbol": "GE", "price": {"gt": 3.0}, "$any": [{"volume": {"in": [1, 2]}}, {"$not": {"a.b": 1}}]}',
         b'{"symbol": {"prefix": "N", "suffix": "Y", "contains": "Y", "not": {"eq": "NY"}}, '
         b'"at": {"lt": "2026-01-01T00:00:00Z"}}',
+    ],
+    "dialects": [
+        b'{"source": "/shops/7", "types": ["sold", "edn.t"], "filters": [{"suffix": {"subject": "a"}}]}',
+        b'{"filters": [{"any": [{"exact": {"count": "3"}}, {"not": {"prefix": {"source": "/v1/"}}}]}, '
+        b'{"urn:edn:filter": "price > 1"}]}',
+        b'{"filters": [{"all": [{"urn:edn:filter": {"$not": {"ce.type": ["a", "b"]}}}, '
+        b'{"exact": {"type": "sold", "subject": "tea"}}]}]}',
     ],
     "cloudevents": [
         b"\x00ce-specversion: 1.0\nce-id: 1\nce-source: /s\nce-type: t\ncontent-type: application/json\n\n"
