@@ -69,6 +69,7 @@ ROUTES = [
     ("POST", "/internal/departures/kept"),
     ("POST", "/internal/departures/told"),
     ("POST", "/internal/arrivals"),
+    ("POST", "/internal/consents"),
     ("POST", "/internal/arrivals/kept"),
     ("POST", "/internal/arrivals/told"),
     ("POST", "/internal/journey"),
