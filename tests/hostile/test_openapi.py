@@ -198,7 +198,8 @@ def test_the_dispatcher_answers_generated_requests_about_known_things(
 ) -> None:
     def adapt(case: Case) -> None:
         prepare(network.http)
-        known = {"name": "stocks", "file": "style.css", "id": "s1" if "/servers/" in case.path else "known"}
+        id = "s1" if "/servers/" in case.path else "known"
+        known = {"name": "stocks", "file": "style.css", "server": "s1", "id": id}
         for parameter in case.path_parameters or {}:
             case.path_parameters[parameter] = known[parameter]
         if isinstance(case.body, dict) and "topic" in case.body:
