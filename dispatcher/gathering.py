@@ -22,6 +22,7 @@ NOTHING: dict[str, Any] = {
     "disabled_since": None,
     "reason": None,
     "signed": False,
+    "consent": None,
     **dict.fromkeys(_COUNTED, 0),
 }
 
@@ -31,7 +32,9 @@ def delivery(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if not answers:
         return NOTHING
     worst = min(answers, key=lambda one: (_STATES.index(one["state"]), -int(one["failures"])))
-    return {**worst, **{name: sum(one[name] for one in answers) for name in _COUNTED}}
+    # Each server asks the sink by itself: as long as one awaits the answer, it is awaited.
+    consent = min((one["consent"] for one in answers if one["consent"]), default=None)
+    return {**worst, "consent": consent, **{name: sum(one[name] for one in answers) for name in _COUNTED}}
 
 
 def attempts(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -135,6 +135,19 @@ def test_what_was_made_over_rest_is_shown_and_cancelled(
     assert network.http.get(f"/v1/subscriptions/{made['id']}").status_code == 404
 
 
+def test_a_subtree_is_shown_and_cancelled_here_and_made_over_rest(network: Network, hook: Hook) -> None:
+    network.http.put("/v1/topics/shops.eu", json={"attributes": ATTRIBUTES}).raise_for_status()
+    body = {"topic": "shops.**", "filter": {"ce.type": "sold"}, "sink": {"url": hook.url("/subtree")}}
+    made = network.http.post("/v1/subscriptions", json=body).json()
+    shown = network.http.get(f"{PATH}/{made['id']}").json()
+    # Of what its topics assume of events nothing is known, so the filter is in our dialect.
+    assert (shown["config"]["topic"], shown["filters"]) == ("shops.**", [{"urn:edn:filter": body["filter"]}])
+    assert network.http.put(f"{PATH}/{made['id']}", json=shown).status_code == 409
+    answer = network.http.post(PATH, json=request(hook, "/subtree", config={"topic": "shops.**"}))
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (422, "/config/topic")
+    assert network.http.delete(f"{PATH}/{made['id']}").json() == shown
+
+
 def test_plain_events_have_the_source_and_type_of_their_topic(network: Network, hook: Hook) -> None:
     network.http.put("/v1/topics/plain", json={"attributes": {"price": "number"}})
     wanted = {
