@@ -67,7 +67,9 @@ class Exchange:
 
     @property
     def servers(self) -> int:
-        """How many there are, this one among them, as far as is known."""
+        """How many there are, this one among them, as far as is known; asking keeps that fresh."""
+        self._came = time.monotonic()
+        self._wanted.set()
         return max(1, len(self._loads))
 
     # -- learning ---------------------------------------------------------------------------------------
