@@ -106,7 +106,7 @@ class Bindings:
         self, name: str, servers: Sequence[str] | None, engine: str | None, known: Sequence[str]
     ) -> tuple[Binding, bool]:
         """Bind a name, or bind it anew; whether nothing was bound to it. `known`: the network's servers."""
-        _check_name(name)
+        check_name(name)
         if servers is None and engine is None:
             raise InvalidInput(f'nothing to bind to "{name}": servers, an engine, or both are right')
         if servers is not None:
@@ -137,7 +137,8 @@ class Bindings:
         self.reload()
 
 
-def _check_name(path: str) -> None:
+def check_name(path: str) -> None:
+    """Raise unless something can be bound to it: a topic or a subtree, the operator's or a tenant's."""
     tenant, slash, name = path.rpartition("/")
     if slash and not tenant:
         raise InvalidInput(f'"{path[:80]}": a tenant, a slash and a name are right', pointer="/name")

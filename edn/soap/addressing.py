@@ -91,8 +91,15 @@ class Endpoint:
 
 
 def standing_alone(element: Element) -> str:
-    """An element as text with the namespaces that it uses, and no others."""
-    return etree.tostring(element, method="c14n", exclusive=True, with_tail=False).decode()
+    """An element as text with the namespaces that it uses, and no others; raises `Fault`."""
+    try:
+        return etree.tostring(element, method="c14n", exclusive=True, with_tail=False).decode()
+    except etree.C14NError:
+        name = xml.local_name(element)
+        raise Fault(
+            "Sender",
+            f"{name[:80]} cannot be kept as it is: its namespaces must be absolute URIs, such as urn:mine",
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from lxml import etree
 
 from dispatcher import access
 from dispatcher.access import Caller
+from dispatcher.bindings import Binding, check_name
 from dispatcher.expiry import parse_expires
 from dispatcher.publishing import Accepted
 from dispatcher.soap.door import SoapEndpoint
@@ -36,11 +37,14 @@ class _Door:
     settings = SimpleNamespace(body_limit=1 << 20, secret="")
     peers = None
     network = SimpleNamespace(
-        log=SimpleNamespace(now=lambda: 1_900_000_000_000_000), describe_servers=list, placing=None
+        log=SimpleNamespace(now=lambda: 1_900_000_000_000_000, reader=SimpleNamespace(execute=lambda *_: [])),
+        members=(),
+        bindings=None,
     )
 
     def __init__(self) -> None:
-        self.topics = self.subscriptions = self
+        self.topics = self.subscriptions = self.joining = self
+        self.network.bindings = _Bindings()
 
     def get(self, name: str, tenant: str = "") -> Any:
         if name != "stocks":
@@ -69,6 +73,18 @@ class _Door:
         if body.expires is not None:
             parse_expires(body.expires, self.network.log.now())
         return {"id": "made", "expires": None}, 201, {}
+
+
+class _Bindings:
+    async def put(self, name: str, servers: Any, engine: str | None, known: Any) -> Any:
+        check_name(name)
+        raise NotFound("nothing is bound")
+
+    async def delete(self, name: str) -> None:
+        raise NotFound(f"no {name[:80]}")
+
+    def all(self) -> list[Binding]:
+        return [Binding("stocks.**", ("s1",), "rtree", 1)]
 
 
 class _Publishing:
@@ -100,6 +116,10 @@ SEEDS = [
     ),
     _seed("<w:Renew><w:Expires>P1Y2M3DT4H</w:Expires></w:Renew>", "<e:Subscription>made</e:Subscription>"),
     _seed("<e:CreateTopic><e:Topic>t</e:Topic><e:Attributes/></e:CreateTopic>"),
+    _seed(
+        "<e:CreateRoute><e:Name>t.**</e:Name><e:Server>s1</e:Server><e:Engine>rtree</e:Engine></e:CreateRoute>"
+    ),
+    _seed("<e:EnumerateRoutes><e:Name>stocks.**</e:Name></e:EnumerateRoutes>"),
     b'<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>',
     b"\xff\xfe<\x00a\x00/\x00>\x00",
 ]

@@ -231,3 +231,12 @@ def test_what_is_no_message_is_told_so(network: Network, body: bytes, code: str,
     assert answer.codes[0] == code
     assert says in answer.reason
     client.close()
+
+
+def test_a_reference_parameter_in_a_relative_namespace_is_refused(network: Network) -> None:
+    """It cannot be canonicalised, so it could not be echoed as it was."""
+    client = Client(network.url)
+    answer = client.subscribe("stocks", "http://127.0.0.1:9/", parameters='<x xmlns="relative">1</x>')
+    assert answer.status == 400
+    assert "absolute URIs" in answer.reason
+    client.close()
