@@ -11,6 +11,9 @@ import pytest
 from tests.integration.scenario import assert_exactly, settle
 from tests.network import Network, Receiver, until
 
+#: the same is tried without processes, side by side, in tests/unit/dispatcher/test_subtrees.py
+pytestmark = pytest.mark.slow
+
 SERVERS = 2
 DISPATCHERS = 2
 
