@@ -200,6 +200,7 @@ def explore(
 
 
 def check(called: Counter[tuple[str, bool]], least: int) -> None:
+    print(f"{called.total()} calls, {sum(n for (_, done), n in called.items() if done)} of them done")
     assert called.total() >= least
     done = {label for label, taken in called if taken}
     makers = {"POST /v1/subscriptions", "POST /cloudevents/subscriptions"}
@@ -215,7 +216,7 @@ def test_sequences_of_calls_are_answered_as_documented(network: Network, hook: H
 
 @pytest.mark.slow
 def test_many_long_sequences_of_calls_are_answered_as_documented(network: Network, hook: Hook) -> None:
-    check(explore(network, hook, rounds=60, scenarios=5, steps=20), 2000)
+    check(explore(network, hook, rounds=20, scenarios=5, steps=15), 1000)
 
 
 def test_after_all_those_sequences_the_processes_live(network: Network) -> None:
