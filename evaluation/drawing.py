@@ -72,10 +72,10 @@ class Panel:
     def bars(
         self, names: Sequence[str], heights: Sequence[float], spreads: Sequence[float] | None = None
     ) -> None:
-        """One bar a name, with its value above it."""
+        """One bar a name, with its value in it, where nothing published is marked."""
         colours = [COLOURS[number % len(COLOURS)] for number in range(len(names))]
         drawn = self.axes.bar(range(len(names)), heights, yerr=spreads, color=colours, width=0.7)
-        self.axes.bar_label(drawn, fmt="%.3g", fontsize=7, padding=1)
+        self.axes.bar_label(drawn, fmt="%.3g", fontsize=7, label_type="center", color="white")
         self.axes.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize=7)
         self.axes.grid(axis="x", visible=False)
 
@@ -111,8 +111,8 @@ class Panel:
     def legend(self, *, inside: bool = False) -> None:
         """Below the axes, where it hides nothing; inside where long names stand below."""
         if inside:
-            self.axes.margins(y=0.25)
-            self.axes.legend(loc="upper left")
+            self.axes.margins(y=0.3)
+            self.axes.legend(loc="upper center", ncols=3, columnspacing=1.0, handlelength=1.4)
             return
         entries = self.axes.get_legend_handles_labels()[1]
         columns = 1 if max(map(len, entries), default=0) > 34 else 2
