@@ -219,7 +219,7 @@ class _Watchers:
             raise RuntimeError("the dashboards failed; what they said is above")
 
     async def stop(self) -> None:
-        await self._process.communicate()  # which ends its standard input
+        await self._process.communicate(b"")  # which ends its standard input
 
 
 @asynccontextmanager

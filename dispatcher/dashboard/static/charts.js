@@ -28,12 +28,12 @@ const times = () => columns.time.map((at) => new Date(at));
 export function layout(more = {}) {
   const axis = { gridcolor: colour("line"), zerolinecolor: colour("line"), linecolor: colour("line"), automargin: true };
   return {
-    margin: { l: 48, r: 12, t: 8, b: 28 },
+    margin: { l: 48, r: 12, t: innerWidth < 760 ? 44 : 26, b: 28 },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: colour("soft"), size: 11, family: "system-ui, sans-serif" },
     showlegend: true,
-    legend: { orientation: "h", y: 1.12, x: 0, font: { size: 11 } },
+    legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0, font: { size: 11 } },
     hovermode: "x unified",
     hoverlabel: { bgcolor: colour("panel"), bordercolor: colour("line"), font: { color: colour("text") } },
     ...more,

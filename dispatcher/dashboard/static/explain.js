@@ -1,7 +1,7 @@
 // "Try an event": what would become of it, tier by tier; or what a filter would hear.
 
 import { post } from "./api.js";
-import { $, count, element, share, swatch, trying } from "./page.js";
+import { $, byServer, count, element, share, swatch, trying } from "./page.js";
 
 const EXAMPLES = { string: "text", number: 1.5, integer: 1, boolean: true, time: "2030-01-31T09:00:00Z" };
 let topics = [];
@@ -52,6 +52,7 @@ async function explain() {
     body = { filter: text.startsWith("{") ? JSON.parse(text) : text };
   }
   const answer = await post(`/v1/topics/${encodeURIComponent(topic)}/explain`, body);
+  answer.servers.sort(byServer);
   $("#try-result").replaceChildren(...(kind() === "event" ? ofEvent(answer) : ofFilter(answer)));
 }
 

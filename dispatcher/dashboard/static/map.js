@@ -2,7 +2,7 @@
 
 import { call, get } from "./api.js";
 import { CONFIG, layout } from "./charts.js";
-import { $, colour, count, element, fill, number, row, say, serverColour, share, swatch, trying } from "./page.js";
+import { $, byServer, colour, count, element, fill, number, row, say, serverColour, share, swatch, trying } from "./page.js";
 
 const DROPPED = 120;
 const REFRESH = 4000;
@@ -94,6 +94,7 @@ export async function refresh() {
   if (mine < drawnAt) return; // a later question was answered first
   drawnAt = mine;
   picture = answer;
+  picture.servers.sort(byServer);
   describe();
   draw();
 }
@@ -190,7 +191,7 @@ function draw() {
   const ticks = (axis) => (axis.stops ? thinned(axis) : {});
   window.Plotly.react("chart-map", traces, layout({
     hovermode: "closest",
-    margin: { l: 60, r: 12, t: 30, b: 44 },
+    margin: { l: 60, r: 12, t: innerWidth < 760 ? 44 : 30, b: 56 },
     xaxis: { title: { text: across.attribute }, range: ends(across), ...ticks(across) },
     yaxis: { title: { text: up.attribute }, range: ends(up), ...ticks(up) },
   }), CONFIG);

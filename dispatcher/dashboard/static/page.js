@@ -71,4 +71,6 @@ export function serverColour(server) {
   if (!known.has(server)) known.set(server, SERVERS[known.size % SERVERS.length]);
   return known.get(server);
 }
+// As people count: s2 before s10.
+export const byServer = (a, b) => a.server.localeCompare(b.server, "en", { numeric: true });
 export const swatch = (server) => element("span", { class: "swatch", style: `background:${serverColour(server)}` });

@@ -81,12 +81,12 @@ async function open(id) {
   if (one.delivery) for (const [field, name] of FIELDS) if (one.delivery[field] !== null) facts.push([name, typeof one.delivery[field] === "number" ? count(one.delivery[field]) : one.delivery[field]]);
   const act = (name, work) => element("button", { type: "button", onclick: trying(async () => { say(await work()); await open(id); }) }, name);
   dialog.replaceChildren(
-    element("h2", { id: "subscription-title" }, id),
+    element("h2", { id: "subscription-title", tabindex: "-1", autofocus: true }, id), // so that it opens at its top
     element("dl", {}, ...facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, String(value ?? ""))])),
     element("h3", {}, "Last attempts"),
     element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Last attempts" }, element("table", { id: "attempts" },
-      element("thead", {}, element("tr", {}, ...["When", "Outcome", "Status", "Seconds", "Notifications", "Answer"].map((name) => element("th", {}, name)))),
-      element("tbody", {}, ...(attempts.length ? attempts.slice(0, 10).map((one) => row(when(one.time), one.outcome, one.status ?? "", number(one.seconds.toFixed(3)), number(count(one.notifications)), one.reason ?? one.answer)) : [element("tr", {}, element("td", { class: "empty", colspan: 6 }, "None yet."))])))),
+      element("thead", {}, element("tr", {}, ...["When", "Outcome", "Status", "Milliseconds", "Notifications", "Answer"].map((name) => element("th", {}, name)))),
+      element("tbody", {}, ...(attempts.length ? attempts.slice(0, 10).map((one) => row(when(one.time), one.outcome, one.status ?? "", number((1000 * one.seconds).toFixed(1)), number(count(one.notifications)), one.reason ?? one.answer)) : [element("tr", {}, element("td", { class: "empty", colspan: 6 }, "None yet."))])))),
     element("menu", {},
       act("Send an example", async () => { const attempt = await post(`${path}/example`); return `The sink answered ${attempt.status ?? attempt.reason}.`; }),
       act("Enable", async () => { await post(`${path}/enable`); return "Its address is tried again."; }),
