@@ -460,9 +460,9 @@ def measure_dashboard(
     seed: Seed = 1,
     dashboards: Annotated[int, typer.Option("--dashboards", min=1)] = 3,
     servers: Annotated[int, typer.Option("--servers", min=1)] = 3,
-    subscriptions: Annotated[int, typer.Option("--subscriptions", min=1, help="Per server.")] = 3000,
-    rate: Annotated[float, typer.Option("--rate", min=100, help="Events a second.")] = 10_000.0,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Of all views, in turn.")] = 8,
+    subscriptions: Annotated[int, typer.Option("--subscriptions", min=1, help="Per server.")] = 200,
+    rate: Annotated[float, typer.Option("--rate", min=100, help="Events a second.")] = 20_000.0,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Of all views, in turn.")] = 7,
     seconds: Annotated[float, typer.Option("--seconds", min=0.5, help="Of each turn.")] = 4.0,
 ) -> None:
     """What open dashboards cost the dispatcher under load: its CPU time an event, without and with them."""

@@ -3,7 +3,9 @@
 One network under a constant load, published by the clock, and turns of some seconds in which nobody watches,
 or all dashboards show their overview, or all their map. Each round takes every turn, beginning with another
 one; what a turn costs is compared with the turn of the same round in which nobody watched, and the median of
-the rounds counts.
+the rounds counts. Dashboards cost little beside what else varies from turn to turn, so when the load is over
+they are measured at rest, too, where nothing else does: what they take then is told in parts of what the
+dispatcher takes under the load.
 
 The dashboards are a process of their own that asks what the page asks (`dispatcher/dashboard/static`): the
 live stream, read and decoded; the topics, when it begins; for the map the projection, again every four
@@ -53,6 +55,8 @@ class Outcome:
     accepted: float
     #: by view: the dispatcher's CPU µs an event, one a round
     cpu_us: dict[View, list[float]]
+    #: by view: the dispatcher's CPU time after the load, in parts of one core
+    at_rest: dict[View, float]
     distributions: list[Distribution]
 
     def shares(self, view: View) -> list[float]:
@@ -60,22 +64,37 @@ class Outcome:
         pairs = zip(self.cpu_us[view], self.cpu_us["nobody"], strict=True)
         return [watched / alone - 1 for watched, alone in pairs]
 
+    @property
+    def core(self) -> float:
+        """The dispatcher's CPU time under the load with nobody watching, in parts of one core."""
+        return median(self.cpu_us["nobody"]) * self.accepted / 1e6
+
+    def rest_share(self, view: View) -> float:
+        """What the dashboards took at rest, in parts of the dispatcher's CPU time under the load."""
+        return (self.at_rest[view] - self.at_rest["nobody"]) / self.core
+
     def to_json(self) -> dict[str, Any]:
-        watched = {view: median(self.shares(view)) for view in VIEWS[1:]}
-        return {**asdict(self), "share": watched}
+        share = {view: median(self.shares(view)) for view in VIEWS[1:]}
+        return {
+            **asdict(self),
+            "share": share,
+            "share_at_rest": {view: self.rest_share(view) for view in VIEWS[1:]},
+        }
 
     def cells(self) -> list[tuple[str, str]]:
         alone = self.cpu_us["nobody"]
-        core = median(alone) * self.accepted / 1e6
         return [
             ("servers, subscriptions in all", f"{self.servers}, {self.subscriptions:,}"),
             ("rounds, seconds of a turn", f"{len(alone)}, {self.seconds:g}"),
             ("events/s offered, accepted", f"{self.offered:,.0f}, {self.accepted:,.0f}"),
-            ("dispatcher alone: CPU µs/event, of a core", f"{median(alone):.2f}, {core:.0%}"),
+            ("dispatcher alone: CPU µs/event, of a core", f"{median(alone):.2f}, {self.core:.0%}"),
             *(
-                (f"{self.dashboards} dashboards on their {view}", self._told(view))
-                for view in VIEWS
-                if view != "nobody"
+                (f"{self.dashboards} dashboards on their {view}: CPU µs/event, more", self._told(view))
+                for view in VIEWS[1:]
+            ),
+            *(
+                (f"… at rest, in parts of the above: {view}", f"{self.rest_share(view):+.2%}")
+                for view in VIEWS[1:]
             ),
         ]
 
@@ -107,14 +126,22 @@ def run(
         summarised(url)
         dispatcher, _ = roles(pid)
         requests = requests_of(rng, 4, BATCH)
-        cpu_us, accepted = asyncio.run(
+        cpu_us, at_rest, accepted = asyncio.run(
             _measure(url, dispatcher.pid, requests, dashboards, rate, rounds, seconds, progress)
         )
     distributions = [
         Distribution.of(f"dispatcher's CPU, {view}", "µs/event", values) for view, values in cpu_us.items()
     ]
     return Outcome(
-        servers, servers * subscriptions, dashboards, seconds, rate, accepted, cpu_us, distributions
+        servers=servers,
+        subscriptions=servers * subscriptions,
+        dashboards=dashboards,
+        seconds=seconds,
+        offered=rate,
+        accepted=accepted,
+        cpu_us=cpu_us,
+        at_rest=at_rest,
+        distributions=distributions,
     )
 
 
@@ -127,10 +154,35 @@ async def _measure(
     rounds: int,
     seconds: float,
     progress: Progress,
-) -> tuple[dict[View, list[float]], float]:
-    """CPU µs an event by view, and the events accepted a second."""
+) -> tuple[dict[View, list[float]], dict[View, float], float]:
+    """By view CPU µs an event, and parts of a core at rest; and the events accepted a second."""
     cpu_us: dict[View, list[float]] = {view: [] for view in VIEWS}
-    async with _publishing(url, requests, rate) as load, _watching(url, dashboards) as watchers:
+    at_rest: dict[View, float] = {}
+    async with _watching(url, dashboards) as watchers:
+        accepted = await _under_load(url, pid, requests, watchers, rate, rounds, seconds, cpu_us, progress)
+        await asyncio.sleep(min(3.0, seconds))  # until the last events are with the servers
+        for view in VIEWS:
+            progress.say(f"at rest: {view}")
+            await watchers.show(view)
+            began = time.perf_counter(), _cpu_seconds(pid)
+            await asyncio.sleep(2 * seconds)  # the length of the measurement
+            at_rest[view] = (_cpu_seconds(pid) - began[1]) / (time.perf_counter() - began[0])
+    return cpu_us, at_rest, accepted
+
+
+async def _under_load(
+    url: str,
+    pid: int,
+    requests: list[bytes],
+    watchers: _Watchers,
+    rate: float,
+    rounds: int,
+    seconds: float,
+    cpu_us: dict[View, list[float]],
+    progress: Progress,
+) -> float:
+    """Fill in the CPU µs an event by view; the events accepted a second."""
+    async with _publishing(url, requests, rate) as load:
         await asyncio.sleep(min(3.0, seconds))  # connections and caches
         began, events = time.perf_counter(), load.accepted
         for number in range(rounds):
@@ -143,8 +195,7 @@ async def _measure(
                 after = _cpu_seconds(pid), load.accepted
                 load.check()
                 cpu_us[view].append(1e6 * (after[0] - before[0]) / (after[1] - before[1]))
-        accepted = (load.accepted - events) / (time.perf_counter() - began)
-    return cpu_us, accepted
+        return (load.accepted - events) / (time.perf_counter() - began)
 
 
 def _cpu_seconds(pid: int) -> float:
