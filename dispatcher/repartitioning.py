@@ -15,8 +15,9 @@ What is bound to servers by name (see `bindings`) goes only there: a plan that w
 and so is emptying the last server that it may be on. Of a plan that was accepted before, what is bound
 otherwise by the time of its move is skipped.
 
-Moving is throttled to `rate` subscriptions a second, and waits while servers are behind. With several
-dispatchers only the one that carries out changes moves, and only while all of them are there.
+Moving is throttled to `rate` subscriptions a second and, while events come, rests between its steps; it waits
+while servers are behind. With several dispatchers only the one that carries out changes moves, and only while
+all of them are there.
 
 Event loop only.
 """
@@ -47,7 +48,9 @@ from edn.filter import Filter
 logger = structlog.get_logger()
 
 #: subscriptions of one transaction
-BATCH = 50
+BATCH = 20
+#: while events come, a step is followed by a rest of so many times what it took: publishers feel it less
+RESTS = 3.0
 #: moves a second, unless somebody says otherwise
 RATE = 1000.0
 #: records that a server may be behind before moving waits for it
@@ -350,7 +353,7 @@ class Repartitioning:
                 self._woken.clear()
                 await self._woken.wait()
                 continue
-            began = time.monotonic()
+            began, published = time.monotonic(), self._network.published
             try:
                 dealt = await self._step(running)
             except EdnError as error:
@@ -361,7 +364,9 @@ class Repartitioning:
                 continue
             if dealt:
                 self.waiting = None
-                await asyncio.sleep(max(0.0, dealt / running.rate - (time.monotonic() - began)))
+                spent = time.monotonic() - began
+                rest = RESTS * spent if self._network.published != published else 0.0
+                await asyncio.sleep(max(rest, dealt / running.rate - spent, 0.0))
             else:
                 await asyncio.sleep(AGAIN)
 
