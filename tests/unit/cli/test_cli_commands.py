@@ -183,7 +183,7 @@ def test_subscriptions_are_a_table_or_json_lines(stub: Stub) -> None:
     assert '{"price": {"gt": 30}}' in shown
     assert stub.requests[0][1] == "/v1/subscriptions?owner=me"
     (line,) = edn(stub, "subscriptions", "--json").stdout.splitlines()
-    sink = {**SUBSCRIPTION["sink"], "secret": None}
+    sink = {**SUBSCRIPTION["sink"], "format": None, "consent": None, "secret": None}
     absent = dict.fromkeys(("delivery", "location", "topics", "left_out"))
     assert json.loads(line) == {**SUBSCRIPTION, "sink": sink, **absent}
 

@@ -20,7 +20,7 @@ from evaluation.experiments import ALL
 pytest.importorskip("sklearn", reason="K-means needs the extra `spark`")
 
 #: the others run in `make test-all`
-EVERY_DAY = {"figure-3", "figure-9", "figure-12", "locality"}
+EVERY_DAY = {"figure-12", "locality"}
 RUN = [one for one in ALL if not one.live]
 #: the lines of the published evaluation
 LINES = (
