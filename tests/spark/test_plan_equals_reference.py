@@ -20,8 +20,7 @@ Floats = npt.NDArray[np.float64]
 NO_EVENTS: Floats = np.empty((0, 0))
 #: everyday runs take two, one of either kind
 INSTANCES = [
-    pytest.param(seed, marks=() if seed == 0 else pytest.mark.slow, id=f"seed{seed}")
-    for seed in range(20)
+    pytest.param(seed, marks=() if seed == 0 else pytest.mark.slow, id=f"seed{seed}") for seed in range(20)
 ]
 
 
