@@ -247,6 +247,7 @@ class Notifier:
                     # Whoever reads this address next must not find what is delivered.
                     await asyncio.shield(asyncio.gather(*settling))
                     settling.clear()
+                    self._woken.discard(address)
                     rows = await loop.run_in_executor(self._thread, outbox.page, self._reader, address, PAGE)
                     if not rows:
                         return
@@ -258,7 +259,9 @@ class Notifier:
                     continue
                 pause = self._pause(address, rows)
                 if pause > 0:
-                    await self._rest(address, pause)
+                    # What came while the page was on its way may have filled the batch.
+                    if not (self._settings.batching.delay and address in self._woken):
+                        await self._rest(address, pause)
                     rows = []
                     continue
                 parcel = await self._attempt(address, rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from serverkit import Kit, activate, control, item
 
 from edn.errors import Conflict, InvalidInput, NotFound
-from edn_server import deadletters
+from edn_server import deadletters, outbox
 from edn_server.breaker import Limits
 from edn_server.parcels import Batching
 from edn_server.retry import Policy
@@ -238,6 +239,34 @@ def test_unsubscribing_drops_what_a_failing_address_has_for_nobody_else(kit: Kit
             assert notifier.counters.dropped == 2
             # The row that stays is tried without waiting for the one that went.
             await eventually(lambda: notifier.health(dead).row == kit.rows()[0].id)
+
+    run(scenario)
+
+
+def test_a_batch_that_is_filled_while_its_beginning_is_read_does_not_wait(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, go = threading.Event(), threading.Event()
+    page = outbox.page
+
+    def slowly(*given: Any) -> list[outbox.Row]:
+        rows = page(*given)
+        read.set()
+        assert go.wait(10)
+        return rows
+
+    monkeypatch.setattr(outbox, "page", slowly)
+
+    async def scenario(receiver: Receiver) -> None:
+        kit.store(item("s", url=receiver.url("/batch")))
+        kit.frame(0, 1, activate(1, ("s", 1)))
+        async with notifying(kit, batching=Batching(events=2, delay=3600)) as notifier:
+            for offset in (2, 3):
+                applied = await asyncio.to_thread(kit.frame, offset - 1, offset, events=[(offset, EVENT)])
+                notifier.wake(applied.addresses)
+                await asyncio.to_thread(read.wait, 10)
+            go.set()
+            await eventually(lambda: kit.count("outbox") == 0)
 
     run(scenario)
 
