@@ -26,6 +26,10 @@ from edn.deadlines import PunctualProtocol
 from edn.errors import EdnError
 
 MIN_SECRET = 16
+#: Longer than clients keep a connection that they do not use (httpx and Node 5 s, aiohttp 15 s, nginx 60 s).
+#: Where a server gives up first, or at the same moment, it closes under a request that is on its way, and
+#: whoever sent that cannot know whether it was read.
+KEEP_ALIVE_SECONDS = 75
 _COPY = "backup-"
 #: nobody reads a copy for so long
 _COPY_SECONDS = 86_400.0
@@ -157,6 +161,7 @@ def serve(app: FastAPI, listeners: Sequence[socket.socket], ready: dict[str, Any
         access_log=False,
         http=PunctualProtocol,
         lifespan="on",
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=5,
         server_header=False,
         proxy_headers=False,

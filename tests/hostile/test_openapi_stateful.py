@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import time
 from collections import Counter
 from typing import Any
 
@@ -43,6 +44,8 @@ CHECKS = [
     response_schema_conformance,
     use_after_free,
 ]
+#: A machine that stands still for seconds makes a server look absent: so many calls may be delayed by that.
+PATIENCE = 3
 EXPIRIES = ("PT1H", "P1D")
 #: what changes the network itself, or answers without end, is not among them
 LINKED = r"^/(v1/(topics|subscriptions|keys|dead-letters)|cloudevents/|v1/servers$|v1/servers/\{id\}/summary)"
@@ -155,6 +158,7 @@ def explore(
     whole = schemathesis.openapi.from_url(f"{network.url}/openapi.json")
     schema = whole.include(path_regex=LINKED).exclude(method="GET", path="/v1/subscriptions/{id}/events")
     wrong: list[Exception] = []
+    delayed: list[str] = []
     called: Counter[tuple[str, bool]] = Counter()
     known = Known()
 
@@ -167,6 +171,16 @@ def explore(
 
         def before_call(self, case: Case) -> None:
             steer(case, hook)
+
+        def call(self, case: Case, **given: Any) -> Response:
+            """As a client does that takes "not now, but in two seconds" for an answer, and nothing else."""
+            response = super().call(case, **given)
+            if response.status_code == 503 and "retry-after" in response.headers:
+                delayed.append(f"{case.operation.label}: {response.content!r}")
+                assert len(delayed) <= PATIENCE, delayed
+                time.sleep(float(response.headers["retry-after"][0]))
+                response = super().call(case, **given)
+            return response
 
         def validate_response(self, response: Response, case: Case, *_: Any, **__: Any) -> None:
             if response.content == NO_HTTP:
