@@ -15,7 +15,10 @@ An event's way, forward through the modules:
 
 A subscription's:
 
-    app                    the door: routes and the app; `bodies`, `openapi`; `soap/` the same as WS-Eventing
+    app, door              the application with all of its routes, and all that is behind them; `bodies`,
+                           `openapi`; `topics_door`, `subscriptions_door`, `operations_door`;
+                           `cloudevents_door`, `soap/`: the same in other words
+    subscribing            what callers ask is checked here, and carried out; what they are shown
     topics, subscriptions  decide, and call a server where one must store first (`exclusion`, `expiry`,
                            `sinks`)
     subtrees, joining      one to a subtree, and the topics that it has; `gathering`, `stream_merging`: what

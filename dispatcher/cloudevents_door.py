@@ -17,7 +17,7 @@ Deliveries are POSTs; what a subscription of another kind is told by (a stream, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
 from pydantic import AliasChoices, BaseModel, Field, WithJsonSchema
@@ -26,14 +26,12 @@ from dispatcher import bodies
 from dispatcher.access import Caller, Need, Who, needs
 from dispatcher.bodies import Body, Coordinate, Expires, Name
 from dispatcher.directory import Subscription
+from dispatcher.door import Door
 from dispatcher.topics import Topic
 from edn import cloudevents, namespace
 from edn.asgi import StrictRoute
 from edn.errors import Conflict, EdnError, InvalidInput, InvalidSink, NotFound
 from edn.filter import dialects
-
-if TYPE_CHECKING:
-    from dispatcher.app import Door
 
 PATH = "/cloudevents/subscriptions"
 HTTP = "HTTP"
@@ -149,7 +147,9 @@ class _Manager:
             "location": config.location,
         }
         try:
-            shown, status, _ = await self._door.subscribe(bodies.SubscriptionBody.model_validate(wanted), who)
+            shown, status, _ = await self._door.subscribing.subscribe(
+                bodies.SubscriptionBody.model_validate(wanted), who
+            )
         except EdnError as error:
             raise _placed(error) from None
         return _shown(shown, topic), status == 201
@@ -163,7 +163,7 @@ class _Manager:
         self._check_unchanged(found, body, who)
         wanted = {"filter": _filter(topic, body), "sink": _sink(body), "expires": body.config.expires}
         try:
-            shown = await self._door.change(id, bodies.ChangeBody.model_validate(wanted), who)
+            shown = await self._door.subscribing.change(id, bodies.ChangeBody.model_validate(wanted), who)
         except EdnError as error:
             raise _placed(error) from None
         return _shown(shown, topic)
@@ -172,11 +172,11 @@ class _Manager:
         """The subscription as it was."""
         found, topic = self._find(id, who)
         await self._door.subscriptions.delete(id)
-        return _shown(self._door.view(found, who), topic)
+        return _shown(self._door.subscribing.view(found, who), topic)
 
     def get(self, id: str, who: Caller) -> dict[str, Any]:
         found, topic = self._find(id, who)
-        return _shown(self._door.view(found, who), topic)
+        return _shown(self._door.subscribing.view(found, who), topic)
 
     def page(
         self, who: Caller, topic: str | None, limit: int, cursor: str | None
@@ -187,10 +187,10 @@ class _Manager:
             limit=limit, cursor=cursor, topic=wanted, tenant=tenant
         )
         by_uid = self._door.topics.by_uid
-        return [_shown(self._door.view(one, who), by_uid(one.topic)) for one in found], following
+        return [_shown(self._door.subscribing.view(one, who), by_uid(one.topic)) for one in found], following
 
     def _find(self, id: str, who: Caller) -> tuple[Subscription, Topic | None]:
-        found = self._door.find(who, id)
+        found = self._door.subscribing.find(who, id)
         return found, self._door.topics.by_uid(found.topic)
 
     def _topic(self, body: SubscriptionRequest, who: Caller) -> Topic:
@@ -215,7 +215,7 @@ class _Manager:
     def _check_unchanged(self, found: Subscription, body: SubscriptionRequest, who: Caller) -> None:
         """What a change may not change may stand there as it is, so that what was read can be sent back."""
         config = body.config
-        shown = self._door.view(found, who)
+        shown = self._door.subscribing.view(found, who)
         for name, given, there in (
             ("topic", config.topic, shown["topic"]),
             ("owner", config.owner, found.owner),

@@ -4,7 +4,7 @@ host, and subscriptions that clients brought to a server. All of them want the n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
@@ -12,16 +12,14 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.types import Receive, Scope, Send
 
 from dispatcher import bodies, openapi
-from dispatcher.access import Guard, Need, needs
+from dispatcher.access import Guard, Need, authorization_of, needs
+from dispatcher.door import Door
 from dispatcher.network import Network
 from edn import strictjson, wire
 from edn.asgi import bug_response, invalid, problem_response, read_body
 from edn.errors import Conflict, CorruptMessage, EdnError
 from edn.namespace import subscription_of
 from edn.soap.eventing import FAILED
-
-if TYPE_CHECKING:
-    from dispatcher.app import Door
 
 
 class HeartbeatEndpoint:
@@ -46,8 +44,7 @@ class HeartbeatEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         try:
-            authorization = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-            self._guard.check_network(authorization)
+            self._guard.check_network(authorization_of(scope))
             body = await read_body(receive, self._LIMIT)
             self._network.heartbeat(path[len(self._BEFORE) : -len(self._AFTER)], self._decoder.decode(body))
         except EdnError as error:
@@ -133,7 +130,9 @@ def routes(door: Door) -> APIRouter:
             body = one_or_many.validate_python(strictjson.decode(message.body), from_attributes=True)
         except ValidationError as error:
             raise invalid(list(error.errors()), skip=bodies.UNION_TAGS) from None
-        content, response.status_code, headers = await door.subscribe(body, who, message.suggested)
+        content, response.status_code, headers = await door.subscribing.subscribe(
+            body, who, message.suggested
+        )
         response.headers.update(headers)
         return content
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs
 
 import structlog
@@ -11,7 +11,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from dispatcher.access import caller_of
+from dispatcher.door import Door
 from dispatcher.leading import Leading, replayed
+from dispatcher.publishing import PublishEndpoint
 from dispatcher.soap import eventing, faults, management, publishing, wsdl
 from dispatcher.soap.operations import Operation, Request, Table
 from edn import xml
@@ -22,10 +24,6 @@ from edn.soap import addressing, envelope
 from edn.soap.addressing import WSA_2005, Headers
 from edn.soap.envelope import SOAP_11, SOAP_12, Envelope, Fault, Version
 from edn.xml import Element
-
-if TYPE_CHECKING:
-    from dispatcher.app import Door
-    from dispatcher.publishing import PublishEndpoint
 
 logger = structlog.get_logger()
 

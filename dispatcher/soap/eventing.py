@@ -12,13 +12,15 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lxml import etree
 from pydantic import ValidationError
 
 from dispatcher import bodies
 from dispatcher.access import Need
+from dispatcher.directory import Subscription
+from dispatcher.door import Door
 from dispatcher.expiry import parse_expires
 from dispatcher.soap import faults
 from dispatcher.soap.operations import Operation, Reply, Request, Table
@@ -34,10 +36,6 @@ from edn.soap.envelope import Fault
 from edn.soap.eventing import ACTION, BY_NAMESPACE, FILTER, TOPIC_ACTION, WSE_2004, XPATH, Vocabulary
 from edn.xml import Element
 from edn.xpath import parsing, writing
-
-if TYPE_CHECKING:
-    from dispatcher.app import Door
-    from dispatcher.directory import Subscription
 
 #: names a subscription, as a header of what its manager is asked
 SUBSCRIPTION = f"{{{NAMESPACE}}}Subscription"
@@ -98,7 +96,7 @@ class _Source:
             wanted["id"] = chosen
         try:
             body = bodies.SubscriptionBody.model_validate(wanted)
-            content, _, _ = await self._door.subscribe(body, request.caller)
+            content, _, _ = await self._door.subscribing.subscribe(body, request.caller)
         except ValidationError as error:
             raise faults.of_subscribing(words, invalid(list(error.errors()))) from None
         except EdnError as error:
@@ -154,7 +152,7 @@ class _Source:
                 "Subscribe, names it",
             )
         try:
-            return self._door.find(request.caller, xml.text_of(element))
+            return self._door.subscribing.find(request.caller, xml.text_of(element))
         except NotFound as error:
             raise faults.eventing_fault(words, fault, error) from None
 

@@ -9,24 +9,22 @@ here are left alone, so that a message may carry what an extension of it needs.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lxml import etree
 
 from dispatcher import routing_entries
 from dispatcher.access import Need
+from dispatcher.bindings import Binding
+from dispatcher.door import Door
 from dispatcher.soap.operations import Operation, Reply, Request, Table
 from dispatcher.soap.publishing import named_topic
+from dispatcher.topics import Topic
 from edn import namespace, xml
 from edn.errors import InvalidInput
 from edn.eventxml import NAMESPACE
 from edn.soap.envelope import Fault
 from edn.xml import Element
-
-if TYPE_CHECKING:
-    from dispatcher.app import Door
-    from dispatcher.bindings import Binding
-    from dispatcher.topics import Topic
 
 
 def tag(name: str) -> str:

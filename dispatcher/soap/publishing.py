@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from lxml import etree
 
 from dispatcher.access import Need
-from dispatcher.publishing import MAX_KEY
+from dispatcher.door import Door
+from dispatcher.publishing import MAX_KEY, PublishEndpoint
 from dispatcher.soap.operations import Operation, Reply, Request, Table
 from edn import eventxml, xml
 from edn.errors import InvalidInput
 from edn.eventxml import EVENT, NAMESPACE
 from edn.soap.envelope import Fault
 from edn.xml import Element
-
-if TYPE_CHECKING:
-    from dispatcher.app import Door
-    from dispatcher.publishing import PublishEndpoint
 
 _ROOT = f"{{{NAMESPACE}}}Publish"
 ACTION = f"{NAMESPACE}/Publish"

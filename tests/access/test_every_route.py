@@ -19,8 +19,8 @@ from lxml import etree
 import dispatcher.app
 from dispatcher import access
 from dispatcher.access import Need
-from dispatcher.app import Door
 from dispatcher.directory import Subscription, insert
+from dispatcher.door import Door
 from dispatcher.keys import Scope
 from dispatcher.log import Transaction
 from dispatcher.settings import Settings

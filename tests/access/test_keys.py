@@ -12,12 +12,13 @@ import httpx
 import pytest
 
 import dispatcher.app
+import dispatcher.door
 from dispatcher import audit
 from dispatcher.settings import Settings
 from edn.process import hide_secrets
 
 SECRET = "s" * 24
-Work = Callable[[httpx.AsyncClient, dispatcher.app.Door], Awaitable[None]]
+Work = Callable[[httpx.AsyncClient, dispatcher.door.Door], Awaitable[None]]
 
 
 def at_the_door(folder: Path, work: Work, **settings: Any) -> None:
@@ -90,7 +91,7 @@ def test_a_key_lives_through_a_restart_and_ends_when_it_is_revoked(tmp_path: Pat
 
 
 def test_a_key_ends_with_its_time(tmp_path: Path) -> None:
-    async def work(http: httpx.AsyncClient, door: dispatcher.app.Door) -> None:
+    async def work(http: httpx.AsyncClient, door: dispatcher.door.Door) -> None:
         key = (await make(http, expires="PT10S")).json()["key"]
         now = door.keys.now()
         assert await opens(http, key) == 200
@@ -137,7 +138,7 @@ def test_an_administrator_makes_keys_of_their_own_tenant_only(tmp_path: Path) ->
 def test_tenants_have_names_of_their_own(tmp_path: Path) -> None:
     """Two tenants and the operator, each with a topic of one name: each publishes to its own."""
 
-    async def work(http: httpx.AsyncClient, door: dispatcher.app.Door) -> None:
+    async def work(http: httpx.AsyncClient, door: dispatcher.door.Door) -> None:
         keys = {"": SECRET}
         for tenant in ("acme", "other"):
             keys[tenant] = (await make(http, tenant=tenant, scopes=["admin"])).json()["key"]

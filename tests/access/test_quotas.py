@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 import dispatcher.app
+import dispatcher.door
 from dispatcher.access import Caller
 from dispatcher.keys import Quota, Scope
 from dispatcher.quotas import BURST, Quotas
@@ -65,7 +66,7 @@ def test_no_quota_is_no_limit() -> None:
 def test_the_door_answers_429_with_a_time_and_413_for_a_body(tmp_path: Path) -> None:
     async def run() -> None:
         app = dispatcher.app.create_app(Settings(data=tmp_path, secret=SECRET))
-        door: dispatcher.app.Door = app.state.door
+        door: dispatcher.door.Door = app.state.door
         transport = httpx.ASGITransport(app)
         async with (
             httpx.AsyncClient(transport=transport, base_url="http://edn") as http,

@@ -14,7 +14,7 @@ import pytest
 from corekit import Storing, make_ready
 
 import dispatcher.app
-from dispatcher.app import Door
+from dispatcher.door import Door
 from dispatcher.keys import Quota, Scope
 from dispatcher.settings import Settings
 from edn.namespace import member_id

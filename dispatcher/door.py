@@ -1,0 +1,148 @@
+"""Everything behind the dispatcher's doors, made once, started and stopped together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from fastapi import FastAPI
+
+from dispatcher import changes
+from dispatcher.access import Guard
+from dispatcher.audit import Audit
+from dispatcher.covering import Covering
+from dispatcher.dashboard.sampling import Sampler
+from dispatcher.explaining import Explainer
+from dispatcher.following import Follower
+from dispatcher.joining import Joining
+from dispatcher.keys import Keys
+from dispatcher.merging import Merger
+from dispatcher.moving import Moving
+from dispatcher.network import Network
+from dispatcher.peers import Peers
+from dispatcher.proposing import Proposing
+from dispatcher.repartitioning import Repartitioning
+from dispatcher.replaying import Replayer
+from dispatcher.restoring import Restoring
+from dispatcher.settings import Settings
+from dispatcher.settling import Settling
+from dispatcher.subscribing import Subscribing
+from dispatcher.subscriptions import Subscriptions
+from dispatcher.topics import Topics
+from dispatcher.tuning_loop import Tuner
+from edn.errors import Unavailable
+from selftune.tuning import Tuning
+
+
+class Door:
+    """Everything that the routes need, made once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.network = Network(settings)
+        self.topics = Topics(self.network.log)
+        self.keys = Keys(self.network.log)
+        self.guard = Guard(self.keys, settings.secret, open=settings.open, admin_port=settings.admin_port)
+        self.audit = Audit(settings.data)
+        self.replayer = Replayer(self.network, self.topics)
+        self.subscriptions = Subscriptions(self.network, self.topics, self.replayer.begin)
+        self.covering = Covering(self.network.log, self.topics, self.subscriptions)
+        self.explainer = Explainer(self.network, self.subscriptions)
+        self.follower = Follower(self.network)
+        self.subscribing = Subscribing(
+            self.network, self.topics, self.subscriptions, self.replayer, self.guard.quotas
+        )
+        tuning = _stored_tuning(self.network)
+        self.network.table.set_precision(tuning.precision)
+        self.tuner = Tuner(self.network, tuning, interval=settings.tuning_seconds)
+        self.sampler = Sampler(self.network, self.topics, self.tuner)
+        #: the other dispatchers, if there are any
+        self.peers: Peers | None = None
+        changes.prepare(self.network.log, shared=bool(settings.peers))
+        if settings.peers:
+            merger = Merger(
+                self.network,
+                self.topics,
+                self.replayer.begin,
+                on_keys=self.keys.reload,
+                on_names=lambda: self.joining.doubt(),
+            )
+            self.peers = Peers(self.network, merger)
+        self.joining = Joining(self.network, self.topics, self.subscriptions, self.peers)
+        self.network.on_return = Restoring(self.network, self.topics).store_again
+        self.settling = Settling(self.network)
+        moving = Moving(
+            self.network,
+            self.topics,
+            self.subscriptions,
+            on_moved=self.settling.wake,
+            on_replay=self.replayer.begin,
+        )
+        self.proposing = Proposing(
+            self.network,
+            precision=lambda: self.tuner.tuning.precision,
+            may_start=lambda: self.repartitioning.running() is None,
+        )
+        self.repartitioning = Repartitioning(
+            self.network,
+            self.topics,
+            moving,
+            self.peers,
+            unsettled=self.settling.unsettled,
+            hit_ratio=self.proposing.hit_ratio,
+            on_done=self.proposing.done,
+        )
+
+    @contextlib.asynccontextmanager
+    async def life(self, _: FastAPI) -> AsyncIterator[None]:
+        await self.network.start()
+        self.replayer.start()
+        self.network.spawn(self._sweep(), "expiry")
+        if self.peers is not None:
+            self.peers.start()
+        self.network.spawn(self.tuner.run(), "tuning")
+        self.network.spawn(self.sampler.run(), "sampling")
+        self.network.spawn(self.settling.run(), "settling")
+        self.network.spawn(self.repartitioning.run(), "repartitioning")
+        self.network.spawn(self.proposing.run(), "proposing")
+        self.network.spawn(self.joining.run(), "joining")
+        yield
+        await self.network.stop()
+        if self.peers is not None:
+            await self.peers.stop()
+        self.replayer.stop()
+        self.audit.close()
+
+    async def _sweep(self) -> None:
+        while True:
+            try:
+                mine = self.peers is None or self.peers.leads()
+                ended = await self.subscriptions.sweep() if mine else 0
+            except Unavailable:
+                ended = 0
+            if not ended:
+                await asyncio.sleep(1.0)
+
+    def accepting(self) -> bool:
+        """Whether events are taken."""
+        return not self.network.disk_full and (self.peers is None or self.peers.accepting())
+
+    def partition(self) -> dict[str, float]:
+        """How good the partition of subscriptions is, and what is being moved: for metrics."""
+        running, ratio = self.repartitioning.running(), self.proposing.describe()
+        seen = {"hit_ratio": ratio["now"], "best_hit_ratio": ratio["best"]}
+        return {
+            **{name: value for name, value in seen.items() if value is not None},
+            "repartition_proposed": float(self.proposing.proposal is not None),
+            "repartition_left_subscriptions": running.left if running else 0,
+            "unsettled_subscriptions": self.settling.unsettled(),
+        }
+
+
+def _stored_tuning(network: Network) -> Tuning:
+    """As an operator, or the tuner, left it; else as the settings have it."""
+    stored = network.log.reader.execute(
+        "SELECT key, value FROM meta WHERE key IN ('mode', 'precision')"
+    ).fetchall()
+    return Tuning(**{"mode": network.settings.tuning, **dict(stored)})

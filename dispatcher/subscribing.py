@@ -1,0 +1,278 @@
+"""What callers ask of subscriptions, at whichever door: checked against what they may know of and use up, and
+carried out; and subscriptions as they are shown.
+
+The errors of a request name the place in it, as a JSON pointer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dispatcher import bodies, directory, keyrings, sinks, streaming
+from dispatcher.access import Caller
+from dispatcher.expiry import parse_expires, parse_since
+from dispatcher.network import Network
+from dispatcher.quotas import Quotas
+from dispatcher.replaying import Replayer
+from dispatcher.subscriptions import Subscriptions, Wanted, new_id
+from dispatcher.subtrees import Subtree, bind, check_fits
+from dispatcher.topics import Topic, Topics, path_of
+from edn import namespace
+from edn.coordinates import rfc3339
+from edn.errors import EdnError, InvalidInput, InvalidSink, NotFound, TooLarge
+from edn.filter import BoundFilter, Filter
+from edn.sinkpolicy import check_url
+from edn.webhooks import check_secret
+
+
+class Subscribing:
+    """Event loop only."""
+
+    def __init__(
+        self,
+        network: Network,
+        topics: Topics,
+        subscriptions: Subscriptions,
+        replayer: Replayer,
+        quotas: Quotas,
+    ) -> None:
+        self._network = network
+        self._settings = network.settings
+        self._topics = topics
+        self._subscriptions = subscriptions
+        self._replayer = replayer
+        self._quotas = quotas
+
+    # -- what there is ----------------------------------------------------------------------------------
+
+    def place(self, name: str, who: Caller) -> Topic | Subtree:
+        """What a caller can subscribe to under a name: a topic that there is, or any subtree."""
+        if not namespace.is_subtree(name):
+            return self._topics.get(name, who.tenant)
+        namespace.check_subtree_name(name)
+        return Subtree(path_of(who.tenant, name))
+
+    def find(self, who: Caller, id: str) -> directory.Subscription:
+        """A living subscription that this caller may know of; raises `NotFound`."""
+        found = self._subscriptions.get(id)
+        topic = self._topic_of(found)
+        # Members are parts of what they are members of, and nothing by themselves.
+        foreign = not who.operates and (topic is None or topic.tenant != who.tenant)
+        if foreign or namespace.is_member(id):
+            raise NotFound(f'no subscription "{id[:80]}"')
+        return found
+
+    def _topic_of(self, found: directory.Subscription) -> Topic | Subtree | None:
+        """What a subscription is to; None if its topic has just ended."""
+        return self._topics.by_uid(found.topic) if found.subtree is None else Subtree(found.subtree)
+
+    # -- changing it ------------------------------------------------------------------------------------
+
+    async def subscribe(
+        self,
+        body: bodies.SubscriptionBody | list[bodies.SubscriptionBody],
+        who: Caller,
+        suggested: Sequence[str | None] = (),
+    ) -> tuple[Any, int, dict[str, str]]:
+        """Subscribe one or many; the answer's content, status and headers."""
+        # Servers know the operator's topics by name, and nobody else's.
+        hosts = {} if who.tenant else dict(enumerate(suggested))
+        if isinstance(body, list):
+            most = self._settings.subscriptions_per_request
+            if len(body) > most:
+                raise TooLarge(f"{len(body)} subscriptions in one request; at most {most} are taken")
+            wanted = [self._wanted(one, who, f"/{place}", hosts.get(place)) for place, one in enumerate(body)]
+            self._check_room(who, wanted)
+            wanted, secrets = await keyrings.assign(self._network.log, wanted)
+            made = await self._subscriptions.create(wanted) if wanted else []
+            status = 200 if made and not any(new for _, new in made) else 201
+            return {"subscriptions": [self.view(found, who, secrets) for found, _ in made]}, status, {}
+        wanted = [self._wanted(body, who, "", hosts.get(0))]
+        self._check_room(who, wanted)
+        wanted, secrets = await keyrings.assign(self._network.log, wanted)
+        with _at_the_sink():
+            [(found, new)] = await self._subscriptions.create(wanted)
+        headers = {"location": f"/v1/subscriptions/{found.id}"}
+        return self.whole_view(found, who, secrets), 201 if new else 200, headers
+
+    async def change(self, id: str, body: bodies.ChangeBody, who: Caller) -> dict[str, Any]:
+        """Replace filter, sink and expiry; the subscription as it is shown."""
+        found = self.find(who, id)
+        topic = self._topic_of(found)
+        if topic is None:
+            raise NotFound(f'no subscription "{id[:80]}"')
+        want = self._wanted_on(topic, body, "", id=id, owner=found.owner)
+        self._check_room(who, [want])
+        secrets: dict[str, str] = {}
+        if want.secret is None and want.url == found.url:
+            want = replace(want, ring=found.ring)  # the address stays, and what it is signed with
+        else:
+            [want], secrets = await keyrings.assign(self._network.log, [want])
+        with _at_the_sink():
+            changed = await self._subscriptions.change(id, want)
+        return self.whole_view(changed, who, secrets)
+
+    # -- from bodies to the model -----------------------------------------------------------------------
+
+    def _wanted(
+        self, body: bodies.SubscriptionBody, who: Caller, prefix: str, suggested: str | None
+    ) -> Wanted:
+        """A request for a new one, checked; `prefix`: its own place in what was sent."""
+        try:
+            topic = self.place(body.topic, who)
+        except (NotFound, InvalidInput) as error:
+            error.pointer = f"{prefix}/topic"
+            raise
+        # A stream is named after its subscription, so the id comes first.
+        id = body.id if body.sink is not None else body.id or new_id()
+        want = self._wanted_on(topic, body, prefix, id=id, owner=body.owner or who.name)
+        want = replace(want, since=self._since(topic, body.since, prefix))
+        if body.location is None:
+            return replace(want, suggested=suggested)
+        try:
+            self._network.placing.check_location(body.location)
+        except EdnError as error:
+            error.pointer = f"{prefix}/location"
+            raise
+        return replace(want, suggested=suggested, location=tuple(body.location))
+
+    def _wanted_on(
+        self,
+        topic: Topic | Subtree,
+        body: bodies.SubscriptionBody | bodies.ChangeBody,
+        prefix: str,
+        *,
+        id: str | None,
+        owner: str,
+    ) -> Wanted:
+        """What a new one and one that is changed have in common: filter, sink and expiry."""
+        place = "/filter"
+        sink = body.sink or bodies.SinkBody.model_validate({"url": streaming.address(id or "")})
+        try:
+            parsed = Filter.parse(body.filter)
+            bound = self._bound(parsed, topic)
+            if body.sink is not None:
+                place = "/sink/url"
+                self._check_sink(body.sink.url)
+            place = "/sink/secret"
+            if sink.secret is not None:
+                check_secret(sink.secret)
+            place = "/sink"
+            url = sinks.address_of(sink, consent=self._settings.require_consent)
+            place = ""
+            expires = None if body.expires is None else parse_expires(body.expires, self._network.log.now())
+        except EdnError as error:
+            error.pointer = prefix + place + (error.pointer or "")
+            raise
+        return Wanted(
+            id=id,
+            owner=owner,
+            topic=topic,
+            filter=parsed,
+            bound=bound,
+            url=url,
+            recipient=sink.recipient,
+            expires=expires,
+            secret=sink.secret,
+        )
+
+    def _bound(self, filter: Filter, topic: Topic | Subtree) -> BoundFilter | None:
+        """A filter under a topic's schema; of a subtree it is only checked that there may be one for it."""
+        if isinstance(topic, Subtree):
+            check_fits(filter, topic, self._topics.below(topic.path))
+            return None
+        return bind(filter, topic)
+
+    def _since(self, topic: Topic | Subtree, text: str | None, prefix: str) -> int | None:
+        """Where a subscription begins, as `Wanted` has it."""
+        if text is None:
+            return 0
+        now = self._network.log.now()
+        since = parse_since(text, now, pointer=f"{prefix}/from")
+        if since is None or isinstance(topic, Subtree):  # each topic tells what it has
+            return since
+        kept = topic.created if math.isinf(topic.availability) else now - int(topic.availability * 1e6)
+        if since < max(kept, topic.created) and not self._replayer.reaches(topic.uid, since):
+            raise InvalidInput(
+                f'from "{text[:60]}": events of "{topic.name}" are kept since '
+                f"{rfc3339(max(kept, topic.created))}",
+                pointer=f"{prefix}/from",
+            )
+        return since
+
+    def _check_sink(self, url: str) -> None:
+        development = self._settings.allow_loopback_sinks
+        check_url(
+            url,
+            allow_loopback=development,
+            allow_http=development,
+            allow_mail=self._settings.allow_mail_sinks,
+        )
+
+    def _check_room(self, who: Caller, wanted: Sequence[Wanted]) -> None:
+        """Raise `Overloaded` if a key's quota has none; what is there under the same id counts once."""
+        self._quotas.check_room(
+            who,
+            self._network.log.reader,
+            [topic.uid for topic in self._topics.all(who.tenant)],
+            [want.attributes for want in wanted],
+            [want.id for want in wanted if want.id is not None],
+        )
+
+    # -- from the model to bodies -----------------------------------------------------------------------
+
+    def view(
+        self, found: directory.Subscription, who: Caller, made: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        """A subscription as it is shown; `made` are the secrets that were made for this very request."""
+        secret = (made or {}).get(found.ring)
+        return {
+            "id": found.id,
+            "topic": _named(self._topic_of(found), who),
+            "filter": found.filter,
+            "sink": sinks.view(found, secret),
+            "state": "paused" if found.paused else "active",
+            "expires": None if found.expires is None else rfc3339(found.expires),
+            "owner": found.owner,
+            "server": found.server or None,
+            "created": rfc3339(found.created),
+            "location": found.location,
+        }
+
+    def whole_view(
+        self, found: directory.Subscription, who: Caller, made: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        """The same; one to a subtree with the topics that it has, and those that it has not."""
+        view = self.view(found, who, made)
+        if found.subtree is None:
+            return view
+        members = [
+            {"topic": _named(self._topic_of(one), who), "server": one.server}
+            for one in directory.members(self._network.log.reader, found.id)
+        ]
+        others = [
+            {"topic": _named(one.topic, who), "reason": one.reason}
+            for one in self._subscriptions.left_out(found)
+        ]
+        return {**view, "topics": sorted(members, key=lambda one: one["topic"]), "left_out": others}
+
+
+def _named(topic: Topic | Subtree | None, who: Caller) -> str:
+    """A topic by its name; of another tenant by its path."""
+    if topic is None:
+        return ""
+    return topic.name if topic.tenant == who.tenant else topic.path
+
+
+@contextlib.contextmanager
+def _at_the_sink() -> Iterator[None]:
+    """What a server says of a sink, of the only one that there is: it did not consent, say."""
+    try:
+        yield
+    except InvalidSink as error:
+        error.pointer = "/sink/url"
+        raise

@@ -1,0 +1,141 @@
+"""The routes of subscriptions: made, listed, changed, paused, ended. What they are told is `streaming`'s,
+how it reaches them `evidence`'s.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Query, Response
+
+from dispatcher import bodies, evidence
+from dispatcher.access import Need, Who, needs
+from dispatcher.door import Door
+from dispatcher.expiry import parse_expires
+from dispatcher.topics import Topic
+from edn import strictjson
+from edn.asgi import StrictRoute
+from edn.coordinates import rfc3339
+from edn.errors import EdnError
+from edn.filter import Filter
+
+
+def routes(door: Door) -> APIRouter:
+    subscribing = door.subscribing
+    router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"], route_class=StrictRoute)
+
+    @router.post(
+        "",
+        status_code=201,
+        response_model=bodies.Subscription | bodies.SubscriptionList,
+        response_model_exclude_unset=True,
+        responses={200: {"model": bodies.Subscription | bodies.SubscriptionList}},
+    )
+    @needs(Need.SUBSCRIBE)
+    async def subscribe(body: Annotated[bodies.OneOrMany, Body()], response: Response, who: Who) -> Any:
+        """Subscribe one or many, all or nothing. Events that are accepted after the answer are not missed."""
+        content, response.status_code, headers = await subscribing.subscribe(body, who)
+        response.headers.update(headers)
+        return content
+
+    @router.get("", response_model=bodies.SubscriptionPage, response_model_exclude_unset=True)
+    @needs(Need.SUBSCRIBE)
+    async def list_subscriptions(
+        who: Who,
+        topic: Annotated[str | None, Query(max_length=256)] = None,
+        owner: Annotated[str | None, Query(max_length=128)] = None,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        cursor: Annotated[str | None, Query(max_length=64)] = None,
+        search: Annotated[
+            str | None, Query(max_length=256, description="in id, owner, address, recipient or filter")
+        ] = None,
+        members: Annotated[
+            bool, Query(description="of those to subtrees the members: a topic and a server each")
+        ] = False,
+    ) -> Any:
+        """In the order of creation; `next` is the cursor of the following page. The operator sees all."""
+        wanted = subscribing.place(topic, who) if topic is not None else None
+        tenant = None if who.operates else who.tenant
+        if search:
+            found, following = await door.subscriptions.search(
+                search,
+                limit=limit,
+                cursor=cursor,
+                topic=wanted,
+                owner=owner,
+                tenant=tenant,
+                members=members,
+            )
+        else:
+            found, following = door.subscriptions.page(
+                limit=limit, cursor=cursor, topic=wanted, owner=owner, tenant=tenant, members=members
+            )
+        return {"subscriptions": [subscribing.view(one, who) for one in found], "next": following}
+
+    @router.delete("", response_model=bodies.Ended)
+    @needs(Need.SUBSCRIBE)
+    async def unsubscribe_covered(
+        who: Who,
+        topic: Annotated[str, Query(max_length=256)],
+        filter: Annotated[str, Query(max_length=65_536, description="as text, or as JSON")],
+        owner: Annotated[str | None, Query(max_length=128)] = None,
+    ) -> Any:
+        """Cancel all of an owner's subscriptions whose filter this one covers; none covered, no effect."""
+        place = subscribing.place(topic, who)
+        given = strictjson.decode(filter.encode()) if filter.lstrip().startswith("{") else filter
+        try:
+            parsed = Filter.parse(given)
+            if isinstance(place, Topic):
+                parsed.bind(place.schema)
+        except EdnError as error:
+            error.pointer = "/filter" + (error.pointer or "")
+            raise
+        return {"ids": await door.covering.unsubscribe(place, owner or who.name, parsed)}
+
+    @router.get("/{id}", response_model=bodies.Subscription, response_model_exclude_unset=True)
+    @needs(Need.SUBSCRIBE)
+    async def get_subscription(id: str, who: Who) -> Any:
+        """One subscription, with the state of its delivery and its counters."""
+        found = subscribing.find(who, id)
+        return {**subscribing.whole_view(found, who), "delivery": await evidence.glance(door.network, found)}
+
+    @router.put("/{id}", response_model=bodies.Subscription, response_model_exclude_unset=True)
+    @needs(Need.SUBSCRIBE)
+    async def change_subscription(id: str, body: bodies.ChangeBody, who: Who) -> Any:
+        """Replace filter, sink and expiry in place, without a gap."""
+        return await subscribing.change(id, body, who)
+
+    @router.post("/{id}/renew", response_model=bodies.Subscription, response_model_exclude_unset=True)
+    @needs(Need.SUBSCRIBE)
+    async def renew_subscription(id: str, body: bodies.RenewBody, who: Who) -> Any:
+        """Set a new expiry, or none."""
+        subscribing.find(who, id)
+        expires = None if body.expires is None else parse_expires(body.expires, door.network.log.now())
+        return subscribing.view(await door.subscriptions.renew(id, expires), who)
+
+    @router.post("/{id}/pause", response_model=bodies.Subscription, response_model_exclude_unset=True)
+    @needs(Need.SUBSCRIBE)
+    async def pause_subscription(id: str, who: Who) -> Any:
+        """Keep notifications, in order, instead of sending them."""
+        subscribing.find(who, id)
+        return subscribing.view(await door.subscriptions.pause(id, True), who)
+
+    @router.post("/{id}/resume", response_model=bodies.Subscription, response_model_exclude_unset=True)
+    @needs(Need.SUBSCRIBE)
+    async def resume_subscription(id: str, who: Who, body: bodies.ResumeBody | None = None) -> Any:
+        """Send what was kept and go on, at another sink if one is given."""
+        found = subscribing.find(who, id)
+        if body is not None and body.sink is not None:
+            expires = None if found.expires is None else rfc3339(found.expires)
+            changed = bodies.ChangeBody(filter=found.filter, sink=body.sink, expires=expires)
+            await subscribing.change(id, changed, who)
+        return subscribing.view(await door.subscriptions.pause(id, False), who)
+
+    @router.delete("/{id}", status_code=204)
+    @needs(Need.SUBSCRIBE)
+    async def unsubscribe(id: str, who: Who) -> None:
+        """Events that are accepted after the answer are not notified."""
+        subscribing.find(who, id)
+        await door.subscriptions.delete(id)
+
+    return router

@@ -1,0 +1,83 @@
+"""The routes of topics: made, changed, read, deleted; and what becomes of an event of one, or would.
+
+Publishing is not among them: events go past all of this (`publishing`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Response
+
+from dispatcher import bodies
+from dispatcher.access import Need, Who, needs
+from dispatcher.explaining import Explainer, one_of
+from dispatcher.following import Follower
+from dispatcher.joining import Joining
+from dispatcher.topics import Topic, Topics
+from edn.asgi import StrictRoute
+from edn.coordinates import rfc3339
+
+
+def routes(topics: Topics, joining: Joining, explainer: Explainer, follower: Follower) -> APIRouter:
+    router = APIRouter(prefix="/v1/topics", tags=["topics"], route_class=StrictRoute)
+
+    @router.put("/{name}", response_model=bodies.Topic, responses={201: {"model": bodies.Topic}})
+    @needs(Need.ADMIN)
+    async def put_topic(name: str, body: bodies.TopicBody, response: Response, who: Who) -> Any:
+        """Create a topic, or change its schema. What stored filters use cannot be taken away."""
+        lasting = math.inf if body.availability == "forever" else body.availability
+        topic, new = await joining.put(name, body.attributes, body.engine, lasting, tenant=who.tenant)
+        if new:
+            response.status_code = 201
+            response.headers["location"] = f"/v1/topics/{topic.name}"
+        return _view(topic)
+
+    @router.get("", response_model=bodies.TopicList)
+    @needs(Need.KEY)
+    async def list_topics(who: Who) -> Any:
+        return {"topics": [_view(topic) for topic in topics.all(who.tenant)]}
+
+    @router.get("/{name}", response_model=bodies.Topic)
+    @needs(Need.KEY)
+    async def get_topic(name: str, who: Who) -> Any:
+        return _view(topics.get(name, who.tenant))
+
+    @router.get("/{name}/events", response_model=bodies.FollowedEvent)
+    @needs(Need.SUBSCRIBE)
+    async def follow(name: str, who: Who, id: Annotated[str, Query(max_length=512)]) -> Any:
+        """What became of a recent event: where it was sent, whom it matched, how they were told."""
+        return await follower.follow(topics.get(name, who.tenant), id)
+
+    @router.post("/{name}/explain", response_model=bodies.ExplainedEvent | bodies.ExplainedFilter)
+    @needs(Need.SUBSCRIBE)
+    async def explain(name: str, body: bodies.ExplainBody, who: Who) -> Any:
+        """What would become of an event, tier by tier; or what a filter would hear. Nothing is changed."""
+        topic = topics.get(name, who.tenant)
+        if one_of(body.event, body.filter, body.model_fields_set) == "event":
+            return await explainer.event(topic, body.event)
+        return await explainer.filter(topic, body.filter)
+
+    @router.delete("/{name}", status_code=204)
+    @needs(Need.ADMIN)
+    async def delete_topic(
+        name: str,
+        who: Who,
+        cascade: Annotated[bool, Query(description="delete its subscriptions too")] = False,
+    ) -> None:
+        """Delete a topic; refused while it has subscriptions, unless they go with it."""
+        await joining.delete(name, cascade=cascade, tenant=who.tenant)
+
+    return router
+
+
+def _view(topic: Topic) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "attributes": topic.schema.attributes,
+        "engine": topic.engine,
+        "availability": "forever" if math.isinf(topic.availability) else topic.availability,
+        "revision": topic.revision,
+        "created": rfc3339(topic.created),
+    }
