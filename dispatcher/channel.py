@@ -1,18 +1,21 @@
-"""One kept-alive HTTP/1.1 connection for one request at a time: what a stream of frames needs and no more.
+"""Kept-alive HTTP/1.1 connections to servers, one request at a time: what streams of frames need and no more.
 
 A general client costs several times as much CPU for each request, and the dispatcher pays it for every frame
-to every server (`edn bench publish` shows it). This one speaks to our own servers only: it sends a body of
-known length and reads an answer of known length.
+to every server (`edn bench publish` shows it), and for every step of a move. This one speaks to our own
+servers only: it sends a body of known length and reads an answer of known length.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from urllib.parse import urlsplit
 
 #: bytes of an answer's head, and of its body
 _HEAD_LIMIT = 16_384
-_BODY_LIMIT = 1 << 20
+_BODY_LIMIT = 1 << 26
+#: seconds that a connection is kept unused; servers keep it longer
+_KEPT_SECONDS = 30.0
 
 
 class ChannelError(Exception):
@@ -37,10 +40,7 @@ class Channel:
 
     async def post(self, path: str, body: bytes, content_type: str) -> tuple[int, bytes]:
         """Status and body of the answer; raises `ChannelError`."""
-        head = (
-            f"POST {self._prefix}{path} HTTP/1.1\r\n{self._headers}content-type: {content_type}\r\n"
-            f"content-length: {len(body)}\r\n\r\n"
-        ).encode("ascii")
+        head = self._head(path, body, content_type)
         kept = self._streams is not None
         try:
             return await self._exchange(head, body)
@@ -49,6 +49,18 @@ class Channel:
                 raise
         # A connection that was kept may have been closed by the other side meanwhile. Frames may be repeated.
         return await self._exchange(head, body)
+
+    async def post_once(self, path: str, body: bytes, content_type: str) -> tuple[int, bytes]:
+        """The same for what must not be sent twice."""
+        if self._streams is not None and self._streams[0].at_eof():
+            self.close()
+        return await self._exchange(self._head(path, body, content_type), body)
+
+    def _head(self, path: str, body: bytes, content_type: str) -> bytes:
+        return (
+            f"POST {self._prefix}{path} HTTP/1.1\r\n{self._headers}content-type: {content_type}\r\n"
+            f"content-length: {len(body)}\r\n\r\n"
+        ).encode("ascii")
 
     async def _exchange(self, head: bytes, body: bytes) -> tuple[int, bytes]:
         try:
@@ -114,6 +126,33 @@ class Channel:
         if self._streams is not None:
             self._streams[1].close()
             self._streams = None
+
+
+class Channels:
+    """As many channels to each address as there are requests at the same time. Event loop only."""
+
+    def __init__(self, secret: str, *, timeout: float) -> None:
+        self._secret = secret
+        self._timeout = timeout
+        #: those that nobody uses, with when they were last used, the longest unused first
+        self._unused: defaultdict[str, list[tuple[float, Channel]]] = defaultdict(list)
+
+    async def post(self, url: str, path: str, body: bytes, content_type: str) -> tuple[int, bytes]:
+        """Status and body of the answer; raises `ChannelError`. It is sent once."""
+        loop = asyncio.get_running_loop()
+        unused = self._unused[url]
+        while unused and unused[0][0] < loop.time() - _KEPT_SECONDS:
+            unused.pop(0)[1].close()
+        channel = unused.pop()[1] if unused else Channel(url, self._secret, timeout=self._timeout)
+        answer = await channel.post_once(path, body, content_type)  # a failure has closed it
+        unused.append((loop.time(), channel))
+        return answer
+
+    def close(self) -> None:
+        for unused in self._unused.values():
+            for _, channel in unused:
+                channel.close()
+        self._unused.clear()
 
 
 def _parse(head: bytes) -> tuple[int, int, bool]:

@@ -23,7 +23,7 @@ from dispatcher import changes
 from dispatcher.backing import Backing
 from dispatcher.bindings import Bindings
 from dispatcher.changes import Kind
-from dispatcher.channel import Channel
+from dispatcher.channel import Channel, ChannelError, Channels
 from dispatcher.forwarding import Forwarder
 from dispatcher.framing import stack
 from dispatcher.link import Link, Pressure
@@ -76,6 +76,7 @@ class Network:
         #: too little room for the log: nothing is accepted
         self.disk_full = False
         self._client: httpx.AsyncClient | None = None
+        self._channels = Channels(settings.secret, timeout=settings.store_timeout)
         self._tasks: set[asyncio.Task[Any]] = set()
         counts = dict(
             self.log.reader.execute("SELECT server, count(*) FROM subscriptions GROUP BY server").fetchall()
@@ -105,6 +106,7 @@ class Network:
         await self.log.stop()
         if self._client is not None:
             await self._client.aclose()
+        self._channels.close()
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """A background task that is kept, and whose death is heard."""
@@ -310,27 +312,18 @@ class Network:
         member = self.members.get(server)
         if member is None or self.members.state(member) == "away":
             raise Unavailable(f"server {server} is away", retry_after=2)
-        return await self._post(server, f"{member.url}{path}", message)
+        return await self._post(server, member.url, path, message)
 
-    async def _post(self, server: str, url: str, message: msgspec.Struct) -> bytes:
-        assert self._client is not None
+    async def _post(self, server: str, url: str, path: str, message: msgspec.Struct) -> bytes:
         try:
-            response = await self._client.post(
-                url,
-                content=wire.encode(message),
-                headers={"content-type": wire.MSGPACK},
-                timeout=self.settings.store_timeout,
-            )
-        except Exception as error:
-            # Not only the client's own errors: a connection that is reset while it is being made comes out
-            # of it as an AttributeError. Whatever it is, nobody knows what the server did.
-            reason = str(error) or type(error).__name__
-            raise Unavailable(f"server {server} did not answer: {reason}", retry_after=2) from error
-        if response.status_code == 422:
-            raise _refusal(server, response)
-        if response.status_code != 200:
-            raise Unavailable(f"server {server} answered {response.status_code}", retry_after=2)
-        return response.content
+            status, answer = await self._channels.post(url, path, wire.encode(message), wire.MSGPACK)
+        except ChannelError as error:  # nobody knows what the server did
+            raise Unavailable(f"server {server} did not answer: {error}", retry_after=2) from error
+        if status == 422:
+            raise _refusal(server, answer)
+        if status != 200:
+            raise Unavailable(f"server {server} answered {status}", retry_after=2)
+        return answer
 
     async def store(self, server: str, request: wire.Store) -> wire.Stored:
         """Have a server store subscriptions durably, inactive."""
@@ -338,7 +331,7 @@ class Network:
 
     async def store_at(self, server: str, url: str, request: wire.Store) -> wire.Stored:
         """The same of a server that is just coming."""
-        return _stored.decode(await self._post(server, f"{url}/internal/subscriptions", request))
+        return _stored.decode(await self._post(server, url, "/internal/subscriptions", request))
 
     async def fetch(self, server: str, path: str) -> httpx.Response:
         """Something long, piece by piece; whoever asks for it closes it."""
@@ -529,12 +522,12 @@ class Network:
         return described
 
 
-def _refusal(server: str, response: httpx.Response) -> InvalidInput:
+def _refusal(server: str, answer: bytes) -> InvalidInput:
     """What a server says of a message that it does not take."""
     try:
-        problem = msgspec.json.decode(response.content)
+        problem = msgspec.json.decode(answer)
         if problem["title"] == InvalidSink.title:  # it did not consent
             return InvalidSink(problem["detail"])
     except (msgspec.DecodeError, KeyError, TypeError):
         pass
-    return InvalidInput(f"server {server} refused: {response.text[:300]}")
+    return InvalidInput(f"server {server} refused: {answer[:300].decode(errors='replace')}")

@@ -15,8 +15,9 @@ What is bound to servers by name (see `bindings`) goes only there: a plan that w
 and so is emptying the last server that it may be on. Of a plan that was accepted before, what is bound
 otherwise by the time of its move is skipped.
 
-Moving is throttled to `rate` subscriptions a second and, while events come, rests between its steps; it waits
-while servers are behind. With several dispatchers only the one that carries out changes moves, and only while
+A step takes some subscriptions from one server to one other, so that not all servers are busy with it at the
+same moment. Moving is throttled to `rate` subscriptions a second and, while events come, rests between its
+steps; it waits while servers are behind. With several dispatchers only the one that carries out changes moves, and only while
 all of them are there.
 
 Event loop only.
@@ -27,6 +28,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 
 import structlog
@@ -47,16 +49,22 @@ from edn.filter import Filter
 
 logger = structlog.get_logger()
 
-#: subscriptions of one transaction
-BATCH = 20
+#: subscriptions of one step: a small one delays a publish by less than its own time
+BATCH = 25
+#: assignments that steps are chosen from
+WINDOW = 10_000
 #: while events come, a step is followed by a rest of so many times what it took: publishers feel it less
-RESTS = 3.0
+RESTS = 10.0
 #: moves a second, unless somebody says otherwise
 RATE = 1000.0
 #: records that a server may be behind before moving waits for it
 LAG = 50_000
 #: seconds until something that could not be moved is tried again
 AGAIN = 0.5
+
+
+#: subscriptions, and where each shall go: to the server of that name, or where placement would have it ("")
+Rows = list[tuple[str, str]]
 
 
 class Repartitioning:
@@ -81,6 +89,9 @@ class Repartitioning:
         self._hit_ratio = hit_ratio
         self._on_done = on_done
         self._woken = asyncio.Event()
+        #: the next steps, and the repartition that they are of
+        self._steps: deque[Rows] = deque()
+        self._steps_of = 0
         #: subscriptions that cannot be moved yet, and when to try again
         self._later: dict[str, float] = {}
         #: why nothing moves at this moment
@@ -376,7 +387,7 @@ class Repartitioning:
             raise Unavailable("a backup is being made: moving goes on after it")
         if self._network.lag() > LAG:
             raise Unavailable("servers are behind: moving waits for them")
-        rows = self._due(running)
+        rows = await self._due(running)
         if not rows and not await self._more(running):
             return 0
         if self._peers is None:
@@ -392,13 +403,26 @@ class Repartitioning:
         finally:
             self._peers.done()
 
-    def _due(self, running: Repartition) -> list[tuple[str, str]]:
-        now = time.monotonic()
-        found = self._log.reader.execute(
-            "SELECT subscription, server FROM assignments WHERE repartition = ? LIMIT ?",
-            (running.id, BATCH + len(self._later)),
-        ).fetchall()
-        return [(name, server) for name, server in found if self._later.get(name, 0.0) <= now][:BATCH]
+    async def _due(self, running: Repartition) -> Rows:
+        """The next step: from one server to one other, so that no more than two work for it at a time."""
+        if self._steps_of != running.id:
+            self._steps.clear()
+            self._steps_of = running.id
+        if not self._steps:
+            now = time.monotonic()
+            later = {name for name, when in self._later.items() if when > now}
+
+            def look() -> list[tuple[str, str, str]]:
+                with contextlib.closing(self._log.connect_reader()) as reader:
+                    return repartitions.left(reader, running.id, WINDOW + len(later))
+
+            groups: dict[tuple[str, str], Rows] = defaultdict(list)
+            for name, source, server in await asyncio.to_thread(look):
+                if name not in later:
+                    groups[source, server].append((name, server))
+            for rows in groups.values():
+                self._steps.extend(rows[start : start + BATCH] for start in range(0, len(rows), BATCH))
+        return self._steps.popleft() if self._steps else []
 
     async def _more(self, running: Repartition) -> bool:
         """With nothing due: whether something is left; else it ends."""

@@ -84,6 +84,16 @@ def running(connection: sqlite3.Connection) -> Repartition | None:
     return None if row is None else Repartition(*row)
 
 
+def left(reader: sqlite3.Connection, repartition: int, limit: int) -> list[tuple[str, str, str]]:
+    """Some of the assignments that are left: subscription, the server that it is on ("" if it has ended), and
+    the one that it shall go to."""
+    return reader.execute(
+        "SELECT a.subscription, coalesce(s.server, ''), a.server FROM assignments a"
+        " LEFT JOIN subscriptions s ON s.id = a.subscription WHERE a.repartition = ? LIMIT ?",
+        (repartition, limit),
+    ).fetchall()
+
+
 def preview(connection: sqlite3.Connection, repartition: int, servers: Iterable[str]) -> Preview:
     """What it would do; `servers`: those that there are."""
     before = Counter(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -31,6 +31,8 @@ logger = structlog.get_logger()
 TOGETHER = 500
 #: seconds between two questions to a server, at first and when nothing has come of them for long
 SOON, LATE = 0.05, 3.0
+#: and at least so many times what asking took: on a busy machine more is asked at once, not more often
+RESTS = 3.0
 
 _departed = msgspec.msgpack.Decoder(wire.Departed)
 _kept = msgspec.msgpack.Decoder(wire.Kept)
@@ -45,6 +47,22 @@ class Unsettled:
     destination: str
     #: the old server keeps what it found while the subscription was paused
     keeping: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Delivered:
+    """Moves away from one server that wait for nothing there any more."""
+
+    source: str
+    moves: list[Unsettled]
+    #: it has ended some of what it was asked about
+    ended: bool
+
+    def by_destination(self) -> dict[str, list[Unsettled]]:
+        found: dict[str, list[Unsettled]] = defaultdict(list)
+        for move in self.moves:
+            found[move.destination].append(move)
+        return found
 
 
 class Settling:
@@ -74,80 +92,97 @@ class Settling:
         due: dict[str, float] = {}
         while True:
             sources = [row[0] for row in self._log.reader.execute("SELECT DISTINCT source FROM moves")]
-            now = loop.time()
+            began = loop.time()
             for source in sources:
-                due.setdefault(source, now)
+                due.setdefault(source, began)
                 if not self._pauses.get(source):
-                    due[source] = now
-            ready = [source for source in sources if due[source] <= now]
-            progress = await asyncio.gather(*(self._settle_all(source) for source in ready))
-            for source, settled in zip(ready, progress, strict=True):
-                pause = SOON if settled else min(LATE, 2 * self._pauses.get(source, SOON / 2))
+                    due[source] = began
+            ready = [source for source in sources if due[source] <= began]
+            settled = await self._round(ready) if ready else set()
+            ended = loop.time()
+            soon = max(SOON, RESTS * (ended - began))
+            for source in ready:
+                pause = soon if source in settled else min(LATE, max(soon, 2 * self._pauses.get(source, 0.0)))
                 self._pauses[source] = pause
-                due[source] = loop.time() + pause
+                due[source] = ended + pause
             self._woken.clear()
             left = min((due[source] for source in sources), default=None)
             try:
-                async with asyncio.timeout(None if left is None else max(SOON, left - loop.time())):
+                async with asyncio.timeout(None if left is None else max(SOON, left - ended)):
                     await self._woken.wait()
-                    await asyncio.sleep(SOON)  # what comes together is asked together
+                    await asyncio.sleep(soon)  # what comes together is asked together
             except TimeoutError:
                 pass
 
-    async def _settle_all(self, source: str) -> int:
-        """One look at all that has left a server; how many moves were settled."""
+    async def _round(self, sources: Sequence[str]) -> set[str]:
+        """One look at all that has left these servers; those of which moves were settled."""
+        async with self._network.backing.step():
+            asked = await asyncio.gather(*(self._delivered(source) for source in sources))
+            by_destination: dict[str, list[_Delivered]] = defaultdict(list)
+            for one in asked:
+                for destination, moves in one.by_destination().items():
+                    by_destination[destination].append(_Delivered(one.source, moves, one.ended))
+            if by_destination:
+                await checkpoints.reached("delivered")
+            arrived = await asyncio.gather(
+                *(self._arrive(destination, those) for destination, those in by_destination.items())
+            )
+            settled = [one for those in arrived for one in those]
+            if settled:
+                await checkpoints.reached("arrived")
+                await self._forget([move for one in settled for move in one.moves])
+            return {one.source for one in settled}
+
+    async def _delivered(self, source: str) -> _Delivered:
+        """What has left a server and has nothing more to deliver there."""
         rows = self._log.reader.execute(
             "SELECT subscription, version, destination, keeping FROM moves WHERE source = ?", (source,)
         ).fetchall()
         moves = [Unsettled(name, version, where, bool(kept)) for name, version, where, kept in rows]
-        settled = 0
+        found, ended = [], False
         for start in range(0, len(moves), TOGETHER):
+            part = {move.subscription: move for move in moves[start : start + TOGETHER]}
             try:
-                async with self._network.backing.step():
-                    settled += await self._settle(source, moves[start : start + TOGETHER])
+                departed = await self._departed(source, part)
             except (EdnError, msgspec.MsgspecError) as error:
                 logger.warning("what was moved is not settled yet", source=source, reason=str(error))
                 break
-        return settled
+            ended = ended or bool(departed.ended)
+            found += [part[name] for name in departed.delivered]
+        return _Delivered(source, found, ended)
 
-    async def _settle(self, source: str, moves: Sequence[Unsettled]) -> int:
-        by_name = {move.subscription: move for move in moves}
-        versions = [(move.subscription, move.version) for move in moves]
+    async def _departed(self, source: str, moves: Mapping[str, Unsettled]) -> wire.Departed:
+        """How far these are, once what was kept for some of them is handed over."""
         member = self._network.members.get(source)
         if member is None or member.leaving == "lost":
-            departed = wire.Departed([], [], list(by_name))  # nobody is left to wait for
+            departed = wire.Departed([], [], list(moves))  # nobody is left to wait for
         else:
+            versions = [(move.subscription, move.version) for move in moves.values()]
             answer = await self._network.tell(source, "/internal/departures", wire.Departures(versions))
             departed = _departed.decode(answer)
         await checkpoints.reached("asked")
         kept_back: set[str] = set()
         for name in departed.keeping:
             try:
-                await self._hand_over(source, by_name[name])
+                await self._hand_over(source, moves[name])
             except EdnError as error:
                 kept_back.add(name)  # its new server is away; the others need not wait for that
                 logger.warning("what was kept is not handed over yet", subscription=name, reason=str(error))
-        delivered = [by_name[name] for name in departed.delivered if name not in kept_back]
-        by_destination: dict[str, list[Unsettled]] = defaultdict(list)
-        for move in delivered:
-            by_destination[move.destination].append(move)
-        if delivered:
-            await checkpoints.reached("delivered")
-        settled: list[Unsettled] = []
-        for destination, those in by_destination.items():
-            try:
-                if self._log.noting and departed.ended:
-                    await self._tell_told(source, destination, [move.subscription for move in those])
-                arrived = [(move.subscription, move.version) for move in those]
-                await self._network.tell(destination, "/internal/arrivals", wire.Arrivals(arrived))
-            except EdnError as error:
-                logger.warning("a server does not know yet", destination=destination, reason=str(error))
-            else:
-                settled += those
-        if settled:
-            await checkpoints.reached("arrived")
-        await self._forget(settled)
-        return len(settled)
+        delivered = [name for name in departed.delivered if name not in kept_back]
+        return msgspec.structs.replace(departed, delivered=delivered)
+
+    async def _arrive(self, destination: str, those: Sequence[_Delivered]) -> Sequence[_Delivered]:
+        """Tell a server, in one message, what it may send now; what it was told."""
+        try:
+            for one in those:
+                if self._log.noting and one.ended:
+                    await self._tell_told(one.source, destination, [move.subscription for move in one.moves])
+            arrived = [(move.subscription, move.version) for one in those for move in one.moves]
+            await self._network.tell(destination, "/internal/arrivals", wire.Arrivals(arrived))
+        except EdnError as error:
+            logger.warning("a server does not know yet", destination=destination, reason=str(error))
+            return ()
+        return those
 
     async def _hand_over(self, source: str, move: Unsettled) -> None:
         """What the old server kept for a paused subscription goes to the new one."""

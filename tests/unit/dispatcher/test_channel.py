@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from dispatcher.channel import Channel, ChannelError
+from dispatcher.channel import Channel, ChannelError, Channels
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -23,6 +23,19 @@ async def request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 
 def against(handler: Handler, work: Callable[[Channel], Awaitable[None]], *, timeout: float = 5.0) -> None:
+    async def at(url: str) -> None:
+        channel = Channel(url, "the secret", timeout=timeout)
+        try:
+            await work(channel)
+        finally:
+            channel.close()
+
+    serving(handler, at)
+
+
+def serving(handler: Handler, work: Callable[[str], Awaitable[None]]) -> None:
+    """Call with the address of a server."""
+
     async def main() -> None:
         async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
@@ -34,11 +47,9 @@ def against(handler: Handler, work: Callable[[Channel], Awaitable[None]], *, tim
 
         server = await asyncio.start_server(served, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        channel = Channel(f"http://127.0.0.1:{port}/base", "the secret", timeout=timeout)
         try:
-            await work(channel)
+            await work(f"http://127.0.0.1:{port}/base")
         finally:
-            channel.close()
             server.close()
             await server.wait_closed()
 
@@ -84,7 +95,7 @@ def test_a_connection_that_was_closed_between_requests_is_opened_again(extra: by
         (b"", "closed before the answer was complete"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", "closed before the answer was complete"),
         (b"HTTP/1.1 200 OK\r\n\r\n", "without a usable content-length, status 200"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n", "usable content-length"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n", "usable content-length"),
         (b"nonsense\r\n\r\n", "."),
         (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000, "."),
     ],
@@ -135,3 +146,74 @@ def test_a_request_that_was_given_up_leaves_no_answer_for_the_next_one() -> None
         assert await channel.post("/x", b"next", "text/plain") == (200, b"next")
 
     against(slow_once, work)
+
+
+def several(handler: Handler, work: Callable[[Channels, str], Awaitable[None]]) -> None:
+    """The same for as many channels as it takes."""
+
+    async def at(url: str) -> None:
+        channels = Channels("the secret", timeout=5.0)
+        try:
+            await work(channels, url)
+        finally:
+            channels.close()
+
+    serving(handler, at)
+
+
+def test_requests_at_the_same_time_have_a_connection_each_and_later_ones_use_those() -> None:
+    connections = 0
+    all_there = asyncio.Event()
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        if connections == 3:
+            all_there.set()
+        while True:
+            _, body = await request(reader)
+            await all_there.wait()
+            writer.write(ok(body[::-1]))
+
+    async def work(channels: Channels, url: str) -> None:
+        for _ in range(2):
+            bodies = [b"abc", b"", b"x" * 100_000]
+            answers = await asyncio.gather(*(channels.post(url, "/x", body, "text/plain") for body in bodies))
+            assert answers == [(200, body[::-1]) for body in bodies]
+
+    several(echo, work)
+    assert connections == 3
+
+
+def test_of_several_channels_one_that_the_server_closed_is_not_used_again() -> None:
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        _, body = await request(reader)
+        writer.write(ok(body))
+
+    async def work(channels: Channels, url: str) -> None:
+        for body in (b"one", b"two", b"three"):
+            assert await channels.post(url, "/x", body, "text/plain") == (200, body)
+            await asyncio.sleep(0.05)  # its end arrives
+
+    several(once, work)
+
+
+def test_what_several_channels_send_is_sent_once_whatever_happens() -> None:
+    got: list[bytes] = []
+
+    async def breaks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(2):
+            _, body = await request(reader)
+            got.append(body)
+            if body == b"breaks":
+                return
+            writer.write(ok(body))
+
+    async def work(channels: Channels, url: str) -> None:
+        assert await channels.post(url, "/x", b"kept", "text/plain") == (200, b"kept")
+        with pytest.raises(ChannelError):
+            await channels.post(url, "/x", b"breaks", "text/plain")
+        assert await channels.post(url, "/x", b"goes on", "text/plain") == (200, b"goes on")
+
+    several(breaks, work)
+    assert got == [b"kept", b"breaks", b"goes on"]
