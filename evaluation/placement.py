@@ -15,6 +15,7 @@ import random
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ import numpy as np
 
 from edn import wire
 from edn.bench.publish import NOWHERE, network
-from edn.bench.report import Progress
+from edn.bench.report import Progress, print_table
 from edn.bench.workloads import uniform_points, uniform_rectangles
+from edn.cli.console import show_json
 from edn.client import Client, NewSubscription
 from evaluation.placing import hit_ratio
 from partitioning.kernels import Floats
@@ -94,7 +96,23 @@ class Outcome(msgspec.Struct, frozen=True):
         )
 
 
-def run(
+def show(outcomes: list[Outcome], *, as_json: bool) -> None:
+    if as_json:
+        show_json(outcomes)
+    else:
+        print_table("Placement", COLUMNS, [outcome.cells() for outcome in outcomes])
+
+
+def right(outcomes: list[Outcome]) -> bool:
+    return all(outcome.right for outcome in outcomes)
+
+
+def run(*, policy: Sequence[str] | None, **sizes: Any) -> list[Outcome]:
+    """A network for each policy; all of them, if none is named."""
+    return [measure(name, **sizes) for name in policy or POLICIES]
+
+
+def measure(
     policy: str,
     *,
     servers: int,

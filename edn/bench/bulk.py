@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from edn.bench.publish import NOWHERE, network
-from edn.bench.report import Progress
+from edn.bench.report import Progress, show_one
 from edn.bench.workloads import uniform_rectangles
 from edn.client import Client
 
@@ -61,6 +61,10 @@ class Bulk:
             ("exported again, JSON lines", rate(self.exported_again)),
             ("lines that differ", f"{self.different:,}"),
         ]
+
+
+def show(outcome: Bulk, *, as_json: bool) -> None:
+    show_one("Subscriptions in bulk", outcome, as_json=as_json)
 
 
 def run(*, servers: int, subscriptions: int, seed: int, progress: Progress) -> Bulk:

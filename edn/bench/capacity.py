@@ -15,9 +15,10 @@ from typing import Any
 
 import msgspec
 
-from edn.bench.report import Progress
+from edn.bench.report import Progress, print_table
 from edn.bench.saturation import GRID, Passed, Saturated, Size, saturated
 from edn.bench.workloads import uniform
+from edn.cli.console import show_json
 
 COLUMNS = ("precision", "measured events/s", "model", "÷", "TP_D", "TP_OL", "TP_S", "bound by", "R", "core")
 
@@ -77,9 +78,31 @@ def parameters_under_load(network: Saturated, seconds: float) -> dict[str, Any]:
     return network.survey()
 
 
+def show(result: Capacity, *, as_json: bool) -> None:
+    if as_json:
+        show_json(result)
+    else:
+        print_table(_title(result), COLUMNS, [row.cells() for row in result.rows])
+
+
+def _title(result: Capacity) -> str:
+    return f"Capacity, {result.bytes_per_second / 1e6:.2f} MB/s outgoing"
+
+
 def run(
-    *, size: Size, seconds: float, rounds: int, bytes_per_second: float | None, seed: int, progress: Progress
+    *,
+    servers: int,
+    subscriptions: int,
+    router: str = "rtree",
+    interval: float = 3.0,
+    seconds: float,
+    rounds: int,
+    bytes_per_second: float | None,
+    seed: int,
+    progress: Progress,
 ) -> Capacity:
+    """`seconds`: of each measurement, `rounds` of all precisions; the network's size is a `Size`."""
+    size = Size(servers=servers, subscriptions=subscriptions, router=router, interval=interval)
     workload = uniform(size.dimensions)
     with saturated(size, workload, seed=seed, progress=progress) as network:
         progress.say("measuring the model's parameters")
@@ -164,7 +187,7 @@ def draw(result: Capacity, path: Path) -> None:
     axis.set_xlabel("precision")
     axis.set_ylabel("events/s")
     axis.legend()
-    axis.set_title(f"Capacity, {result.bytes_per_second / 1e6:.2f} MB/s outgoing")
+    axis.set_title(_title(result))
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     pyplot.close(figure)

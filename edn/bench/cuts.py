@@ -12,15 +12,15 @@ compared seed by seed, because what one draw makes hard is hard for all of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
 import msgspec
 import numpy as np
 
-from edn.bench.report import Progress
+from edn.bench.report import Progress, print_table
 from edn.bench.workloads import Floats, Workload, crowd, market, uniform, zipf, zipf_both
+from edn.cli.console import show_json
 from edn.summary import Maximal, Summary, new_router, tree
 from edn.summary.kernels import Words
 from edn.summary.measure import EVEN_SHARE, unit_rects
@@ -266,9 +266,27 @@ def _routed(points: Floats, lo: Floats, hi: Floats, masks: Words | None = None) 
     return float(out.mean())
 
 
-def run(
-    *, quick: bool, seeds: Sequence[int], progress: Progress
-) -> tuple[list[CutQuality], list[Comparison], list[Selection]]:
+class Tables(msgspec.Struct, frozen=True):
+    seeds: list[int]
+    cuts: list[CutQuality]
+    comparisons: list[Comparison]
+    #: of a few attributes
+    selections: list[Selection]
+
+
+def show(tables: Tables, *, as_json: bool) -> None:
+    if as_json:
+        compared = [comparison.to_json() for comparison in tables.comparisons]
+        show_json({**msgspec.structs.asdict(tables), "comparisons": compared})
+        return
+    print_table("Hit ratio by precision", COLUMNS, [row.cells() for row in tables.cuts])
+    title = "The default beside the best cut by level, difference ± standard error"
+    print_table(title, COMPARISON_COLUMNS, [row.cells() for row in tables.comparisons])
+    title = "Precise summaries of a few attributes"
+    print_table(title, SELECTION_COLUMNS, [row.cells() for row in tables.selections])
+
+
+def run(*, quick: bool, seeds: list[int], progress: Progress) -> Tables:
     """All tables, over all workloads and placements; those of a few attributes for the first seed only."""
     servers, subscriptions, events = (3, 200, 200) if quick else (SERVERS, SUBSCRIPTIONS, EVENTS)
     cuts: list[CutQuality] = []
@@ -283,4 +301,4 @@ def run(
                 if seed == seeds[0]:
                     selections += selection_quality(drawn)
             cuts += over_seeds(runs)
-    return cuts, compare(cuts), selections
+    return Tables(seeds, cuts, compare(cuts), selections)

@@ -34,7 +34,7 @@ import numpy as np
 from edn.bench.histogram import Distribution
 from edn.bench.plain import ask
 from edn.bench.publish import TOPIC, fill, network, requests_of, roles, summarised
-from edn.bench.report import Progress
+from edn.bench.report import Progress, show_one
 
 View = Literal["nobody", "overview", "map"]
 VIEWS: tuple[View, ...] = get_args(View)
@@ -102,6 +102,10 @@ class Outcome:
         shares = self.shares(view)
         error = f" ± {stdev(shares) / len(shares) ** 0.5:.1%}" if len(shares) > 1 else ""
         return f"{median(self.cpu_us[view]):.2f}, {median(shares):+.1%}{error}"
+
+
+def show(outcome: Outcome, *, as_json: bool) -> None:
+    show_one("Open dashboards", outcome, as_json=as_json)
 
 
 def run(

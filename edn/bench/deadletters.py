@@ -23,7 +23,7 @@ import msgspec
 
 from edn.bench.histogram import Distribution
 from edn.bench.publish import NOWHERE, TOPIC, network
-from edn.bench.report import Progress
+from edn.bench.report import Progress, show_many
 
 SUBSCRIPTIONS = 100
 PAGE = 100
@@ -36,6 +36,8 @@ class Times:
     """Milliseconds of one kind of call."""
 
     call: str
+    #: of the server that was asked
+    letters: int
     calls: int
     median: float
     slowest: float
@@ -51,7 +53,11 @@ class Times:
 COLUMNS = ("call", "calls", "median ms", "slowest ms")
 
 
-def run(*, letters: int, calls: int, seed: int, progress: Progress) -> list[Times]:
+def show(times: list[Times], *, as_json: bool) -> None:
+    show_many(f"{times[0].letters:,} dead letters", COLUMNS, times, as_json=as_json)
+
+
+def run(*, letters: int, calls: int = 50, seed: int, progress: Progress) -> list[Times]:
     chance = Random(seed)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -124,15 +130,15 @@ def _measure(http: httpx.Client, letters: int, calls: int, chance: Random) -> li
     single = [letter(place(), "GET") for _ in range(calls)]
     again = [letter(number, "POST", "/resend") for number in chance.sample(range(1, letters + 1), calls)]
     return [
-        _timed("the first page", first),
-        _timed("a page anywhere", anywhere),
-        _timed("a page of a subscription", one),
-        _timed("one letter", single),
-        _timed("resend one", again),
+        _timed("the first page", letters, first),
+        _timed("a page anywhere", letters, anywhere),
+        _timed("a page of a subscription", letters, one),
+        _timed("one letter", letters, single),
+        _timed("resend one", letters, again),
     ]
 
 
-def _timed(name: str, calls: list[Callable[[], httpx.Response]]) -> Times:
+def _timed(name: str, letters: int, calls: list[Callable[[], httpx.Response]]) -> Times:
     taken = []
     for call in calls:
         began = time.perf_counter()
@@ -141,4 +147,4 @@ def _timed(name: str, calls: list[Callable[[], httpx.Response]]) -> Times:
         if answer.status_code != 200:
             raise RuntimeError(f"{name}: {answer.status_code} {answer.text[:200]}")
     spread = Distribution.of(name, "ms", taken)
-    return Times(name, len(taken), spread.p50, spread.most, [spread])
+    return Times(name, letters, len(taken), spread.p50, spread.most, [spread])

@@ -24,7 +24,7 @@ import psutil
 
 from edn import wire
 from edn.bench.plain import content_length
-from edn.bench.report import Progress
+from edn.bench.report import Progress, show_one
 from edn.bench.workloads import uniform_points, uniform_rectangles
 
 SECRET = secrets.token_hex(16)
@@ -63,7 +63,11 @@ class Hosted:
         ]
 
 
-def run(*, subscriptions: int, dimensions: int, events: int, seed: int, progress: Progress) -> Hosted:
+def show(outcome: Hosted, *, as_json: bool) -> None:
+    show_one("One server", outcome, as_json=as_json)
+
+
+def run(*, subscriptions: int, dimensions: int, events: int = 2000, seed: int, progress: Progress) -> Hosted:
     return asyncio.run(_run(subscriptions, dimensions, events, np.random.default_rng(seed), progress))
 
 

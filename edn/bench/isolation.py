@@ -21,7 +21,7 @@ import msgspec
 
 from edn.bench.histogram import Distribution, percentile
 from edn.bench.publish import network
-from edn.bench.report import Progress
+from edn.bench.report import Progress, show_one
 
 TOPIC = "isolation"
 SLOW_SECONDS = 10.0
@@ -102,6 +102,10 @@ class _Sink:
         finally:
             self._open.discard(writer)
             writer.close()
+
+
+def show(outcome: Isolation, *, as_json: bool) -> None:
+    show_one("Isolation of addresses", outcome, as_json=as_json)
 
 
 def run(*, addresses: int, events: int, rate: float, pairs: int, progress: Progress) -> Isolation:

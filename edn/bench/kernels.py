@@ -23,7 +23,7 @@ from edn.bench.peers import (
     sqlite_can,
     tree_counts,
 )
-from edn.bench.report import Progress, interleaved
+from edn.bench.report import Progress, interleaved, show_many
 from edn.bench.workloads import uniform_points, uniform_rectangles
 from edn.index import new_matcher
 from edn.summary import new_router
@@ -71,6 +71,10 @@ class Result:
             f"{self.ratio:,.0f}×",
             "yes" if self.exact else "NO",
         )
+
+
+def show(results: list[Result], *, as_json: bool) -> None:
+    show_many("Kernels and their peers", COLUMNS, results, as_json=as_json)
 
 
 def run(*, quick: bool, seed: int, repeats: int, progress: Progress) -> list[Result]:

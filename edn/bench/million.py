@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from edn.bench.report import Progress, interleaved
+from edn.bench.report import Progress, interleaved, show_one
 from edn.bench.workloads import Floats, uniform_points, uniform_rectangles
 from edn.index.bitmap import BitmapMatcher
 
@@ -66,6 +66,10 @@ class Result:
             ("longest event during a rebuild", f"{self.longest_rebuild_ms:.1f} ms"),
             ("that rebuild", f"{self.rebuild_seconds:.2f} s"),
         ]
+
+
+def show(outcome: Result, *, as_json: bool) -> None:
+    show_one("One large index", outcome, as_json=as_json)
 
 
 def run(*, quick: bool, seed: int, progress: Progress) -> Result:

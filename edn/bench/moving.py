@@ -26,7 +26,7 @@ import numpy as np
 
 from edn.bench.histogram import Distribution
 from edn.bench.publish import network, summarised
-from edn.bench.report import Progress
+from edn.bench.report import Progress, show_one
 from edn.bench.workloads import uniform_points, uniform_rectangles
 from edn.checker import Recorder, check_recording
 from edn.client import Client, moving
@@ -211,6 +211,10 @@ class _Watch:
                 Distribution.of(f"publishing {name}", "ms", taken),
             )
         )
+
+
+def show(outcome: Moved, *, as_json: bool) -> None:
+    show_one("A plan applied to a running network", outcome, as_json=as_json)
 
 
 def run(

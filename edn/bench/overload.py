@@ -24,7 +24,7 @@ import psutil
 from edn.bench.histogram import Distribution
 from edn.bench.plain import ask, content_length
 from edn.bench.publish import TOPIC, network, requests_of, roles
-from edn.bench.report import Progress
+from edn.bench.report import Progress, show_one
 from edn.client import AsyncClient, NewSubscription
 
 BATCH = 100
@@ -114,7 +114,20 @@ class Receiver:
             writer.close()
 
 
-def run(*, servers: int, seconds: float, probe_seconds: float, seed: int, progress: Progress) -> Outcome:
+def show(outcome: Outcome, *, as_json: bool) -> None:
+    show_one("Overload", outcome, as_json=as_json)
+
+
+def right(outcome: Outcome) -> bool:
+    """Nothing lost, nothing made up, and everybody answered by the book."""
+    lost = outcome.missing or outcome.unexpected
+    return not lost and not outcome.without_retry_after and set(outcome.answers) <= {"202", "429", "503"}
+
+
+def run(
+    *, servers: int, seconds: float, probe_seconds: float = 15.0, seed: int, progress: Progress
+) -> Outcome:
+    """`probe_seconds`: for which the capacity is looked for, before twice of it is offered for `seconds`."""
     with tempfile.TemporaryDirectory() as folder, network(Path(folder), servers) as (url, pid):
         return asyncio.run(_run(url, pid, servers, seconds, probe_seconds, seed, progress))
 

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,8 +31,9 @@ import msgspec
 import numpy as np
 import psutil
 
-from edn.bench.report import Progress
+from edn.bench.report import Progress, print_table
 from edn.bench.workloads import uniform_points, uniform_rectangles
+from edn.cli.console import show_json
 from edn.client import Client, NewSubscription, Server
 
 #: nothing listens there, and the system says so at once
@@ -107,7 +108,20 @@ class Cost:
         ]
 
 
-def run(
+def show(costs: list[Cost], *, as_json: bool) -> None:
+    if as_json:
+        show_json([cost.to_json() for cost in costs])
+    else:
+        for cost in costs:
+            print_table("Publishing, end to end", ("", ""), cost.cells())
+
+
+def run(*, dimensions: Sequence[int] | None, **sizes: Any) -> list[Cost]:
+    """A network for each number of attributes."""
+    return [measure(dimensions=width, **sizes) for width in dimensions or (8, 4)]
+
+
+def measure(
     *,
     dimensions: int,
     servers: int,
@@ -117,7 +131,7 @@ def run(
     repeats: int,
     progress: Progress,
 ) -> Cost:
-    """Measure one cell. `subscriptions` is per server, `events` per round."""
+    """One network. `subscriptions` is per server, `events` per round."""
     rng = np.random.default_rng(seed)
     batch = 100
     bodies = _bodies(rng, dimensions, batch)

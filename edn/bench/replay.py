@@ -28,7 +28,7 @@ import numpy as np
 
 from edn.bench.overload import Receiver
 from edn.bench.publish import TOPIC, network, requests_of
-from edn.bench.report import Progress
+from edn.bench.report import Progress, show_one
 from edn.client import AsyncClient
 
 #: the topics: one that keeps its events, one that does not
@@ -77,13 +77,17 @@ class Outcome:
         ]
 
 
+def show(outcome: Outcome, *, as_json: bool) -> None:
+    show_one("The past of new subscriptions", outcome, as_json=as_json)
+
+
 def run(
     *,
     servers: int,
     retained: int,
-    subscriptions: int,
+    subscriptions: int = 10,
     pairs: int,
-    seconds: float,
+    seconds: float = 4.0,
     seed: int,
     progress: Progress,
 ) -> Outcome:

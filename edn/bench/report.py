@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import sys
@@ -18,6 +17,7 @@ from rich.status import Status
 from rich.table import Table
 
 from edn.bench.histogram import Distribution
+from edn.cli.console import show_json, show_table
 
 
 def interleaved(
@@ -97,7 +97,7 @@ class Spread(Protocol):
 def show_one(title: str, result: Result, *, as_json: bool) -> None:
     """A result whose cells are (what, how much), or all of it for a program."""
     if as_json:
-        print(json.dumps(result.to_json(), indent=2))  # noqa: T201  programs read it
+        show_json(result.to_json())
     else:
         print_table(title, ("", ""), result.cells())
         _draw([result])
@@ -106,7 +106,7 @@ def show_one(title: str, result: Result, *, as_json: bool) -> None:
 def show_many(title: str, columns: Sequence[str], results: Sequence[Result], *, as_json: bool) -> None:
     """Results that are rows of one table."""
     if as_json:
-        print(json.dumps([result.to_json() for result in results], indent=2))  # noqa: T201  programs read it
+        show_json([result.to_json() for result in results])
     else:
         print_table(title, columns, [result.cells() for result in results])
         _draw(results)
@@ -128,4 +128,4 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
         table.add_column(column, justify="left" if number == 0 else "right")
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    show_table(table)

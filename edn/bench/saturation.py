@@ -39,13 +39,13 @@ LAG_LIMIT = 200
 class Size:
     """Of the network under test."""
 
-    servers: int = 3
+    servers: int
     #: of each server
-    subscriptions: int = 3000
+    subscriptions: int
     dimensions: int = 8
-    router: str = "rtree"
+    router: str
     #: seconds between two looks of the self-tuner
-    interval: float = 3.0
+    interval: float
 
 
 @dataclass(frozen=True, slots=True)

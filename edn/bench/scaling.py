@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edn.bench.report import Progress, interleaved
+from edn.bench.report import Progress, interleaved, show_many
 from edn.bench.workloads import Workload, market, uniform, zipf
 from edn.index.bitmap import BitmapMatcher
 
@@ -46,6 +46,10 @@ class Result:
             f"{self.load_seconds:.2f}",
             f"{self.bytes / 1e6:,.1f}",
         )
+
+
+def show(results: list[Result], *, as_json: bool) -> None:
+    show_many("Scaling of the bitmap matcher", COLUMNS, results, as_json=as_json)
 
 
 def run(*, quick: bool, seed: int, progress: Progress) -> list[Result]:

@@ -19,11 +19,13 @@ from statistics import fmean
 from typing import Any
 
 import msgspec
+import typer
 
 from edn.bench.capacity import crossing, parameters_under_load
-from edn.bench.report import Progress
+from edn.bench.report import Progress, print_table
 from edn.bench.saturation import GRID, Saturated, Size, saturated
 from edn.bench.workloads import Workload, crowd, uniform
+from edn.cli.console import show_json
 
 COLUMNS = (
     "situation",
@@ -101,9 +103,24 @@ class Outcome(msgspec.Struct, frozen=True):
         return told
 
 
+def show(outcome: Outcome, *, as_json: bool) -> None:
+    if as_json:
+        show_json({**msgspec.structs.asdict(outcome), "passes": outcome.verdicts()})
+        return
+    print_table(_title(outcome), COLUMNS, [situation.cells() for situation in outcome.situations])
+    for name, passes in outcome.verdicts().items():
+        typer.echo(f"{name}: {'reaches' if passes else 'misses'} the marks")
+
+
+def _title(outcome: Outcome) -> str:
+    return f"Self-tuning, mode {outcome.mode}"
+
+
 def run(
     *,
-    size: Size,
+    servers: int,
+    subscriptions: int,
+    interval: float = 3.0,
     mode: str,
     seconds: float,
     rounds: int,
@@ -113,6 +130,7 @@ def run(
     progress: Progress,
 ) -> Outcome:
     """`seconds`: of each measurement; `adapting`: seconds to adapt; `wider`: the link's change."""
+    size = Size(servers=servers, subscriptions=subscriptions, router="rtree", interval=interval)
     even, crowded = uniform(size.dimensions), crowd(size.dimensions)
     with saturated(size, even, seed=seed, progress=progress) as network:
         progress.say("measuring the model's parameters")
@@ -219,7 +237,7 @@ def draw(outcome: Outcome, path: Path) -> None:
     lower.set_ylim(-0.05, 1.05)
     lower.set_ylabel("precision")
     lower.set_xlabel("seconds; dashed: the best fixed precision")
-    upper.set_title(f"Self-tuning, mode {outcome.mode}")
+    upper.set_title(_title(outcome))
     figure.tight_layout()
     figure.savefig(path, dpi=110)
     pyplot.close(figure)

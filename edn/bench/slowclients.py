@@ -23,7 +23,7 @@ import numpy as np
 from edn.bench.histogram import Distribution
 from edn.bench.plain import ask
 from edn.bench.publish import network
-from edn.bench.report import Progress
+from edn.bench.report import Progress, show_one
 from edn.client import AsyncClient
 
 TOPIC = "slowclients"
@@ -163,6 +163,10 @@ async def _measure(
         for what, rounds in (("answers alone", alone), ("answers beside slow clients", beside))
     ]
     return Outcome(clients, pairs, requests, tails, tails_beside, ratio, cut, distributions)
+
+
+def show(outcome: Outcome, *, as_json: bool) -> None:
+    show_one("Slow clients", outcome, as_json=as_json)
 
 
 def run(*, clients: int, pairs: int, requests: int, rate: float, progress: Progress) -> Outcome:

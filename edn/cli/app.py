@@ -116,7 +116,7 @@ def _tree(name: str, module: str, help: str, alone: tuple[str, ...] = ("--help",
 
 #: name → module and help of each; `alone` of `_tree` where it is not --help
 TREES: dict[str, tuple[str, str]] = {
-    "bench": ("edn.bench", "Measure single parts against their peers."),
+    "bench": ("edn.bench.command", "Measure single parts against their peers."),
     "evaluate": ("evaluation.command", "Run the published experiments on this code."),
     "repartition": (
         "partitioning.repartitioning",

@@ -92,8 +92,15 @@ def show_json(value: Any) -> None:
     """One JSON document on one line of stdout, at once."""
     import msgspec
 
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.write(msgspec.json.encode(value, enc_hook=_plain_number).decode() + "\n")
     sys.stdout.flush()
+
+
+def _plain_number(value: Any) -> Any:
+    """Of numpy's numbers, which benchmarks are full of, the plain ones."""
+    if hasattr(value, "item"):
+        return value.item()
+    raise NotImplementedError(f"no JSON for {type(value).__name__}")
 
 
 def show_table(table: Table) -> None:

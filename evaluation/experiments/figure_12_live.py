@@ -8,7 +8,6 @@ from statistics import fmean
 
 from edn.bench import capacity
 from edn.bench.report import Progress as Line
-from edn.bench.saturation import Size
 from evaluation.claims import Claim, Number, Order, Reading, number, share
 from evaluation.drawing import Canvas
 from evaluation.experiment import Experiment, Outcome, Progress, Series
@@ -29,7 +28,9 @@ def run(sizes: Sizes, seed: int, progress: Progress) -> Outcome:
     progress(0, 1, "a network, and each precision in turn")
     with Line() as line:
         found = capacity.run(
-            size=Size(servers=sizes.servers, subscriptions=sizes.per_server, interval=sizes.interval),
+            servers=sizes.servers,
+            subscriptions=sizes.per_server,
+            interval=sizes.interval,
             seconds=sizes.seconds,
             rounds=sizes.rounds,
             bytes_per_second=None,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from edn.bench import app
 from edn.bench import kernels as kernels_bench
+from edn.bench.command import app
 from edn.bench.cuts import PRECISIONS, Comparison, CutQuality, compare, over_seeds
 from edn.bench.peers import brute_force, same
 from edn.bench.report import interleaved, machine
