@@ -184,7 +184,8 @@ class Guard:
         else:
             caller = self._caller(need, authorization)
             if need in _ADMINISTRATION and self._elsewhere(scope):
-                raise NotFound("this call is answered at the admin address only")
+                where = f"port {self._admin_port} of this dispatcher"
+                raise NotFound(f"calls that administer are answered at the admin address only: {where}")
         self.quotas.request(caller)
         scope[_WHO] = caller
         return caller

@@ -48,8 +48,11 @@ export async function call(method, path, body) {
 export const get = (path) => call("GET", path);
 export const post = (path, body) => call("POST", path, body);
 
+// What a refusal of the stream means; trying again would not change it.
+const REFUSALS = { 401: "locked", 403: "limited", 404: "elsewhere" };
+
 // An EventSource cannot carry a key, so the stream is read by hand. Calls `on[event](data)`; tries again for ever,
-// unless the network wants another key: whoever gives one loads the page anew.
+// unless it is refused: whoever gives another key, or goes to another address, loads the page anew.
 export async function watch(path, on, state) {
   for (let pause = 500; ; pause = Math.min(pause * 2, 10000)) {
     try {
@@ -60,7 +63,8 @@ export async function watch(path, on, state) {
       await read(response.body.getReader(), on);
       state("lost", "the stream ended");
     } catch (error) {
-      if (error.status === 401 || error.status === 403) return state(error.status === 401 ? "locked" : "limited");
+      const refused = REFUSALS[error.status];
+      if (refused) return state(refused, refused === "elsewhere" ? error.message : "");
       state("lost", error.message);
     }
     await new Promise((resolve) => setTimeout(resolve, pause));

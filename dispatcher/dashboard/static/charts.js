@@ -42,17 +42,20 @@ export function layout(more = {}) {
   };
 }
 
+// Ten minutes at most: the day is known, and labels that lie flat leave the lines their height.
+const clocks = () => ({ tickformat: "%H:%M:%S", tickangle: 0, nticks: innerWidth < 760 ? 5 : 8 });
+
 export const CONFIG = { displayModeBar: false, responsive: true };
 
 const line = (name, y, tint, more = {}) => ({ type: "scatter", mode: "lines", name, x: times(), y, line: { color: tint, width: 1.8 }, ...more });
 
 export function draw() {
   if (!window.Plotly) return;
-  window.Plotly.react("chart-traffic", ["published", "forwarded", "matched", "notified"].map((name) => line(name, columns[name], colour(name))), layout({ yaxis: { rangemode: "tozero" } }), CONFIG);
+  window.Plotly.react("chart-traffic", ["published", "forwarded", "matched", "notified"].map((name) => line(name, columns[name], colour(name))), layout({ xaxis: clocks(), yaxis: { rangemode: "tozero" } }), CONFIG);
   window.Plotly.react("chart-ratios", [
     line("hit ratio", columns.hit_ratio, colour("published")),
     line("false positives", wasted(), colour("bad")),
-  ], layout({ yaxis: { rangemode: "tozero", tickformat: ".0%" } }), CONFIG);
+  ], layout({ xaxis: clocks(), yaxis: { rangemode: "tozero", tickformat: ".0%" } }), CONFIG);
   const first = columns.time[0] ?? 0;
   const shown = decisions.filter((one) => one.time / 1000 >= first);
   window.Plotly.react("chart-tuning", [
@@ -63,5 +66,5 @@ export function draw() {
       text: shown.map((one) => one.reason), hovertemplate: "%{y:.0%}: %{text}<extra></extra>",
       marker: { symbol: "diamond", size: 9, color: colour("accent"), line: { color: colour("panel"), width: 1 } },
     },
-  ], layout({ yaxis: { range: [0, 1.05], tickformat: ".0%" } }), CONFIG);
+  ], layout({ xaxis: clocks(), yaxis: { range: [0, 1.05], tickformat: ".0%" } }), CONFIG);
 }

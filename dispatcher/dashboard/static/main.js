@@ -9,7 +9,7 @@ import { $, say, trying } from "./page.js";
 import * as subscriptions from "./subscriptions.js";
 
 const tabs = [...document.querySelectorAll("[role=tab]")];
-let limited = false; // the key is no operator's: it sees its own topics and subscriptions
+let limited = false; // the key is no operator's, or this is not the admin address: topics and subscriptions only
 const shows = (name) => !document.hidden && !document.getElementById(name).hidden;
 
 const OPENED = {
@@ -103,6 +103,7 @@ const WORDS = {
   lost: "no connection, trying again",
   locked: "an API key is wanted",
   limited: "this key sees its own topics and subscriptions; traffic and servers are an operator's to see",
+  elsewhere: "here are topics and subscriptions only; for traffic and servers open the dashboard at the admin address",
 };
 watch("/v1/live", {
   history: trying((data) => overview.history(data)),
@@ -115,7 +116,7 @@ watch("/v1/live", {
 }, (state, why) => {
   $(".dot").dataset.state = state;
   $("#status-text").textContent = `${WORDS[state]}${why ? ` (${why})` : ""}`;
-  if (state === "limited") limit();
+  if (state === "limited" || state === "elsewhere") limit();
 });
 
 window.addEventListener("load", () => {
