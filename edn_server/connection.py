@@ -43,7 +43,7 @@ class Connection(asyncio.Protocol):
         #: headers that begin with webhook-allowed-
         self.allowed: dict[str, str] = {}
         self.text = b""
-        self._head = self._read = 0
+        self._head = self._unended = self._read = 0
         self._whole = self._heard = self._sized = False
 
     @property
@@ -56,7 +56,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             raise ConnectionFailed("the connection was closed", silent=True)
         self.status, self.retry_after, self.allowed, self.text = 0, None, {}, b""
-        self._head = self._read = 0
+        self._head = self._unended = self._read = 0
         self._whole = self._heard = self._sized = False
         self._answered = asyncio.get_running_loop().create_future()
         try:
@@ -87,7 +87,10 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._fail(f"an answer that is not HTTP: {error}")
-        if self._head > HEAD_BYTES:
+        if not self.status:
+            # Not even a header that has no end: the parser gathers it, and tells of it when it is whole.
+            self._unended += len(data)
+        if max(self._head, self._unended) > HEAD_BYTES:
             self._fail("an answer whose head does not end")
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -8,20 +8,20 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query
 
 from edn import evidence
-from edn.asgi import PROBLEM, StrictRoute
+from edn.asgi import StrictRoute
 from edn.errors import Unavailable
 from edn_server.evidence import Evidence
+from edn_server.messages import PROBLEM_BODY, UNAUTHORIZED
 from edn_server.node import Node
 
-_PROBLEM: dict[str, Any] = {"content": {PROBLEM: {"schema": {"type": "object"}}}}
 _REFUSALS: dict[int | str, dict[str, Any]] = {
-    "400": {"description": "the body cannot be read", **_PROBLEM},
-    "401": {"description": "the network secret is missing or wrong", **_PROBLEM},
-    "404": {"description": "nothing of that name is here", **_PROBLEM},
-    "409": {"description": "there is nobody to send it to", **_PROBLEM},
-    "413": {"description": "longer than the limit", **_PROBLEM},
-    "422": {"description": "it cannot be taken; the problem names the place", **_PROBLEM},
-    "503": {"description": "not now", **_PROBLEM},
+    "400": {"description": "the body cannot be read", **PROBLEM_BODY},
+    **UNAUTHORIZED,
+    "404": {"description": "nothing of that name is here", **PROBLEM_BODY},
+    "409": {"description": "there is nobody to send it to", **PROBLEM_BODY},
+    "413": {"description": "longer than the limit", **PROBLEM_BODY},
+    "422": {"description": "it cannot be taken; the problem names the place", **PROBLEM_BODY},
+    "503": {"description": "not now", **PROBLEM_BODY},
 }
 
 Number = Annotated[int, Path(ge=1, lt=1 << 62)]

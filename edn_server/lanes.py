@@ -39,7 +39,7 @@ class Lane:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self.give()
-            else:
+            elif turn in self._waiting:  # else somebody who gave a slot has passed over it
                 self._waiting.remove(turn)
             raise
 

@@ -227,11 +227,6 @@ def entries_of(row: Row, events: Sequence[bytes], fragments: Sequence[bytes | No
     return b",".join(each_entry(row, events, fragments))
 
 
-def body_of(row: Row, events: Sequence[bytes], fragments: Sequence[bytes | None]) -> bytes:
-    """The body of a POST of this row alone."""
-    return enclose([entries_of(row, events, fragments)])
-
-
 def enclose(entries: Sequence[bytes]) -> bytes:
     return b'{"notifications":[' + b",".join(entries) + b"]}"
 

@@ -38,7 +38,7 @@ TakesBody = Literal["none", "optional", "required"]
 ACTIONS: tuple[tuple[str, str, str, TakesBody], ...] = (
     ("POST", "renew", "Set a new expiry", "required"),
     ("POST", "pause", "Keep notifications back", "none"),
-    ("POST", "resume", "Send what was kept, and what follows", "none"),
+    ("POST", "resume", "Send what was kept, and what follows", "optional"),
     ("GET", "attempts", "What was tried lately", "none"),
     ("POST", "recover", "Send again what was given up", "required"),
     ("POST", "enable", "Try an address again that was given up", "none"),

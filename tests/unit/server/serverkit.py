@@ -161,7 +161,9 @@ class Kit:
             events = outbox.read_events(db, row.batch, row.places)
         names = self.hosting.topics
         fragments = [outbox.event_fragment(events[p], names[events[p].topic].name) for p in row.places]
-        body: dict[str, Any] = json.loads(outbox.body_of(row, fragments, self.hosting.fragments))
+        body: dict[str, Any] = json.loads(
+            outbox.enclose([outbox.entries_of(row, fragments, self.hosting.fragments)])
+        )
         return body
 
     def told(self) -> list[tuple[str, str]]:

@@ -94,6 +94,28 @@ def test_what_an_answer_means(
     assert (answer.reason is None) if reason is None else reason in (answer.reason or "")
 
 
+@pytest.mark.parametrize("line", [b"x: ", b"HTTP/1.1 100 Continue\r\n\r\n"])
+def test_a_head_without_an_end_is_given_up_soon(line: bytes) -> None:
+    """Neither one header that goes on and on nor answers that are none: memory would not do."""
+    said = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal said
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\n" if line == b"x: " else b"")
+        more = b"y" * 50_000 if line == b"x: " else line * 2000
+        writer.write(line)
+        while not writer.is_closing():
+            writer.write(more)
+            said += len(more)
+            await writer.drain()
+
+    [answer] = answers(serve, seconds=3)
+    assert answer.status is None
+    assert "head does not end" in (answer.reason or "")
+    assert said < 50_000_000
+
+
 def test_the_request_is_whole_and_a_connection_is_kept_for_the_next() -> None:
     requests: list[bytes] = []
     connections: list[int] = []

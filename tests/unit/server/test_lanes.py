@@ -73,3 +73,18 @@ def test_an_attempt_that_takes_long_leaves_the_fast_lane_while_the_slow_one_has_
         assert (both.fast.free, both.slow.free) == (2, 1)
 
     asyncio.run(main())
+
+
+def test_a_slot_that_is_given_while_one_who_waits_is_being_cancelled_is_not_lost() -> None:
+    async def run() -> None:
+        lane = Lane(1)
+        await lane.take()
+        waiting = asyncio.create_task(lane.take())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        lane.give()  # before the one who waits has heard of its end
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert lane.free == 1
+
+    asyncio.run(run())
