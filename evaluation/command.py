@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from edn.cli.console import USAGE, fail, say, show_json, show_table
 from edn.errors import EdnError, InvalidInput
 from evaluation.experiment import AnyExperiment, Scale
 from evaluation.results import Record
@@ -99,17 +99,14 @@ def evaluate(
         records = [] if render else _run(chosen, scale, seeds, places)
         kept, missing = publish(places, [] if render else chosen)
     except EdnError as error:
-        typer.echo(f"edn: {error}", err=True)
-        raise typer.Exit(2) from None
+        fail(str(error), USAGE)
     if json:
-        import msgspec
-
-        sys.stdout.write(msgspec.json.encode(records).decode() + "\n")
+        show_json(records)
         return
     _show([(one, record) for one, record in kept if render or one in chosen])
     if missing:
-        typer.echo(f"not run yet: {', '.join(one.name for one in missing)}", err=True)
-    typer.echo(f"{places.document}", err=True)
+        say(f"not run yet: {', '.join(one.name for one in missing)}")
+    say(f"{places.document}")
 
 
 def _chosen(names: list[str], live: bool) -> list[AnyExperiment]:
@@ -184,7 +181,7 @@ def _show(kept: list[tuple[AnyExperiment, Record]]) -> None:
         for claim in one.claims:
             first = judge(claim, record.outcomes)[0]
             table.add_row(one.name, claim.text, published(claim), ours(claim, first), first.verdict)
-    Console(width=None if sys.stdout.isatty() else 150).print(table)
+    show_table(table)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edn.cli.console import USAGE, fail
+from edn.cli.console import USAGE, fail, show_json, show_table
 from edn.errors import EdnError, InvalidInput
 from partitioning.methods import METHODS
 
@@ -90,7 +89,7 @@ def plan(
         fail(error.detail, USAGE)
     _keep_beside(out, done)
     if json:
-        sys.stdout.write(done.to_json().decode() + "\n")
+        show_json(done)
     else:
         _show(done)
 
@@ -141,7 +140,6 @@ def _progress() -> Iterator[Progress]:
 
 
 def _show(report: Report) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     heading = f"{report.method}: {report.subscriptions:,} subscriptions, {report.moved:,} would move"
@@ -167,4 +165,4 @@ def _show(report: Report) -> None:
         "",
         "" if report.before is None else f"{report.before.hit_ratio:.3f}",
     )
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    show_table(table)

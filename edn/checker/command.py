@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from edn.cli.console import fail, show_json
+
 HOLDS = 0
 VIOLATED = 1
 UNREADABLE = 2
@@ -35,15 +37,15 @@ def check(
     Exit codes: 0 the promise holds, 1 it is violated, 2 the recording cannot be read, 3 it decides nothing.
     """
     # Loaded only now, as numpy takes its time.
-    import msgspec
-
     from edn.checker.judge import check_recording
     from edn.checker.records import RecordingError
 
     try:
         report = check_recording(*files, ordered=ordered, within=within, explained=show)
     except RecordingError as error:
-        typer.echo(f"edn: {error.detail}", err=True)
-        raise typer.Exit(UNREADABLE) from None
-    typer.echo(msgspec.json.encode(report).decode() if json else report.text())
+        fail(error.detail, UNREADABLE)
+    if json:
+        show_json(report)
+    else:
+        typer.echo(report.text())
     raise typer.Exit({"holds": HOLDS, "violated": VIOLATED, "unknown": UNKNOWN}[report.verdict])

@@ -1,7 +1,11 @@
 """The command line `edn`: one module a command or group, `console` for what they share.
 
-Commands speak to a network through `edn.client` only; nothing but their tests imports this package. Heavy
-imports happen inside the commands that need them, so that `edn --help` stays quick.
+Commands speak to a network through `edn.client` only. Heavy imports happen inside the commands that need
+them, so that `edn --help` stays quick. Modules elsewhere that are commands, too, import `console` from here,
+and nothing else imports this package but tests.
+
+All of them speak by one means: results go to standard output by `typer.echo`, `show_json` and `show_table`,
+words to the person beside them to standard error by `say`, and `fail` ends a command.
 
 Exit codes: 0 done, 1 refused by the network, 2 wrong usage or unreadable input, 3 no network can be reached.
 """

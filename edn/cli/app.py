@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -98,31 +98,39 @@ def version(json: JsonOption = False) -> None:
         typer.echo(f"edn {__version__}")
 
 
-def _tree(name: str, module: str, help: str, alone: tuple[str, ...] = ("--help",)) -> None:
-    """Mount a tree of commands that is loaded only when it is called: these import large libraries.
+class Tree(NamedTuple):
+    """A tree of commands that is loaded only when it is called: these import large libraries."""
 
-    `alone` is what it is given when nothing follows its name.
-    """
+    module: str
+    help: str
+    #: what it is given when nothing follows its name
+    alone: tuple[str, ...] = ("--help",)
 
+
+TREES = {
+    "bench": Tree("edn.bench.command", "Measure single parts against their peers."),
+    "evaluate": Tree("evaluation.command", "Run the published experiments on this code."),
+    "repartition": Tree(
+        "partitioning.repartitioning",
+        "Decide anew which server hosts which subscription, and move them.",
+        alone=(),
+    ),
+    "capacity": Tree(
+        "selftune.command", "What the network could carry, and what if it were different.", alone=()
+    ),
+}
+
+
+def _mount(name: str, tree: Tree) -> None:
     @app.command(
         name,
-        help=f"{help} (`edn {name} --help` lists them)",
+        help=f"{tree.help} (`edn {name} --help` lists them)",
         add_help_option=False,
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
     )
     def run(context: typer.Context) -> None:
-        import_module(module).app(args=context.args or list(alone), prog_name=f"edn {name}")
+        import_module(tree.module).app(args=context.args or list(tree.alone), prog_name=f"edn {name}")
 
 
-#: name → module and help of each; `alone` of `_tree` where it is not --help
-TREES: dict[str, tuple[str, str]] = {
-    "bench": ("edn.bench.command", "Measure single parts against their peers."),
-    "evaluate": ("evaluation.command", "Run the published experiments on this code."),
-    "repartition": (
-        "partitioning.repartitioning",
-        "Decide anew which server hosts which subscription, and move them.",
-    ),
-    "capacity": ("selftune.command", "What the network could carry, and what if it were different."),
-}
-for _name, (_module, _help) in TREES.items():
-    _tree(_name, _module, _help, () if _name in ("capacity", "repartition") else ("--help",))
+for _name, _tree in TREES.items():
+    _mount(_name, _tree)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from edn.cli.console import USAGE, fail
+from edn.cli.console import USAGE, fail, say
 
 app = typer.Typer(help="Settings of the services.", no_args_is_help=True)
 
@@ -50,6 +50,6 @@ def check(
         if done.returncode:
             wrong = True
             said = [line for line in done.stderr.splitlines() if not line.startswith(("usage:", " "))]
-            typer.echo(said[-1] if said else f"it ended with {done.returncode}", err=True)
+            say(said[-1] if said else f"it ended with {done.returncode}")
     if wrong:
         raise typer.Exit(USAGE)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
     from edn.client import Client, ProblemError
 
@@ -103,7 +103,8 @@ def _plain_number(value: Any) -> Any:
     raise NotImplementedError(f"no JSON for {type(value).__name__}")
 
 
-def show_table(table: Table) -> None:
+def show_table(table: RenderableType) -> None:
+    """A table, or several things under each other."""
     from rich.console import Console
 
     # Without a terminal there is no width to fit into: nothing is cut that a pipe may look for.

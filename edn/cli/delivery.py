@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from edn.cli.console import DEFAULT_URL, JsonOption, UrlOption, connected, show_json, show_table
+from edn.cli.console import DEFAULT_URL, JsonOption, UrlOption, connected, say, show_json, show_table
 from edn.cli.subscriptions import read_secret_file
 
 app = typer.Typer(help="How a subscription's notifications fare.", no_args_is_help=True)
@@ -105,7 +105,7 @@ def rotate_secret(
         return
     if secret_file is None and rotation.secret is not None:
         typer.echo(rotation.secret)
-    typer.echo(f"the secret before signs, too, until {rotation.previous_until}", err=True)
+    say(f"the secret before signs, too, until {rotation.previous_until}")
 
 
 @letters.command("list")

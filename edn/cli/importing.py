@@ -34,8 +34,11 @@ def import_(
     if path != "-" and not Path(path).exists():
         fail(f"{path} is not there", USAGE)
     began = time.monotonic()
-    with failing_readably(), counting("importing") as advance:
-        count, paused, expired = asyncio.run(_import(url, path, parallel, advance))
+    try:
+        with failing_readably(), counting("importing") as advance:
+            count, paused, expired = asyncio.run(_import(url, path, parallel, advance))
+    except OSError as error:
+        fail(f"{path} cannot be read: {error.strerror}", USAGE)
     seconds = time.monotonic() - began
     if json:
         show_json(
@@ -115,6 +118,8 @@ async def _import(url: str, path: str, parallel: int, advance: Callable[[int], N
                 expired += 1
                 continue
             if found.get("state") == "paused":
+                if "id" not in found:
+                    fail(f"{path}: a paused subscription has no id; `edn export` writes them", USAGE)
                 paused.append(found["id"])
             yield encode(_body(found))
 
@@ -168,4 +173,9 @@ def _over(found: dict[str, Any], now: float) -> bool:
     from datetime import datetime
 
     expires = found.get("expires")
-    return expires is not None and datetime.fromisoformat(expires).timestamp() <= now
+    if not isinstance(expires, str):
+        return False
+    try:
+        return datetime.fromisoformat(expires).timestamp() <= now
+    except ValueError:  # a duration, or something that the network refuses with a reason
+        return False

@@ -213,9 +213,8 @@ def _value(name: str, text: str, kind: str | None) -> Any:
                 return float(text)
             case "boolean":
                 return {"true": True, "false": False}[text]
-            case (
-                _
-            ):  # a string, a time, one of ours ($id) or an attribute that the network will refuse by name
+            case _:
+                # A string, a time, one of ours ($id), or an attribute that the network will refuse by name.
                 return text
     except (ValueError, KeyError):
         wanted = "true or false" if kind == "boolean" else f"a {kind}" if kind == "number" else f"an {kind}"

@@ -33,14 +33,14 @@ _COMPLETION = ("install_completion", "show_completion")
 
 def page() -> str:
     codes = next(line for line in (overview or "").splitlines() if line.startswith("Exit codes"))
-    trees = {name: typer.main.get_command(import_module(module).app) for name, (module, _) in TREES.items()}
+    trees = {name: typer.main.get_command(import_module(tree.module).app) for name, tree in TREES.items()}
     lines = [_HEAD.format(codes=codes)]
     root = typer.main.get_command(app)
     lines += _options(root)
     assert isinstance(root, TyperGroup)
     for name in sorted(root.commands):
         command = trees.get(name, root.commands[name])
-        lines += _command(f"edn {name}", command, TREES[name][1] if name in TREES else None)
+        lines += _command(f"edn {name}", command, TREES[name].help if name in TREES else None)
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -1,4 +1,4 @@
-"""`edn subscribe`, `edn unsubscribe`, `edn subscriptions`."""
+"""`edn subscribe`, `pause`, `resume`, `unsubscribe`, `subscriptions`; how filters and secrets are given."""
 
 from __future__ import annotations
 

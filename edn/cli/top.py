@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edn.cli.console import DEFAULT_URL, UrlOption, connected, show_json
+from edn.cli.console import DEFAULT_URL, UrlOption, connected, show_json, show_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -102,9 +102,6 @@ class _Look:
 
 
 def _print(look: _Look, seconds: float, count: int | None, json: bool) -> None:
-    from rich.console import Console
-
-    console = Console() if sys.stdout.isatty() else Console(width=160)
     left = count
     while left is None or left > 0:
         time.sleep(seconds)
@@ -112,7 +109,7 @@ def _print(look: _Look, seconds: float, count: int | None, json: bool) -> None:
         if json:
             show_json(look.describe())
         else:
-            console.print(look.view())
+            show_table(look.view())
         left = None if left is None else left - 1
 
 

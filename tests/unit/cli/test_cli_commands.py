@@ -471,3 +471,29 @@ def test_route_lists_binds_and_unbinds(stub: Stub) -> None:
     stub.answers["DELETE", "/v1/routes/stocks.**"] = (204, None)
     assert edn(stub, "route", "rm", "stocks.**").exit_code == 0
     assert edn(stub, "route", "rm", "bonds").exit_code != 0
+
+
+def test_what_cannot_be_imported_is_said_in_one_line(stub: Stub, tmp_path: Path) -> None:
+    ran = edn(stub, "import", str(tmp_path))
+    assert (ran.exit_code, ran.stderr) == (2, f"edn: {tmp_path} cannot be read: Is a directory\n")
+    nameless = tmp_path / "nameless.jsonl"
+    nameless.write_text('{"topic": "stocks", "state": "paused"}\n')
+    ran = edn(stub, "import", str(nameless))
+    assert ran.exit_code == 2
+    assert "a paused subscription has no id" in ran.stderr
+    assert stub.requests == []
+
+
+@pytest.mark.parametrize(
+    ("expires", "imported"),
+    [(None, 1), ("2001-01-01T00:00:00Z", 0), ("2999-01-01T00:00:00Z", 1), ("PT1H", 1), ("soon", 1)],
+)
+def test_what_has_expired_is_left_out_of_an_import_and_nothing_else(
+    stub: Stub, tmp_path: Path, expires: str | None, imported: int
+) -> None:
+    stub.answers["POST", "/v1/subscriptions"] = (201, [SUBSCRIPTION])
+    file = tmp_path / "subscriptions.jsonl"
+    file.write_text(json.dumps({**SUBSCRIPTION, "expires": expires}) + "\n")
+    ran = edn(stub, "import", str(file), "--json")
+    assert ran.exit_code == 0, ran.stderr
+    assert json.loads(ran.stdout)["subscriptions"] == imported == len(stub.requests)
