@@ -26,7 +26,7 @@ A subscription's:
     activating, covering   how subscriptions begin and end in the log; those that a filter covers
     placing                which server that is (`bindings`, `routes_door`, `routing_entries`: by name)
     directory              what is known of every subscription; `keyrings`: whose secret signs
-    members, restoring     the servers, and what one that returns lacks
+    members, calling       the servers, and what they are asked; `restoring`: what one that returns lacks
     evidence               what is asked of the host about delivery
 
 Who may: `access`, `keys`, `keys_door`, `quotas`, `audit`; `internal` is for the network's own processes.

@@ -63,7 +63,7 @@ def routes(network: Network) -> APIRouter:
         member = network.members.get(id)
         if member is None:
             raise NotFound(f'no server "{id[:80]}"')
-        answer = await network.fetch(id, "/internal/backup")
+        answer = await network.calls.fetch(id, "/internal/backup")
         if answer.status_code != 200:
             await answer.aclose()
             raise Unavailable(f"server {id} answered {answer.status_code}", retry_after=2)

@@ -41,7 +41,7 @@ def routes(network: Network) -> APIRouter:
     async def consented(server: str, token: str, rate: str | None) -> dict[str, Any]:
         if network.members.get(server) is not None:
             message = wire.Consented(token, rate or "")
-            if not _taken.decode(await network.tell(server, "/internal/consents", message)).unknown:
+            if not _taken.decode(await network.calls.tell(server, "/internal/consents", message)).unknown:
                 return {"consent": "granted"}
         raise NotFound("nobody asked for this consent, or it is not awaited any more")
 

@@ -42,7 +42,7 @@ async def ask(
 ) -> Any:
     """What a server answers; what it refuses is refused here."""
     try:
-        response = await network.call(server, method, path, timeout=seconds, **request)
+        response = await network.calls.call(server, method, path, timeout=seconds, **request)
     except httpx.HTTPError as error:
         reason = str(error) or type(error).__name__
         raise Unavailable(f"server {server} did not answer: {reason}", retry_after=2) from None

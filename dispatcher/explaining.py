@@ -108,7 +108,7 @@ class Explainer:
         if not routed:
             return {**found, "matched": 0}
         try:
-            answer = _explained.decode(await self._network.tell(server, "/internal/explain", question))
+            answer = _explained.decode(await self._network.calls.tell(server, "/internal/explain", question))
         except (EdnError, msgspec.MsgspecError) as error:
             return {**found, "failure": str(error)}
         return {

@@ -65,7 +65,7 @@ class Follower:
     async def _server(self, server: str, offset: int) -> dict[str, Any]:
         found: dict[str, Any] = {"server": server, "taken": None, "matches": [], "failure": None}
         try:
-            answer = await self._network.tell(
+            answer = await self._network.calls.tell(
                 server, "/internal/journey", wire.AskJourney(self._network.log.id, offset)
             )
             journey = _journey.decode(answer)

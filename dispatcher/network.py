@@ -7,14 +7,12 @@ Everything here happens on the event loop, but for the log's writer thread. What
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import functools
 import shutil
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-import httpx
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import structlog
@@ -22,8 +20,9 @@ import structlog
 from dispatcher import changes
 from dispatcher.backing import Backing
 from dispatcher.bindings import Bindings
+from dispatcher.calling import Calls
 from dispatcher.changes import Kind
-from dispatcher.channel import Channel, ChannelError, Channels
+from dispatcher.channel import Channel
 from dispatcher.forwarding import Forwarder
 from dispatcher.framing import stack
 from dispatcher.link import Link, Pressure
@@ -36,7 +35,7 @@ from dispatcher.routing import RoutingTable
 from dispatcher.settings import Settings
 from dispatcher.tail import Tail
 from edn import clock, defects, wire
-from edn.errors import Conflict, CorruptMessage, InvalidInput, InvalidSink, NotFound, Unavailable
+from edn.errors import Conflict, NotFound, Unavailable
 from edn.summary import Summary
 from edn.summary.selection import selected
 
@@ -49,9 +48,6 @@ _PATIENCE_SECONDS = 0.003
 
 Floats = npt.NDArray[np.float64]
 
-_stored = msgspec.msgpack.Decoder(wire.Stored)
-_snapshot = msgspec.msgpack.Decoder(wire.SummarySnapshot)
-
 
 class Network:
     def __init__(self, settings: Settings) -> None:
@@ -60,6 +56,7 @@ class Network:
         self.tail = Tail(head=self.log.head, limit_bytes=settings.tail_bytes)
         self.table = RoutingTable(router=settings.router, cut=settings.cut, bloom=settings.bloom)
         self.members = Members(settings.heartbeat_seconds * settings.missed_heartbeats)
+        self.calls = Calls(settings, self.members)
         self.link = Link(settings.link_bytes)
         self.pressure = Pressure(self.lag, settings.lag_limit)
         self.meter = Meter()
@@ -75,8 +72,6 @@ class Network:
         self._noted: dict[str, int] = {}
         #: too little room for the log: nothing is accepted
         self.disk_full = False
-        self._client: httpx.AsyncClient | None = None
-        self._channels = Channels(settings.secret, timeout=settings.store_timeout)
         self._tasks: set[asyncio.Task[Any]] = set()
         counts = dict(
             self.log.reader.execute("SELECT server, count(*) FROM subscriptions GROUP BY server").fetchall()
@@ -91,12 +86,7 @@ class Network:
 
     async def start(self) -> None:
         self.log.start()
-        self._client = httpx.AsyncClient(
-            headers={"authorization": f"Bearer {self.settings.secret}"},
-            timeout=httpx.Timeout(30.0, connect=3.0),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
-            trust_env=False,
-        )
+        self.calls.start()
         self.spawn(self._housekeeping(), "housekeeping")
 
     async def stop(self) -> None:
@@ -104,9 +94,7 @@ class Network:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.log.stop()
-        if self._client is not None:
-            await self._client.aclose()
-        self._channels.close()
+        await self.calls.stop()
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """A background task that is kept, and whose death is heard."""
@@ -208,54 +196,24 @@ class Network:
         """A server starts its stream: at its cursor if this log knows it, else at its join."""
         check_registration(request)
         self.placing.check_registration(request)
-        member = self.members.get(request.id)
-        if member is not None:
-            member.check_key(request.key)
-            if member.leaving == "lost":
-                raise Conflict(
-                    f"server {request.id} was given up for lost, and replaced: forget it, and start it with "
-                    "an empty data folder"
-                )
+        self._check_known(request)
         cursor = request.cursors.get(self.log.id)
-        if cursor is not None and cursor > self.log.head:
-            raise Unavailable(
-                f"server {request.id} has read this log up to {cursor}, but it ends at {self.log.head}: "
-                "the dispatcher's data folder is older than the network; restore the newer one"
-            )
-        if cursor is not None and cursor < self.log.floor:
-            raise Conflict(
-                f"server {request.id} has read up to {cursor}, the log begins after {self.log.floor}: the "
-                "server's data folder is older than the network; restore the newer one"
-            )
+        self._check_cursor(request.id, cursor)
         # From here on everything is routed to it, until its summary is known.
         self.table.add(request.id)
-        key = hashed(request.key)
-
-        def join(transaction: Transaction) -> tuple[int, int, int]:
-            first = None
-            if member is None:
-                changes.note(transaction, Kind.SERVER, request.id)
-            elif cursor is None:
-                # Another dispatcher may have told of it; from there on there are records for it.
-                (first,) = transaction.connection.execute(
-                    "SELECT min(last) FROM records WHERE server = ?", (request.id,)
-                ).fetchone()
-            transaction.connection.execute(
-                "INSERT INTO servers VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
-                "url = excluded.url, epoch = excluded.epoch",
-                (request.id, request.url, key, request.epoch, transaction.time),
+        joined, now, first = await self.log.submit(
+            functools.partial(
+                _join, request=request, known=self.members.get(request.id) is not None, cursor=cursor
             )
-            if defects.planted("forget-the-join") and cursor is not None:  # for tests only
-                return transaction.head + 1, transaction.time, transaction.head + 1
-            offset = transaction.append_control(request.id, "join", incarnation=transaction.incarnation)
-            return offset, transaction.time, offset if first is None else first
-
-        joined, now, first = await self.log.submit(join)
+        )
         if cursor is not None and self.on_return is not None:
             await self.on_return(request.id, request.url, cursor)
+        # Not before: one that asks twice, because the first answer was late, is one server all the same.
+        member = self.members.get(request.id)
         if member is None:
-            member = Member(request.id, request.url, key, request.epoch, now)
+            member = Member(request.id, request.url, hashed(request.key), request.epoch, now)
             self.members.add(member)
+        member.check_key(request.key)
         if member.task is not None:
             member.task.cancel()
         member.url, member.epoch, member.joined = request.url, request.epoch, joined
@@ -268,6 +226,31 @@ class Network:
         self.ask_summary(member)
         logger.info("server registered", server=member.id, url=member.url, cursor=cursor, join=joined)
         return wire.Registered(self.log.id, self.log.incarnation, self.settings.heartbeat_seconds)
+
+    def _check_known(self, request: wire.Register) -> None:
+        """Raise if the id is another server's, or was given up."""
+        member = self.members.get(request.id)
+        if member is None:
+            return
+        member.check_key(request.key)
+        if member.leaving == "lost":
+            raise Conflict(
+                f"server {request.id} was given up for lost, and replaced: forget it, and start it with "
+                "an empty data folder"
+            )
+
+    def _check_cursor(self, server: str, cursor: int | None) -> None:
+        """Raise if the log does not hold what comes after it."""
+        if cursor is not None and cursor > self.log.head:
+            raise Unavailable(
+                f"server {server} has read this log up to {cursor}, but it ends at {self.log.head}: "
+                "the dispatcher's data folder is older than the network; restore the newer one"
+            )
+        if cursor is not None and cursor < self.log.floor:
+            raise Conflict(
+                f"server {server} has read up to {cursor}, the log begins after {self.log.floor}: the "
+                "server's data folder is older than the network; restore the newer one"
+            )
 
     def _forwarder(self, member: Member, acked: int) -> Forwarder:
         def on_ack(ack: wire.FrameAck) -> None:
@@ -305,74 +288,6 @@ class Network:
         self.members.touch(member)
         member.backlog, member.cpu, member.notified = beat.backlog, beat.cpu, beat.notified
 
-    # -- calls to servers -------------------------------------------------------------------------------
-
-    async def tell(self, server: str, path: str, message: msgspec.Struct) -> bytes:
-        """The answer of a server to a message; raises `Unavailable`, or `InvalidInput` where it refuses."""
-        member = self.members.get(server)
-        if member is None or self.members.state(member) == "away":
-            raise Unavailable(f"server {server} is away", retry_after=2)
-        return await self._post(server, member.url, path, message)
-
-    async def _post(self, server: str, url: str, path: str, message: msgspec.Struct) -> bytes:
-        try:
-            status, answer = await self._channels.post(url, path, wire.encode(message), wire.MSGPACK)
-        except ChannelError as error:  # nobody knows what the server did
-            raise Unavailable(f"server {server} did not answer: {error}", retry_after=2) from error
-        if status == 422:
-            raise _refusal(server, answer)
-        if status != 200:
-            raise Unavailable(f"server {server} answered {status}", retry_after=2)
-        return answer
-
-    async def store(self, server: str, request: wire.Store) -> wire.Stored:
-        """Have a server store subscriptions durably, inactive."""
-        return _stored.decode(await self.tell(server, "/internal/subscriptions", request))
-
-    async def store_at(self, server: str, url: str, request: wire.Store) -> wire.Stored:
-        """The same of a server that is just coming."""
-        return _stored.decode(await self._post(server, url, "/internal/subscriptions", request))
-
-    async def fetch(self, server: str, path: str) -> httpx.Response:
-        """Something long, piece by piece; whoever asks for it closes it."""
-        member = self.members.get(server)
-        if member is None or self._client is None or self.members.state(member) == "away":
-            raise Unavailable(f"server {server} is away", retry_after=2)
-        request = self._client.build_request(
-            "GET", f"{member.url}{path}", timeout=httpx.Timeout(600.0, connect=3.0)
-        )
-        try:
-            return await self._client.send(request, stream=True)
-        except httpx.TransportError as error:
-            raise Unavailable(f"server {server} did not answer: {error}", retry_after=2) from error
-
-    async def call(self, server: str, method: str, path: str, **request: Any) -> httpx.Response:
-        """Ask a server something; raises `Unavailable` or what the client raises."""
-        member = self.members.get(server)
-        if member is None or self._client is None or self.members.state(member) == "away":
-            raise Unavailable(f"server {server} is away", retry_after=2)
-        return await self._client.request(method, f"{member.url}{path}", **request)
-
-    @contextlib.asynccontextmanager
-    async def listen(self, server: str, path: str, headers: dict[str, str]) -> AsyncIterator[httpx.Response]:
-        """What a server answers without end; raises `Unavailable` or what the client raises."""
-        member = self.members.get(server)
-        if member is None or self._client is None or self.members.state(member) == "away":
-            raise Unavailable(f"server {server} is away", retry_after=2)
-        patient = httpx.Timeout(30.0, connect=3.0)  # a stream that lives says so more often
-        async with self._client.stream(
-            "GET", f"{member.url}{path}", headers=headers, timeout=patient
-        ) as response:
-            yield response
-
-    def widen(self, server: str, topic: int, lo: Floats, hi: Floats, stored: wire.Stored) -> None:
-        """Route what a server has just stored to it, from now on."""
-        self.table.widen(server, topic, lo, hi, epoch=stored.epoch, seq=stored.seq)
-        member = self.members.get(server)
-        if member is not None:
-            member.widened += len(lo)
-            member.widened_at = time.monotonic()
-
     def introduce(self, transaction: Transaction, state: wire.ServerState) -> bool:
         """Another dispatcher knows a server: from here on there may be records for it. Whether it is new."""
         known = transaction.connection.execute("SELECT 1 FROM servers WHERE id = ?", (state.id,)).fetchone()
@@ -407,6 +322,16 @@ class Network:
         self.table.remove(server)
         self.placing.forget_server(server)
 
+    # -- what the table holds of them -------------------------------------------------------------------
+
+    def widen(self, server: str, topic: int, lo: Floats, hi: Floats, stored: wire.Stored) -> None:
+        """Route what a server has just stored to it, from now on."""
+        self.table.widen(server, topic, lo, hi, epoch=stored.epoch, seq=stored.seq)
+        member = self.members.get(server)
+        if member is not None:
+            member.widened += len(lo)
+            member.widened_at = time.monotonic()
+
     def doubt(self, server: str) -> None:
         """Its summary may lack something that it hosts: route everything to it until a new one is there."""
         member = self.members.get(server)
@@ -439,20 +364,16 @@ class Network:
             self.spawn(self._ask_summary(member), f"summary of {member.id}")
 
     async def _ask_summary(self, member: Member) -> None:
-        assert self._client is not None
         try:
             for pause in (0.0, 0.2, 0.5, 1.0, 2.0, 5.0, 5.0, 5.0):
                 await asyncio.sleep(pause)
                 member.widened = 0  # what comes from here on may not be in it
                 asked = member.asked
                 try:
-                    response = await self._client.get(f"{member.url}/internal/summary")
-                    if response.status_code != 200:
-                        raise CorruptMessage(f"{response.status_code}: {response.text[:200]}")
-                    snapshot = _snapshot.decode(response.content)
+                    snapshot = await self.calls.summary(member.url)
                     summaries = {topic: Summary.from_bytes(data) for topic, data in snapshot.topics.items()}
                     routed = await self._selected(summaries)
-                except Exception as error:  # as in `store`
+                except Exception as error:  # not only the client's own: see `calling`
                     logger.warning("no summary", server=member.id, reason=str(error) or type(error).__name__)
                     member.widened += 1
                     continue
@@ -477,6 +398,8 @@ class Network:
         fresh = await asyncio.to_thread(lambda: [selected(summary, count) for summary in summaries.values()])
         return dict(zip(summaries, fresh, strict=True))
 
+    # -- what it can say of itself ----------------------------------------------------------------------
+
     def present(self) -> list[Member]:
         """The servers that are there, joining ones too."""
         return [member for member in self.members if self.members.state(member) != "away"]
@@ -489,8 +412,6 @@ class Network:
         """Up to here every server that is there has what concerns it."""
         places = [member.forwarder.position for member in self.present() if member.forwarder is not None]
         return min(places, default=self.tail.head)
-
-    # -- what it can say of itself ----------------------------------------------------------------------
 
     def describe_servers(self) -> list[dict[str, Any]]:
         now = time.monotonic()
@@ -522,12 +443,24 @@ class Network:
         return described
 
 
-def _refusal(server: str, answer: bytes) -> InvalidInput:
-    """What a server says of a message that it does not take."""
-    try:
-        problem = msgspec.json.decode(answer)
-        if problem["title"] == InvalidSink.title:  # it did not consent
-            return InvalidSink(problem["detail"])
-    except (msgspec.DecodeError, KeyError, TypeError):
-        pass
-    return InvalidInput(f"server {server} refused: {answer[:300].decode(errors='replace')}")
+def _join(
+    transaction: Transaction, request: wire.Register, known: bool, cursor: int | None
+) -> tuple[int, int, int]:
+    """Note a server that starts its stream: offset and time of its *join*, and its first record's offset."""
+    first = None
+    if not known:
+        changes.note(transaction, Kind.SERVER, request.id)
+    elif cursor is None:
+        # Another dispatcher may have told of it; from there on there are records for it.
+        (first,) = transaction.connection.execute(
+            "SELECT min(last) FROM records WHERE server = ?", (request.id,)
+        ).fetchone()
+    transaction.connection.execute(
+        "INSERT INTO servers VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+        "url = excluded.url, epoch = excluded.epoch",
+        (request.id, request.url, hashed(request.key), request.epoch, transaction.time),
+    )
+    if defects.planted("forget-the-join") and cursor is not None:  # for tests only
+        return transaction.head + 1, transaction.time, transaction.head + 1
+    offset = transaction.append_control(request.id, "join", incarnation=transaction.incarnation)
+    return offset, transaction.time, offset if first is None else first

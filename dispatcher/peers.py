@@ -185,7 +185,7 @@ class Peers:
                     await self._merger.merge(page)
                 cursor = page.upto
             except Exception as error:
-                # Not only the client's own errors: see `dispatcher.network`. And a page that cannot be taken
+                # Not only the client's own errors: see `calling`. And a page that cannot be taken
                 # over is asked for again.
                 self._failed(peer, error)
                 await asyncio.sleep(0.1 if 0 < peer.failures < 10 else POLL_SECONDS)

@@ -177,7 +177,7 @@ class Replayer:
                 await self._until_applied(replay)
                 page = await loop.run_in_executor(self._thread, self._page, replay, rects, position)
                 async with self._network.backing.step():
-                    answer = await self._network.tell(replay.server, "/internal/replay", page)
+                    answer = await self._network.calls.tell(replay.server, "/internal/replay", page)
                     ack = _ack.decode(answer)
                     if ack.done:
                         await self._forget(replay)

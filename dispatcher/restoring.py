@@ -85,4 +85,6 @@ class Restoring:
             for row, arriving in rows
         ]
         rings = keyrings.read(log.reader, {row.ring for row, _ in rows})
-        await self._network.store_at(server, url, wire.Store(log.id, log.incarnation, topic, items, rings))
+        await self._network.calls.store_at(
+            server, url, wire.Store(log.id, log.incarnation, topic, items, rings)
+        )

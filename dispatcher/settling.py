@@ -70,6 +70,7 @@ class Settling:
 
     def __init__(self, network: Network) -> None:
         self._network = network
+        self._tell = network.calls.tell
         self._log = network.log
         self._woken = asyncio.Event()
         self._pauses: dict[str, float] = {}
@@ -158,7 +159,7 @@ class Settling:
             departed = wire.Departed([], [], list(moves))  # nobody is left to wait for
         else:
             versions = [(move.subscription, move.version) for move in moves.values()]
-            answer = await self._network.tell(source, "/internal/departures", wire.Departures(versions))
+            answer = await self._tell(source, "/internal/departures", wire.Departures(versions))
             departed = _departed.decode(answer)
         await checkpoints.reached("asked")
         kept_back: set[str] = set()
@@ -178,7 +179,7 @@ class Settling:
                 if self._log.noting and one.ended:
                     await self._tell_told(one.source, destination, [move.subscription for move in one.moves])
             arrived = [(move.subscription, move.version) for one in those for move in one.moves]
-            await self._network.tell(destination, "/internal/arrivals", wire.Arrivals(arrived))
+            await self._tell(destination, "/internal/arrivals", wire.Arrivals(arrived))
         except EdnError as error:
             logger.warning("a server does not know yet", destination=destination, reason=str(error))
             return ()
@@ -189,15 +190,15 @@ class Settling:
         position = 0
         while True:
             question = wire.KeptAfter(move.subscription, position)
-            page = _kept.decode(await self._network.tell(source, "/internal/departures/kept", question))
+            page = _kept.decode(await self._tell(source, "/internal/departures/kept", question))
             page = msgspec.structs.replace(page, version=move.version)
-            taken = _taken.decode(await self._network.tell(move.destination, "/internal/arrivals/kept", page))
+            taken = _taken.decode(await self._tell(move.destination, "/internal/arrivals/kept", page))
             if taken.unknown or (page.final and taken.position >= page.upto):
                 break
             position = taken.position
         await checkpoints.reached("handed-over")
         forget = wire.Departures([], forget=[move.subscription])
-        await self._network.tell(source, "/internal/departures", forget)
+        await self._tell(source, "/internal/departures", forget)
 
         def operation(transaction: Transaction) -> None:
             transaction.connection.execute(
@@ -211,9 +212,9 @@ class Settling:
         following: tuple[int, str] | None = (-1, "")
         while following is not None:
             question = wire.ToldAfter(names, following)
-            page = _told.decode(await self._network.tell(source, "/internal/departures/told", question))
+            page = _told.decode(await self._tell(source, "/internal/departures/told", question))
             if page.events:
-                await self._network.tell(destination, "/internal/arrivals/told", page)
+                await self._tell(destination, "/internal/arrivals/told", page)
             following = page.following
 
     async def _forget(self, moves: Sequence[Unsettled]) -> None:

@@ -91,7 +91,7 @@ async def _lines(
     path = f"/internal/subscriptions/{quote(found.id, safe='')}/events"
     headers = {} if last is None else {"last-event-id": last}
     try:
-        async with network.listen(found.server, path, headers) as response:
+        async with network.calls.listen(found.server, path, headers) as response:
             if response.status_code != 200:
                 raise await _refusal(response, found.server)
             yield _split(response.aiter_raw())

@@ -387,7 +387,7 @@ class Subscriptions:
                 keyrings.read(self._log.reader, {one.subscription.ring for one in some}),
                 asking,
             )
-            stored = await self._network.store(server, request)
+            stored = await self._network.calls.store(server, request)
             moving = any(item.arriving for item in some)
             if not defects.planted(
                 "move-before-widening" if moving else "skip-the-widening"

@@ -46,7 +46,7 @@ def make_ready(network: Network, *servers: str) -> None:
 
 @dataclass
 class Storing:
-    """Takes the place of `Network.store`."""
+    """Takes the place of `Calls.store`."""
 
     away: set[str] = field(default_factory=set)
     seq: int = 0
@@ -71,7 +71,7 @@ class Core:
         self.log = self.network.log
         changes.prepare(self.log, shared=shared)
         self.storing = Storing()
-        self.network.store = self.storing.store  # type: ignore[method-assign]  # the stub of this kit
+        self.network.calls.store = self.storing.store  # type: ignore[method-assign]  # the stub of this kit
         make_ready(self.network, *servers)
         self.topics = Topics(self.log)
         self.subscriptions = Subscriptions(self.network, self.topics, lambda _: None)

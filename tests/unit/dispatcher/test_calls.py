@@ -1,11 +1,10 @@
-"""Calls to servers that fail in ways that a client library does not promise."""
+"""Calls to servers that fail."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
 
-import httpx
 import pytest
 
 from dispatcher.channel import Channel
@@ -17,31 +16,16 @@ from edn.errors import Unavailable
 from tests.network import Process
 
 
-@pytest.mark.parametrize(
-    "failure",
-    [
-        httpx.ConnectError("refused"),
-        # what anyio makes of a connection that is reset while it is being made
-        AttributeError("'NoneType' object has no attribute 'getpeername'"),
-    ],
-)
-def test_a_store_that_fails_in_any_way_is_unavailable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception
-) -> None:
-    def fail(_: httpx.Request) -> httpx.Response:
-        raise failure
-
+def test_a_store_that_nobody_answers_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         network = Network(Settings(data=tmp_path, secret="s" * 16))
         network.members.add(Member("s1", "http://127.0.0.1:1", "key", 1, 0))
         monkeypatch.setattr(network.members, "state", lambda _: "ready")
-        network.log.start()
-        async with httpx.AsyncClient(transport=httpx.MockTransport(fail)) as client:
-            network._client = client
-            request = wire.Store("log", 1, wire.TopicInfo(1, "t", [], "bitmap"), [])
-            with pytest.raises(Unavailable, match="s1 did not answer"):
-                await network.store("s1", request)
-        await network.log.stop()
+        await network.start()
+        request = wire.Store("log", 1, wire.TopicInfo(1, "t", [], "bitmap"), [])
+        with pytest.raises(Unavailable, match="s1 did not answer"):
+            await network.calls.store("s1", request)
+        await network.stop()
 
     asyncio.run(run())
 
