@@ -19,12 +19,12 @@ A subscription's:
                            `openapi`; `topics_door`, `subscriptions_door`, `operations_door`;
                            `cloudevents_door`, `soap/`: the same in other words
     subscribing            what callers ask is checked here, and carried out; what they are shown
-    topics, subscriptions  decide, and call a server where one must store first (`exclusion`, `expiry`,
-                           `sinks`)
+    topics, subscriptions  decide what becomes of them (`exclusion`, `expiry`, `sinks`)
     subtrees, joining      one to a subtree, and the topics that it has; `gathering`, `stream_merging`: what
                            several servers say of it
     activating, covering   how subscriptions begin and end in the log; those that a filter covers
-    placing                which server that is (`bindings`, `routes_door`, `routing_entries`: by name)
+    storing, placing       what a server must have stored first, and which server that is (`bindings`,
+                           `routes_door`, `routing_entries`: by name)
     directory              what is known of every subscription; `keyrings`: whose secret signs
     members, calling       the servers, and what they are asked; `restoring`: what one that returns lacks
     evidence               what is asked of the host about delivery

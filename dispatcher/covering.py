@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dispatcher import activating, directory, subtrees
 from dispatcher.directory import Subscription
 from dispatcher.log import Log, Transaction
+from dispatcher.storing import Storing
 from dispatcher.subscriptions import Subscriptions
 from dispatcher.subtrees import Subtree
 from dispatcher.topics import Topic, Topics
@@ -27,10 +28,11 @@ PAGE = 200
 
 
 class Covering:
-    def __init__(self, log: Log, topics: Topics, subscriptions: Subscriptions) -> None:
+    def __init__(self, log: Log, topics: Topics, subscriptions: Subscriptions, storing: Storing) -> None:
         self._log = log
         self._topics = topics
         self._subscriptions = subscriptions
+        self._storing = storing
 
     async def unsubscribe(self, place: Topic | Subtree, owner: str, filter: Filter) -> list[str]:
         """Cancel what is covered; the ids, in the order of creation.
@@ -45,7 +47,7 @@ class Covering:
             found = await asyncio.to_thread(self._covered, place, filter, page)
             if found:
                 gone, by_server = await self._log.submit(functools.partial(_end, versions=found))
-                self._subscriptions.ended(by_server)
+                self._storing.ended(by_server)
                 ended += [name for name, _ in found if name in gone]
             if cursor is None:
                 return ended

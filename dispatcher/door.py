@@ -27,6 +27,7 @@ from dispatcher.replaying import Replayer
 from dispatcher.restoring import Restoring
 from dispatcher.settings import Settings
 from dispatcher.settling import Settling
+from dispatcher.storing import Storing
 from dispatcher.subscribing import Subscribing
 from dispatcher.subscriptions import Subscriptions
 from dispatcher.topics import Topics
@@ -46,8 +47,9 @@ class Door:
         self.guard = Guard(self.keys, settings.secret, open=settings.open, admin_port=settings.admin_port)
         self.audit = Audit(settings.data)
         self.replayer = Replayer(self.network, self.topics)
-        self.subscriptions = Subscriptions(self.network, self.topics, self.replayer.begin)
-        self.covering = Covering(self.network.log, self.topics, self.subscriptions)
+        storing = Storing(self.network, self.replayer.begin)
+        self.subscriptions = Subscriptions(self.network, self.topics, storing)
+        self.covering = Covering(self.network.log, self.topics, self.subscriptions, storing)
         self.explainer = Explainer(self.network, self.subscriptions)
         self.follower = Follower(self.network)
         self.subscribing = Subscribing(
@@ -69,13 +71,14 @@ class Door:
                 on_names=lambda: self.joining.doubt(),
             )
             self.peers = Peers(self.network, merger)
-        self.joining = Joining(self.network, self.topics, self.subscriptions, self.peers)
+        self.joining = Joining(self.network, self.topics, self.subscriptions, storing, self.peers)
         self.network.on_return = Restoring(self.network, self.topics).store_again
         self.settling = Settling(self.network)
         moving = Moving(
             self.network,
             self.topics,
-            self.subscriptions,
+            self.subscriptions.exclusion,
+            storing,
             on_moved=self.settling.wake,
             on_replay=self.replayer.begin,
         )

@@ -28,6 +28,7 @@ from dispatcher.directory import Subscription
 from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.peers import Peers
+from dispatcher.storing import Storing
 from dispatcher.subscriptions import Subscriptions
 from dispatcher.topics import Topic, Topics
 from edn import namespace
@@ -42,12 +43,18 @@ AGAIN = 1.0
 
 class Joining:
     def __init__(
-        self, network: Network, topics: Topics, subscriptions: Subscriptions, peers: Peers | None
+        self,
+        network: Network,
+        topics: Topics,
+        subscriptions: Subscriptions,
+        storing: Storing,
+        peers: Peers | None,
     ) -> None:
         self._network = network
         self._log = network.log
         self._topics = topics
         self._subscriptions = subscriptions
+        self._storing = storing
         self._peers = peers
         self._doubts = asyncio.Event()
         self._doubts.set()
@@ -83,7 +90,7 @@ class Joining:
         async with self._subscriptions.alone_in(tenant):
             uid, ended = await self._topics.delete(name, cascade=cascade, tenant=tenant)
         self._network.placing.forget_topic(uid)
-        self._subscriptions.ended(ended)
+        self._storing.ended(ended)
 
     async def _create(
         self, draft: Topic, engine: str | None, availability: float | None
@@ -93,7 +100,7 @@ class Joining:
             return await self._topics.put_draft(
                 draft, engine, availability, lambda transaction: _check_reached(transaction, draft, [])
             )
-        placed = self._subscriptions.place(await asyncio.to_thread(self._members, draft, wholes))
+        placed = self._storing.place(await asyncio.to_thread(self._members, draft, wholes))
 
         def also(transaction: Transaction, stored: Stored) -> None:
             _check_reached(transaction, draft, wholes)
@@ -101,18 +108,18 @@ class Joining:
 
         hosts = Counter(item.subscription.server for item in placed)
         try:
-            stored = await self._subscriptions.store(placed)
+            stored = await self._storing.store(placed)
             topic, new = await self._topics.put_draft(
                 draft, engine, availability, lambda transaction: also(transaction, stored)
             )
         except BaseException as error:
-            self._subscriptions.ended(hosts)
+            self._storing.ended(hosts)
             if isinstance(error, EdnError):
-                await self._subscriptions.discard(placed)
+                await self._storing.discard(placed)
             raise
         if not new:  # it came from another dispatcher meanwhile
-            self._subscriptions.ended(hosts)
-            await self._subscriptions.discard(placed)
+            self._storing.ended(hosts)
+            await self._storing.discard(placed)
         return topic, new
 
     def _lacks(self, whole: Subscription, topic: Topic) -> bool:
@@ -192,7 +199,7 @@ class Joining:
             return activating.end(transaction, [one for one in found if one is not None])
 
         async with self._subscriptions.exclusion.hold(names):
-            self._subscriptions.ended(await self._log.submit(end))
+            self._storing.ended(await self._log.submit(end))
 
 
 def _orphans(connection: sqlite3.Connection) -> list[str]:

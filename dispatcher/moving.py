@@ -29,12 +29,13 @@ from dispatcher import changes, directory, replaying
 from dispatcher.activating import Prepared, check_topic
 from dispatcher.changes import Kind
 from dispatcher.directory import Subscription
+from dispatcher.exclusion import Exclusion
 from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.placing import Candidate
 from dispatcher.replaying import Replay
+from dispatcher.storing import Storing
 from dispatcher.streaming import streams
-from dispatcher.subscriptions import Subscriptions
 from dispatcher.topics import Topic, Topics
 from edn import checkpoints, wire
 from edn.errors import EdnError
@@ -68,16 +69,18 @@ class Moving:
         self,
         network: Network,
         topics: Topics,
-        subscriptions: Subscriptions,
+        exclusion: Exclusion,
+        storing: Storing,
         *,
         on_moved: Callable[[], None],
         on_replay: Callable[[Replay], None],
     ) -> None:
-        """`on_moved` hears that there is something to settle."""
+        """`exclusion`: of calls about subscriptions; `on_moved` hears that there is something to settle."""
         self._network = network
         self._log = network.log
         self._topics = topics
-        self._subscriptions = subscriptions
+        self._exclusion = exclusion
+        self._storing = storing
         self._on_moved = on_moved
         self._on_replay = on_replay
 
@@ -94,17 +97,17 @@ class Moving:
         transaction.
         """
         gone = lost or {}
-        async with self._subscriptions.exclusion.hold(wanted):
+        async with self._exclusion.hold(wanted):
             outcome = Outcome()
             moves = await asyncio.to_thread(self._bind, self._chosen(wanted, gone, outcome), gone)
             try:
-                stored = await self._subscriptions.store([move.item for move in moves])
+                stored = await self._storing.store([move.item for move in moves])
                 await checkpoints.reached("stored")
                 replays, passed = await self._log.submit(
                     lambda transaction: self._append(transaction, moves, stored, gone, outcome, also)
                 )
             except EdnError:
-                await self._subscriptions.discard([move.item for move in moves])
+                await self._storing.discard([move.item for move in moves])
                 raise
             await checkpoints.reached("recorded")
             for move in passed:

@@ -1,11 +1,9 @@
 """The life of a subscription: subscribe, change, renew, unsubscribe, expire.
 
 Subscribing in the order that makes it safe: the server stores the filter, inactive; the routing table is
-widened; *activate* is appended and the directory written in the same transaction; then the caller is
-answered. Every event that the log takes from then on comes after it in that server's stream.
-
-A filter's rectangles are computed here, not taken from the server's answer: so an answer that got lost can
-never leave the table too narrow. Calls about one id follow one another; different ids do not wait.
+widened (`storing`); *activate* is appended and the directory written in the same transaction; then the
+caller is answered. Every event that the log takes from then on comes after it in that server's stream. Calls
+about one id follow one another; different ids do not wait.
 
 One to a subtree is a row and its members (see `subtrees`): whatever happens to it happens to all of them in
 one transaction. Such calls, and those that create or delete a topic, follow one another a tenant.
@@ -17,10 +15,10 @@ import asyncio
 import contextlib
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from dispatcher import activating, changes, directory, keyrings, subtrees
+from dispatcher import activating, changes, directory, subtrees
 from dispatcher.activating import Prepared, check_topic, live
 from dispatcher.changes import Kind
 from dispatcher.directory import Subscription
@@ -29,15 +27,13 @@ from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.placing import Candidate
 from dispatcher.replaying import Replay
+from dispatcher.storing import Storing
 from dispatcher.subtrees import Alignment, Subtree
 from dispatcher.topics import Topic, Topics, path_of
-from edn import defects, namespace, wire
+from edn import namespace
 from edn.errors import Conflict, EdnError, NotFound, Unavailable
 from edn.filter import BoundFilter, Filter
 from edn.soap.eventing import CANCELLED
-
-#: subscriptions of one message to a server: a topic may come to have more at once
-STORED_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,13 +72,11 @@ def new_id() -> str:
 
 
 class Subscriptions:
-    def __init__(self, network: Network, topics: Topics, on_replay: Callable[[Replay], None]) -> None:
-        """`on_replay` hears of what a new subscription is to be told of the time before it."""
-        self._on_replay = on_replay
-        self._network = network
+    def __init__(self, network: Network, topics: Topics, storing: Storing) -> None:
         self._log = network.log
         self._topics = topics
         self._placing = network.placing
+        self._storing = storing
         self.exclusion = Exclusion()
 
     # -- reading ----------------------------------------------------------------------------------------
@@ -258,7 +252,7 @@ class Subscriptions:
         named = [row.id for row, want in zip(rows, wanted, strict=True) if want.id is not None]
         members = [item for plan in plans for item in plan.begin]
         self._check_departures([*named, *(item.subscription.id for item in members)])
-        placed = self.place([*topics, *members], hosts)
+        placed = self._storing.place([*topics, *members], hosts)
         topics, members = placed[: len(topics)], placed[len(topics) :]
         rest = iter(members)
         for plan in plans:
@@ -277,7 +271,7 @@ class Subscriptions:
                 replays += subtrees.apply(transaction, plan, stored)[1]
             return ended, replays
 
-        await self.store_and(placed, append, asking=True)
+        await self._storing.store_and(placed, append, asking=True)
         servers = {item.subscription.id: item.subscription.server for item in topics}
         return [replace(row, server=servers.get(row.id, "")) for row in rows]
 
@@ -301,114 +295,6 @@ class Subscriptions:
             ring=want.ring,
             subtree=want.topic.path if isinstance(want.topic, Subtree) else None,
         )
-
-    def place(self, items: Sequence[Prepared], hosts: Mapping[str, str] | None = None) -> list[Prepared]:
-        """The same, each with a server, where it counts from now on; `hosts`: what others suggest, by id."""
-        if not items:
-            return []
-        suggested = hosts or {}
-        candidates = [
-            Candidate(
-                item.topic.uid,
-                item.bound.rects(),
-                item.subscription.location,
-                suggested.get(item.subscription.id),
-                self._network.bindings.hosts_of(item.topic.path),
-            )
-            for item in items
-        ]
-        chosen = self._placing.place(candidates)
-        return [
-            replace(item, subscription=replace(item.subscription, server=server))
-            for item, server in zip(items, chosen, strict=True)
-        ]
-
-    async def store_and(
-        self,
-        placed: Sequence[Prepared],
-        append: Callable[[Transaction, activating.Stored], tuple[Mapping[str, int], list[Replay]]],
-        changed: Sequence[Prepared] = (),
-        *,
-        asking: bool = False,
-    ) -> None:
-        """Have servers store what was placed, and what is changed where it is; then append what makes it
-        count, which tells what has ended on which servers, and which replays begin. `asking` as in `store`.
-        """
-        together = [*placed, *changed]
-        try:
-            stored = await self.store(together, asking=asking)
-            ended, replays = await self._log.submit(lambda transaction: append(transaction, stored))
-        except BaseException as error:
-            self.ended(Counter(item.subscription.server for item in placed))
-            if isinstance(error, EdnError):
-                await self.discard(together)
-            raise
-        self.ended(ended)
-        for replay in replays:
-            self._on_replay(replay)
-
-    def ended(self, by_server: Mapping[str, int]) -> None:
-        for server, count in by_server.items():
-            self._placing.ended(server, count)
-
-    async def store(
-        self, prepared: Sequence[Prepared], *, asking: bool = False
-    ) -> dict[tuple[str, int], wire.Stored]:
-        """Every server stores its own, durably; then the routing table covers them all.
-
-        What each answered, by server and topic. `asking`: sinks that must consent are asked before; else
-        they are when there is something to post.
-        """
-        groups: dict[tuple[str, int], list[Prepared]] = {}
-        for item in prepared:
-            groups.setdefault((item.subscription.server, item.topic.uid), []).append(item)
-        # All answers are awaited before the first failure is raised: what is discarded then was stored.
-        outcomes = await asyncio.gather(
-            *(self._store_on(server, items, asking) for (server, _), items in groups.items()),
-            return_exceptions=True,
-        )
-        stored = {}
-        for place, outcome in zip(groups, outcomes, strict=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
-            stored[place] = outcome
-        return stored
-
-    async def _store_on(self, server: str, items: list[Prepared], asking: bool) -> wire.Stored:
-        """What it answered last: nothing that was stored before is missing from what it tells afterwards."""
-        topic = max((item.topic for item in items), key=lambda topic: topic.revision)
-        for first in range(0, len(items), STORED_AT_ONCE):
-            some = items[first : first + STORED_AT_ONCE]
-            request = wire.Store(
-                self._log.id,
-                self._log.incarnation,
-                topic.info(),
-                [one.item() for one in some],
-                keyrings.read(self._log.reader, {one.subscription.ring for one in some}),
-                asking,
-            )
-            stored = await self._network.calls.store(server, request)
-            moving = any(item.arriving for item in some)
-            if not defects.planted(
-                "move-before-widening" if moving else "skip-the-widening"
-            ):  # for tests only
-                rects = [item.bound.rects() for item in some]
-                activating.widen(self._network, server, topic.uid, rects, stored)
-        return stored
-
-    async def discard(self, prepared: Sequence[Prepared]) -> None:
-        """Tell the servers to forget what was stored for nothing; it costs only width until they do."""
-
-        def forget(transaction: Transaction) -> None:
-            by_server: dict[str, list[tuple[str, int]]] = {}
-            for item in prepared:
-                one = item.subscription
-                by_server.setdefault(one.server, []).append((one.id, one.version))
-            for server, versions in by_server.items():
-                transaction.append_control(server, "deactivate", versions=versions)
-
-        with contextlib.suppress(EdnError):
-            await self._log.submit(forget)
 
     async def change(self, subscription: str, want: Wanted) -> Subscription:
         """Replace filter, sink and expiry: the old hold up to the record's offset, the new after it."""
@@ -453,10 +339,10 @@ class Subscriptions:
             )
 
         try:
-            stored = await self.store([item], asking=True)
+            stored = await self._storing.store([item], asking=True)
             await self._log.submit(switch)
         except EdnError:
-            await self.discard([item])
+            await self._storing.discard([item])
             raise
         self._placing.changed(changed.server, Candidate(item.topic.uid, item.bound.rects(), changed.location))
 
@@ -469,7 +355,7 @@ class Subscriptions:
         plan = await asyncio.to_thread(self._planned, whole, below, now)
         if plan.empty and not row_too:
             return False
-        plan.begin = self.place(plan.begin)
+        plan.begin = self._storing.place(plan.begin)
 
         def append(transaction: Transaction, stored: activating.Stored) -> tuple[Counter[str], list[Replay]]:
             live(transaction, whole.id)
@@ -480,7 +366,7 @@ class Subscriptions:
             return subtrees.apply(transaction, plan, stored)
 
         # What changes by itself is no occasion to ask: there may be nobody who would hear of a refusal.
-        await self.store_and(plan.begin, append, plan.change, asking=row_too)
+        await self._storing.store_and(plan.begin, append, plan.change, asking=row_too)
         return True
 
     def _planned(self, whole: Subscription, below: Sequence[Topic], now: int) -> Alignment:
@@ -523,7 +409,7 @@ class Subscriptions:
             return activating.end(transaction, [live(transaction, subscription)], end)
 
         async with self.alone_with(subscription):
-            self.ended(await self._log.submit(operation))
+            self._storing.ended(await self._log.submit(operation))
 
     async def sweep(self) -> int:
         """End what has expired; how many there were."""
@@ -537,7 +423,7 @@ class Subscriptions:
         if not directory.expired(self._log.reader, self._log.now(), 1):
             return 0
         ended = await self._log.submit(operation)
-        self.ended(ended)
+        self._storing.ended(ended)
         return ended.total()
 
 

@@ -17,6 +17,7 @@ from dispatcher.merging import Merger
 from dispatcher.network import Network
 from dispatcher.records import ControlRecord
 from dispatcher.settings import Settings
+from dispatcher.storing import Storing
 from dispatcher.subscriptions import Subscriptions, Wanted
 from dispatcher.subtrees import Subtree
 from dispatcher.topics import Topics
@@ -45,8 +46,8 @@ def make_ready(network: Network, *servers: str) -> None:
 
 
 @dataclass
-class Storing:
-    """Takes the place of `Calls.store`."""
+class Servers:
+    """Take the place of `Calls.store`."""
 
     away: set[str] = field(default_factory=set)
     seq: int = 0
@@ -70,12 +71,13 @@ class Core:
         self.network = Network(Settings(data=folder, secret="s" * 16, peers=peers, placement_seed=1))
         self.log = self.network.log
         changes.prepare(self.log, shared=shared)
-        self.storing = Storing()
-        self.network.calls.store = self.storing.store  # type: ignore[method-assign]  # the stub of this kit
+        self.servers = Servers()
+        self.network.calls.store = self.servers.store  # type: ignore[method-assign]  # the stub of this kit
         make_ready(self.network, *servers)
         self.topics = Topics(self.log)
-        self.subscriptions = Subscriptions(self.network, self.topics, lambda _: None)
-        self.joining = Joining(self.network, self.topics, self.subscriptions, None)
+        storing = Storing(self.network, lambda _: None)
+        self.subscriptions = Subscriptions(self.network, self.topics, storing)
+        self.joining = Joining(self.network, self.topics, self.subscriptions, storing, None)
         self.merger = Merger(self.network, self.topics, lambda _: None, on_names=self.joining.doubt)
 
     async def subscribe(self, id: str, name: str, filter: Any = None, **more: Any) -> Subscription:

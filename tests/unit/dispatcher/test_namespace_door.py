@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from corekit import Storing, make_ready
+from corekit import Servers, make_ready
 
 import dispatcher.app
 from dispatcher.door import Door
@@ -45,7 +45,7 @@ async def house(folder: Path, **more: Any) -> AsyncIterator[House]:
     app = dispatcher.app.create_app(Settings(data=folder, secret=SECRET, **{"open": True, **more}))
     door: Door = app.state.door
     make_ready(door.network, "s1", "s2")
-    door.network.calls.store = Storing().store  # type: ignore[method-assign]  # the stub of the kit
+    door.network.calls.store = Servers().store  # type: ignore[method-assign]  # the stub of the kit
     async with (
         httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://edn") as http,
         app.router.lifespan_context(app),

@@ -46,7 +46,7 @@ def test_topics_that_are_there_and_those_that_come_later_are_joined(tmp_path: Pa
         await made.put("stocks.tokyo.quotes", "price", "volume")
         await made.put("stocksandbonds", "price")
         assert set(made.members("w")) == {"stocks", "stocks.nyse", "stocks.tokyo.quotes"}
-        stored = {(server, item.id) for server, item in made.storing.items}
+        stored = {(server, item.id) for server, item in made.servers.items}
         assert stored == {(one.server, one.id) for one in made.members("w").values()}
 
     run(tmp_path, work)
@@ -69,14 +69,14 @@ def test_a_topic_and_its_members_begin_in_one_transaction(tmp_path: Path) -> Non
 def test_without_a_server_for_its_members_there_is_no_topic(tmp_path: Path) -> None:
     async def work(made: Core) -> None:
         await made.subscribe("w", "**")
-        made.storing.away = {"s1", "s2"}
+        made.servers.away = {"s1", "s2"}
         with pytest.raises(Unavailable, match="away"):
             await made.put("stocks", "price")
         with pytest.raises(NotFound):
             made.topics.get("stocks")
         assert made.log.reader.execute("SELECT count(*) FROM topics").fetchone() == (0,)
         assert [member.subscriptions for member in made.network.members] == [0, 0]
-        made.storing.away = set()
+        made.servers.away = set()
         await made.put("stocks", "price")
         assert set(made.members("w")) == {"stocks"}
 
