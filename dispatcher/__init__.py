@@ -17,7 +17,7 @@ A subscription's:
 
     app, door              the application with all of its routes, and all that is behind them; `bodies`,
                            `openapi`; `topics_door`, `subscriptions_door`, `operations_door`;
-                           `cloudevents_door`, `soap/`: the same in other words
+                           `cloudevents_door`, `soap/`: the same in other words; `consent_door`
     subscribing            what callers ask is checked here, and carried out; what they are shown
     topics, subscriptions  decide what becomes of them (`exclusion`, `expiry`, `sinks`)
     subtrees, joining      one to a subtree, and the topics that it has; `gathering`, `stream_merging`: what

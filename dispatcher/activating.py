@@ -58,6 +58,7 @@ class Prepared:
 
 
 def live(transaction: Transaction, subscription: str) -> Subscription:
+    """A subscription that has not ended, nor expired by now; raises `NotFound`."""
     found = directory.find(transaction.connection, subscription)
     if found is None or (found.expires is not None and found.expires <= transaction.time):
         raise NotFound(f'no subscription "{subscription[:80]}"')
@@ -130,22 +131,18 @@ def activate(transaction: Transaction, server: str, items: Sequence[Prepared]) -
         versions=list(named.values()),
         replays=[named[item.subscription.id] for item in behind],
     )
-    replays = [
-        Replay(
-            item.subscription.id,
-            item.subscription.version,
-            server,
-            item.topic.uid,
-            item.subscription.filter,
-            offset,
-            transaction.time,
-            item.since,
-        )
-        for item in behind
-    ]
+    replays = [replay_of(item, offset, transaction.time, since=item.since) for item in behind]
     for replay in replays:
         replaying.note(transaction, replay)
     return replays
+
+
+def replay_of(
+    item: Prepared, offset: int, time: int, *, since: int | None, after: int | None = None
+) -> Replay:
+    """What a subscription that begins at that offset is yet to be told; `since` and `after` as there."""
+    one = item.subscription
+    return Replay(one.id, one.version, one.server, item.topic.uid, one.filter, offset, time, since, after)
 
 
 def end(transaction: Transaction, found: Iterable[Subscription], why: str = "") -> Counter[str]:
@@ -162,10 +159,9 @@ def end(transaction: Transaction, found: Iterable[Subscription], why: str = "") 
             if part.subtree is None:
                 by_server.setdefault((part.server, told), []).append(part.id)
                 told = ""
+    ended: Counter[str] = Counter()
     for (server, told), ids in by_server.items():
         transaction.append_control(server, "deactivate", ids=ids, end=told)
-    ended: Counter[str] = Counter()
-    for (server, _), ids in by_server.items():
         ended[server] += len(ids)
     return ended
 

@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from dispatcher import directory
 from dispatcher.log import Log, Transaction
 from edn import wire
+
+State = TypeVar("State")
 
 #: seconds for which it is remembered that something has ended
 TOMBSTONE_SECONDS = 7 * 86_400.0
@@ -118,6 +121,17 @@ def note(
     return revision
 
 
+def note_version(
+    transaction: Transaction, subscription: str, stored: wire.Stored, *, former: str | None = None
+) -> int:
+    """A subscription goes on as another version, which its server has stored; since when it wants to hear
+    stays. `former`: the server that it was on, if it has moved.
+    """
+    known = find(transaction.connection, Kind.SUBSCRIPTION, subscription)
+    since = known.since if known else None
+    return note(transaction, Kind.SUBSCRIPTION, subscription, stored=stored, since=since, former=former)
+
+
 def note_end(transaction: Transaction, ended: directory.Subscription) -> int:
     """A subscription ends in this transaction."""
     return note(
@@ -194,42 +208,38 @@ def read(connection: sqlite3.Connection, after: int) -> Page:
             f"SELECT {_FIELDS} FROM changes WHERE touched > ? ORDER BY touched LIMIT ?", (after, PAGE)
         ).fetchall()
         found = [_load(row) for row in rows]
-        states = [
-            state
-            for change in found
-            if change.kind is Kind.SUBSCRIPTION and change.gone is None
-            if (state := _subscription(connection, change)) is not None
-        ]
+        living = [change for change in found if change.gone is None]
         gone = [change for change in found if change.gone is not None]
+        states = _present(
+            _subscription(connection, change) for change in living if change.kind is Kind.SUBSCRIPTION
+        )
         servers = {state.server for state in states} | {end.server for end in gone if end.server}
         topics, rings = {str(state.topic) for state in states}, {state.ring for state in states} - {""}
-        living = [change for change in found if change.gone is None]
         servers |= {change.name for change in living if change.kind is Kind.SERVER}
         topics |= {change.name for change in living if change.kind is Kind.TOPIC}
         rings |= {change.name for change in living if change.kind is Kind.RING}
+        keys = [change for change in living if change.kind is Kind.KEY]
+        bindings = [change for change in living if change.kind is Kind.BINDING]
         return Page(
             upto=found[-1].touched if found else after,
-            servers=[one for name in sorted(servers) if (one := _server(connection, name))],
-            topics=[two for name in sorted(topics) if (two := _topic(connection, name))],
-            rings=[three for name in sorted(rings) if (three := _ring(connection, name))],
+            servers=_present(_server(connection, name) for name in sorted(servers)),
+            topics=_present(_topic(connection, uid) for uid in sorted(topics)),
+            rings=_present(_ring(connection, id) for id in sorted(rings)),
             subscriptions=states,
-            keys=[
-                four
-                for change in living
-                if change.kind is Kind.KEY and (four := _key(connection, change)) is not None
-            ],
+            keys=_present(_key(connection, change) for change in keys),
             gone=[
                 wire.Gone(int(end.kind), end.name, end.revision, end.gone or 0, end.version, end.server)
                 for end in gone
             ],
-            bindings=[
-                five
-                for change in living
-                if change.kind is Kind.BINDING and (five := _binding(connection, change)) is not None
-            ],
+            bindings=_present(_binding(connection, change) for change in bindings),
         )
     finally:
         connection.execute("COMMIT")
+
+
+def _present(states: Iterable[State | None]) -> list[State]:
+    """Without what has ended meanwhile, which is a later change."""
+    return [state for state in states if state is not None]
 
 
 def _server(connection: sqlite3.Connection, name: str) -> wire.ServerState | None:
@@ -281,7 +291,7 @@ def _binding(connection: sqlite3.Connection, change: Change) -> wire.BindingStat
 def _subscription(connection: sqlite3.Connection, change: Change) -> wire.SubscriptionState | None:
     found = directory.find(connection, change.name)
     if found is None:
-        return None  # it has ended meanwhile, which is a later change
+        return None
     (attributes,) = connection.execute(
         "SELECT attributes FROM subscriptions WHERE id = ?", (change.name,)
     ).fetchone()

@@ -73,13 +73,12 @@ class Joining:
         """Create a topic, or change it, as `Topics.put` does, and have it joined."""
         async with self._subscriptions.alone_in(tenant):
             draft = self._topics.draft(name, attributes, engine, availability, tenant=tenant)
-            chosen = draft.engine if engine is not None else None
             if not self._topics.exists(draft.path):
-                topic, new = await self._create(draft, chosen, availability)
+                topic, new = await self._create(draft, availability)
                 if new:
                     return topic, True
             else:
-                topic, _ = await self._topics.put_draft(draft, chosen, availability)
+                topic, _ = await self._topics.put(draft, availability)
             for whole in directory.reaching(self._log.reader, topic.path, self._log.now()):
                 if self._lacks(whole, topic):
                     await self._align(whole)
@@ -92,13 +91,11 @@ class Joining:
         self._network.placing.forget_topic(uid)
         self._storing.ended(ended)
 
-    async def _create(
-        self, draft: Topic, engine: str | None, availability: float | None
-    ) -> tuple[Topic, bool]:
+    async def _create(self, draft: Topic, availability: float | None) -> tuple[Topic, bool]:
         wholes = directory.reaching(self._log.reader, draft.path, self._log.now())
         if not wholes:
-            return await self._topics.put_draft(
-                draft, engine, availability, lambda transaction: _check_reached(transaction, draft, [])
+            return await self._topics.put(
+                draft, availability, lambda transaction: _check_reached(transaction, draft, [])
             )
         placed = self._storing.place(await asyncio.to_thread(self._members, draft, wholes))
 
@@ -109,8 +106,8 @@ class Joining:
         hosts = Counter(item.subscription.server for item in placed)
         try:
             stored = await self._storing.store(placed)
-            topic, new = await self._topics.put_draft(
-                draft, engine, availability, lambda transaction: also(transaction, stored)
+            topic, new = await self._topics.put(
+                draft, availability, lambda transaction: also(transaction, stored)
             )
         except BaseException as error:
             self._storing.ended(hosts)

@@ -26,8 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dispatcher import changes, directory, replaying
-from dispatcher.activating import Prepared, check_topic
-from dispatcher.changes import Kind
+from dispatcher.activating import Prepared, Stored, check_topic, replay_of
 from dispatcher.directory import Subscription
 from dispatcher.exclusion import Exclusion
 from dispatcher.log import Transaction
@@ -37,7 +36,7 @@ from dispatcher.replaying import Replay
 from dispatcher.storing import Storing
 from dispatcher.streaming import streams
 from dispatcher.topics import Topic, Topics
-from edn import checkpoints, wire
+from edn import checkpoints
 from edn.errors import EdnError
 from edn.filter import Filter
 
@@ -168,7 +167,7 @@ class Moving:
         self,
         transaction: Transaction,
         moves: Sequence[_Move],
-        stored: Mapping[tuple[str, int], wire.Stored],
+        stored: Stored,
         lost: Mapping[str, int],
         outcome: Outcome,
         also: Also | None,
@@ -224,17 +223,7 @@ def _append_records(
             replays=[(item.subscription.id, item.subscription.version) for item in late],
         )
         replays += [
-            Replay(
-                item.subscription.id,
-                item.subscription.version,
-                server,
-                item.topic.uid,
-                item.subscription.filter,
-                offset,
-                transaction.time,
-                None,
-                cursors[item.subscription.id],
-            )
+            replay_of(item, offset, transaction.time, since=None, after=cursors[item.subscription.id])
             for item in late
         ]
     for replay in replays:
@@ -245,19 +234,12 @@ def _append_records(
 def _note(
     transaction: Transaction,
     move: _Move,
-    stored: Mapping[tuple[str, int], wire.Stored],
+    stored: Stored,
     lost: Mapping[str, int],
 ) -> None:
     before, after = move.before, move.item.subscription
-    known = changes.find(transaction.connection, Kind.SUBSCRIPTION, after.id)
-    revision = changes.note(
-        transaction,
-        Kind.SUBSCRIPTION,
-        after.id,
-        stored=stored[after.server, move.item.topic.uid],
-        since=known.since if known else None,
-        former=before.server,
-    )
+    answered = stored[after.server, move.item.topic.uid]
+    revision = changes.note_version(transaction, after.id, answered, former=before.server)
     if after.paused:
         transaction.append_control(after.server, "pause", ids=[after.id], revision=revision)
     if before.server in lost:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from dispatcher import routing_entries
 from dispatcher.access import Need, needs
 from dispatcher.bindings import Binding
+from dispatcher.bodies import Body
 from dispatcher.network import Network
 from dispatcher.topics import Topics
 from edn import namespace
@@ -28,9 +30,7 @@ Name = Annotated[
 ]
 
 
-class BindingBody(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
+class BindingBody(Body):
     servers: Annotated[list[Annotated[str, Field(max_length=64)]] | None, Field(max_length=1000)] = Field(
         None, description="Those that may host its subscriptions; without any, all may.", examples=[["s1"]]
     )
@@ -53,19 +53,15 @@ class BindingView(BaseModel):
 class RouteView(BaseModel):
     """What sends events of a topic to a server."""
 
+    # The fields of `routing_entries.Route`, which says what they are.
     name: str
     server: str
-    #: every event goes there: it has told no summary yet, or the precision is 0
     everything: bool
-    #: that events are compared with, those of new subscriptions among them
     rectangles: int
-    #: those of the precise summary
     maximal: int
-    #: rectangles in use for these ÷ `maximal`
     precision: float | None
     bytes: int
     subscriptions: int
-    #: epoch and number of the summary: another with each that the server tells
     revision: list[int] | None
 
 
@@ -83,7 +79,7 @@ def routes(network: Network, topics: Topics) -> APIRouter:
             "servers": None if binding.servers is None else list(binding.servers),
             "engine": binding.engine,
             "created": rfc3339(binding.created),
-            "misplaced": routing_entries.misplaced(network.log.reader, topics, network, binding),
+            "misplaced": routing_entries.misplaced(network, topics, binding),
         }
 
     @router.get("", response_model=RouteList)
@@ -92,20 +88,7 @@ def routes(network: Network, topics: Topics) -> APIRouter:
         name: Annotated[str | None, Query(max_length=MAX_PATH, description="only what is in it")] = None,
     ) -> Any:
         """Every routing entry, a topic and a server each; and what is bound to names."""
-        found = [
-            {
-                "name": one.name,
-                "server": one.server,
-                "everything": one.everything,
-                "rectangles": one.rectangles,
-                "maximal": one.maximal,
-                "precision": one.precision,
-                "bytes": one.bytes,
-                "subscriptions": one.subscriptions,
-                "revision": None if one.revision is None else list(one.revision),
-            }
-            for one in routing_entries.found(network, topics, name)
-        ]
+        found = [asdict(one) for one in routing_entries.found(network, topics, name)]
         bound = [one for one in network.bindings.all() if name is None or namespace.reaches(name, one.name)]
         return {"routes": found, "bindings": [view(one) for one in bound]}
 

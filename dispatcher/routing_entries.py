@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -68,7 +67,7 @@ def found(network: Network, topics: Topics, name: str | None = None) -> Iterator
             )
 
 
-def misplaced(reader: sqlite3.Connection, topics: Topics, network: Network, binding: Binding) -> int:
+def misplaced(network: Network, topics: Topics, binding: Binding) -> int:
     """How many subscriptions are on servers that a binding does not allow; they stay until they are moved."""
     if binding.servers is None:
         return 0
@@ -76,7 +75,7 @@ def misplaced(reader: sqlite3.Connection, topics: Topics, network: Network, bind
         count
         for topic in topics.all()
         if network.bindings.hosts_of(topic.path) == binding
-        for server, count in reader.execute(
+        for server, count in network.log.reader.execute(
             "SELECT server, count(*) FROM subscriptions WHERE topic = ? GROUP BY server", (topic.uid,)
         )
         if server not in binding.servers

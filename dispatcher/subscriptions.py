@@ -329,14 +329,7 @@ class Subscriptions:
             check_topic(transaction, item)
             directory.replace(transaction.connection, changed, item.bound.attributes)
             transaction.append_control(changed.server, "change", versions=[(changed.id, changed.version)])
-            since = changes.find(transaction.connection, Kind.SUBSCRIPTION, changed.id)
-            changes.note(
-                transaction,
-                Kind.SUBSCRIPTION,
-                changed.id,
-                stored=stored[changed.server, item.topic.uid],
-                since=since.since if since else None,
-            )
+            changes.note_version(transaction, changed.id, stored[changed.server, item.topic.uid])
 
         try:
             stored = await self._storing.store([item], asking=True)

@@ -117,7 +117,6 @@ class Alignment:
     found: dict[str, tuple[int, str]] = field(default_factory=dict)
     #: (uid, revision) of all topics of the subtree, as they were
     seen: frozenset[tuple[int, int]] = frozenset()
-
     #: some are paused and should not be, or the reverse
     uneven: bool = False
 
@@ -170,19 +169,19 @@ def new_member(connection: sqlite3.Connection, whole: Subscription, topic: Topic
     return replace(_member(whole, topic, whole), version=version, server="", created=now, serial=0)
 
 
-def _member(whole: Subscription, topic: Topic, now: Subscription) -> Subscription:
-    """What a member should be; `now`: has those things in which it is its own."""
+def _member(whole: Subscription, topic: Topic, own: Subscription) -> Subscription:
+    """What a member should be; `own` has those things in which it is its own."""
     id = namespace.member_id(whole.id, topic.uid)
     return replace(
         whole,
         id=id,
-        version=now.version,
+        version=own.version,
         topic=topic.uid,
         url=streaming.address(id) if streaming.streams(whole) else whole.url,
-        server=now.server,
-        created=now.created,
-        serial=now.serial,
-        paused=now.paused,
+        server=own.server,
+        created=own.created,
+        serial=own.serial,
+        paused=own.paused,
         subtree=None,
     )
 
@@ -203,14 +202,7 @@ def apply(transaction: Transaction, plan: Alignment, stored: Stored) -> tuple[Co
         one = item.subscription
         directory.replace(transaction.connection, one, item.bound.attributes)
         versions.setdefault(one.server, []).append((one.id, one.version))
-        known = changes.find(transaction.connection, Kind.SUBSCRIPTION, one.id)
-        changes.note(
-            transaction,
-            Kind.SUBSCRIPTION,
-            one.id,
-            stored=stored[one.server, item.topic.uid],
-            since=known.since if known else None,
-        )
+        changes.note_version(transaction, one.id, stored[one.server, item.topic.uid])
     for server, changed in versions.items():
         transaction.append_control(server, "change", versions=changed)
     replays = activating.begin(transaction, plan.begin, stored)

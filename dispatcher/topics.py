@@ -82,7 +82,7 @@ def check_dialect(filter: Filter, topic: Topic) -> None:
 
 
 class Topics:
-    """All topics by name and by uid."""
+    """All topics, by path and by uid."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -103,7 +103,7 @@ class Topics:
 
     def get(self, name: str, tenant: str = "") -> Topic:
         try:
-            return self._by_path[f"{tenant}/{name}" if tenant else name]
+            return self._by_path[path_of(tenant, name)]
         except KeyError:
             raise NotFound(f'no topic "{name[:80]}"; PUT /v1/topics/{{name}} creates one') from None
 
@@ -127,7 +127,7 @@ class Topics:
         *,
         tenant: str = "",
     ) -> Topic:
-        """The topic that `put` would create."""
+        """The topic that `put` would create; without an engine with the one that it inherits."""
         namespace.check_topic_name(name)
         path = path_of(tenant, name)
         try:
@@ -149,26 +149,16 @@ class Topics:
 
     async def put(
         self,
-        name: str,
-        attributes: Any,
-        engine: str | None,
-        availability: float | None = None,
-        *,
-        tenant: str = "",
-    ) -> tuple[Topic, bool]:
-        """Create a topic, or change it; whether it is new. What is None stays as it is."""
-        draft = self.draft(name, attributes, engine, availability, tenant=tenant)
-        chosen = draft.engine if engine is not None else None
-        return await self.put_draft(draft, chosen, availability)
-
-    async def put_draft(
-        self,
         draft: Topic,
-        engine: str | None,
         availability: float | None,
         also: Callable[[Transaction], None] = lambda _: None,
     ) -> tuple[Topic, bool]:
-        """The same; `also` is done in the transaction that creates it."""
+        """Create a topic, or change it to what the draft has; whether it is new.
+
+        An engine that was not chosen stays as it is, and so does the availability if it is None. `also` is
+        done in the transaction that creates it.
+        """
+        engine = draft.engine if draft.chosen else None
 
         def operation(transaction: Transaction) -> tuple[Topic, bool]:
             row = transaction.connection.execute(

@@ -79,7 +79,7 @@ def test_the_door_answers_429_with_a_time_and_413_for_a_body(tmp_path: Path) -> 
                 )
                 return {"authorization": f"Bearer {token}"}
 
-            await door.topics.put("t", {"a": "number", "b": "number"}, None, tenant="acme")
+            await door.joining.put("t", {"a": "number", "b": "number"}, None, tenant="acme")
             few = await key(requests_per_second=1)
             said = [(await http.get("/v1/topics", headers=few)).status_code for _ in range(5)]
             assert said[0] == 200

@@ -12,6 +12,7 @@ from typing import Any
 from dispatcher import changes, directory
 from dispatcher.directory import Subscription
 from dispatcher.joining import Joining
+from dispatcher.log import Log
 from dispatcher.members import Member
 from dispatcher.merging import Merger
 from dispatcher.network import Network
@@ -125,27 +126,33 @@ class Core:
         ]
 
     async def learn_from(self, other: Core) -> None:
-        """Take over what the other has changed, through the wire."""
+        """Take over what the other has changed."""
         cursor = self.merger.cursor(other.log.id)
-        while (page := changes.read(other.log.reader, cursor)).upto != cursor:
-            message = wire.PeerPage(
-                log=other.log.id,
-                incarnation=1,
-                after=cursor,
-                upto=page.upto,
-                granted=False,
-                ready=True,
-                sees="",
-                servers=page.servers,
-                topics=page.topics,
-                rings=page.rings,
-                subscriptions=page.subscriptions,
-                keys=page.keys,
-                gone=page.gone,
-                bindings=page.bindings,
-            )
-            await self.merger.merge(wire.decode(wire.encode(message), wire.PeerPage))
+        while (page := page_after(other.log, cursor)).upto != cursor:
+            await self.merger.merge(page)
             cursor = page.upto
+
+
+def page_after(log: Log, cursor: int) -> wire.PeerPage:
+    """What another dispatcher would be answered, through the wire: nothing works that would not travel."""
+    page = changes.read(log.reader, cursor)
+    message = wire.PeerPage(
+        log=log.id,
+        incarnation=1,
+        after=cursor,
+        upto=page.upto,
+        granted=False,
+        ready=True,
+        sees="",
+        servers=page.servers,
+        topics=page.topics,
+        rings=page.rings,
+        subscriptions=page.subscriptions,
+        keys=page.keys,
+        gone=page.gone,
+        bindings=page.bindings,
+    )
+    return wire.decode(wire.encode(message), wire.PeerPage)
 
 
 @contextlib.asynccontextmanager

@@ -198,7 +198,7 @@ def test_routes_are_a_topic_and_a_server_each(tmp_path: Path) -> None:
         assert shown("stocks.nyse.**") == [("stocks.nyse", "s1", 1, 1)]
         assert shown("bonds.**") == []
         misplaced = {
-            one.name: routing_entries.misplaced(made.log.reader, made.topics, made.network, one)
+            one.name: routing_entries.misplaced(made.network, made.topics, one)
             for one in made.network.bindings.all()
         }
         assert misplaced == {"stocks.**": 0, "stocks.nyse": 1}

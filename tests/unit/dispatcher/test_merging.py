@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from corekit import page_after
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,26 +44,8 @@ class Side:
     async def merge(self, other: Side, after: int | None = None) -> None:
         """Take over what the other has changed."""
         cursor = self.merger.cursor(other.log.id) if after is None else after
-        while True:
-            page = changes.read(other.log.reader, cursor)
-            if page.upto == cursor:
-                return
-            message = wire.PeerPage(
-                log=other.log.id,
-                incarnation=1,
-                after=cursor,
-                upto=page.upto,
-                granted=False,
-                ready=True,
-                sees="",
-                servers=page.servers,
-                topics=page.topics,
-                rings=page.rings,
-                subscriptions=page.subscriptions,
-                gone=page.gone,
-            )
-            # Through the wire, so that nothing works that would not travel.
-            await self.merger.merge(wire.decode(wire.encode(message), wire.PeerPage))
+        while (page := page_after(other.log, cursor)).upto != cursor:
+            await self.merger.merge(page)
             cursor = page.upto
 
     def rows(self) -> dict[str, Subscription]:
@@ -163,7 +146,7 @@ def run(work: Callable[[Side, Side], Coroutine[Any, Any, None]]) -> None:
         for side in (here, there):
             side.log.start()
         try:
-            await here.topics.put(TOPIC, {"price": "number"}, None)
+            await here.topics.put(here.topics.draft(TOPIC, {"price": "number"}, None), None)
             for name in ("s1", "s2"):
                 await here.server(name)
             await work(here, there)
@@ -255,7 +238,7 @@ def test_one_that_came_and_went_meanwhile_has_an_end_in_the_other_log() -> None:
 def test_of_two_topics_of_one_name_the_later_stays_on_both_sides() -> None:
     async def work(here: Side, there: Side) -> None:
         await here.make("a", 1)
-        await there.topics.put(TOPIC, {"price": "number", "symbol": "string"}, None)
+        await there.topics.put(there.topics.draft(TOPIC, {"price": "number", "symbol": "string"}, None), None)
         await there.merge(here)
         await here.merge(there)
         await there.merge(here)

@@ -245,7 +245,7 @@ def test_a_crash_between_an_evolution_and_its_joining_is_made_good_at_the_start(
         await made.put("c", "price")
         await made.subscribe("w", "**", "price > 1")
         # The first of the two steps, and no second.
-        await made.topics.put("a.b", {"volume": "number", "price": "number"}, None)
+        await made.topics.put(made.topics.draft("a.b", {"volume": "number", "price": "number"}, None), None)
         assert set(made.members("w")) == {"c"}
 
     async def after(made: Core) -> None:
