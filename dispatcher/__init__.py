@@ -33,7 +33,7 @@ Who may: `access`, `keys`, `keys_door`, `quotas`, `audit`; `internal` is for the
 
 What moves: `repartitioning`, `repartitions`, `sharing`, `moving`, `settling`, `proposing`, `moving_door`; a
 copy of everything: `backing`, `backup_door`. What tunes: `tuning_loop`, `surveying`, `recutting`,
-`tuning_door`. What shows: `dashboard/`, `explaining`, `metrics`.
+`tuning_door`. What shows: `dashboard/`, `explaining`, `explaining_door`, `metrics`.
 
 Where there are several dispatchers: `changes` (what others must learn of), `merging` (what they have
 changed), `peers` (who is there, who may take events, who leads), `leading` (calls go to the leader).

@@ -14,6 +14,7 @@ from dispatcher import (
     cloudevents_door,
     consent_door,
     evidence,
+    explaining_door,
     internal,
     keys_door,
     metrics,
@@ -132,7 +133,8 @@ def _routers(door: Door) -> list[APIRouter]:
     """All others, in the order of the OpenAPI document."""
     network, topics = door.network, door.topics
     return [
-        topics_door.routes(topics, door.joining, door.explainer, door.follower),
+        topics_door.routes(topics, door.joining),
+        explaining_door.routes(topics, door.explainer, door.follower),
         subscriptions_door.routes(door),
         operations_door.routes(network, door.peers),
         internal.routes(door),

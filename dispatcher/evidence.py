@@ -14,10 +14,11 @@ from urllib.parse import quote
 
 import httpx
 from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, Field
 
 from dispatcher import directory, gathering, keyrings
 from dispatcher.access import Caller, Need, Who, needs
-from dispatcher.bodies import RecoverBody, RotateBody, Rotation
+from dispatcher.bodies import Body
 from dispatcher.directory import Subscription
 from dispatcher.expiry import parse_expires
 from dispatcher.network import Network
@@ -35,6 +36,30 @@ GLANCE_SECONDS = 2.0
 LONG_SECONDS = 60.0
 
 LetterId = Annotated[str, Path(max_length=100)]
+
+
+class RecoverBody(Body):
+    since: str = Field(
+        description="An instant (RFC 3339): what was given up then or later.",
+        max_length=64,
+        examples=["2030-01-31T09:00:00Z"],
+    )
+
+
+class RotateBody(Body):
+    secret: str | None = Field(None, description="The new one; without one, one is made.", max_length=128)
+    grace: str = Field(
+        "P1D", description="How long the secret before signs, too: a duration, or an instant.", max_length=64
+    )
+
+
+class Rotation(BaseModel):
+    #: the one that was made; null when it was given
+    secret: str | None
+    #: until when the secret before signs, too
+    previous_until: str
+    #: how many have this address, and its secret
+    subscriptions: int
 
 
 async def ask(

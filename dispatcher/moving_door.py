@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Body, Path
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
+from dispatcher import bodies
 from dispatcher.access import Need, needs
 from dispatcher.proposing import Proposing
 from dispatcher.repartitioning import RATE, Repartitioning
@@ -24,24 +25,20 @@ Name = Annotated[str, Field(min_length=1, max_length=160)]
 Id = Annotated[int, Path(ge=1, lt=1 << 53)]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class RepartitionBody(_Body):
+class RepartitionBody(bodies.Body):
     rate: Rate = RATE
     #: what the plan promises; shown beside what comes of it
     expected_hit_ratio: Annotated[float | None, Field(ge=0, le=1)] = None
 
 
-class ServerMoveBody(_Body):
+class ServerMoveBody(bodies.Body):
     rate: Rate = RATE
 
 
 OptionalBody = Annotated[ServerMoveBody | None, Body()]
 
 
-class Assignments(_Body):
+class Assignments(bodies.Body):
     #: subscription → server
     assignments: Annotated[dict[Name, Name], Field(max_length=MOST_ASSIGNMENTS)]
 

@@ -6,11 +6,24 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
 
 from dispatcher import openapi_links
-from dispatcher.bodies import Problem
 from edn.asgi import PROBLEM
 from edn.wire import MSGPACK
+
+
+class Problem(BaseModel):
+    """RFC 9457."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    errors: list[dict[str, Any]] | None = None
+    index: int | None = None
+    column: int | None = None
+
 
 _REFUSALS = {
     "400": "the body cannot be read",

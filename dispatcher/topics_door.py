@@ -1,7 +1,4 @@
-"""The routes of topics: made, changed, read, deleted; and what becomes of an event of one, or would.
-
-Publishing is not among them: events go past all of this (`publishing`).
-"""
+"""The routes of topics: made, changed, read, deleted."""
 
 from __future__ import annotations
 
@@ -12,15 +9,13 @@ from fastapi import APIRouter, Query, Response
 
 from dispatcher import bodies
 from dispatcher.access import Need, Who, needs
-from dispatcher.explaining import Explainer, one_of
-from dispatcher.following import Follower
 from dispatcher.joining import Joining
 from dispatcher.topics import Topic, Topics
 from edn.asgi import StrictRoute
 from edn.coordinates import rfc3339
 
 
-def routes(topics: Topics, joining: Joining, explainer: Explainer, follower: Follower) -> APIRouter:
+def routes(topics: Topics, joining: Joining) -> APIRouter:
     router = APIRouter(prefix="/v1/topics", tags=["topics"], route_class=StrictRoute)
 
     @router.put("/{name}", response_model=bodies.Topic, responses={201: {"model": bodies.Topic}})
@@ -43,21 +38,6 @@ def routes(topics: Topics, joining: Joining, explainer: Explainer, follower: Fol
     @needs(Need.KEY)
     async def get_topic(name: str, who: Who) -> Any:
         return _view(topics.get(name, who.tenant))
-
-    @router.get("/{name}/events", response_model=bodies.FollowedEvent)
-    @needs(Need.SUBSCRIBE)
-    async def follow(name: str, who: Who, id: Annotated[str, Query(max_length=512)]) -> Any:
-        """What became of a recent event: where it was sent, whom it matched, how they were told."""
-        return await follower.follow(topics.get(name, who.tenant), id)
-
-    @router.post("/{name}/explain", response_model=bodies.ExplainedEvent | bodies.ExplainedFilter)
-    @needs(Need.SUBSCRIBE)
-    async def explain(name: str, body: bodies.ExplainBody, who: Who) -> Any:
-        """What would become of an event, tier by tier; or what a filter would hear. Nothing is changed."""
-        topic = topics.get(name, who.tenant)
-        if one_of(body.event, body.filter, body.model_fields_set) == "event":
-            return await explainer.event(topic, body.event)
-        return await explainer.filter(topic, body.filter)
 
     @router.delete("/{name}", status_code=204)
     @needs(Need.ADMIN)

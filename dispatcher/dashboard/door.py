@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel
 from starlette.responses import FileResponse, HTMLResponse, StreamingResponse
 
-from dispatcher import bodies
 from dispatcher.access import Need, Who, needs
 from dispatcher.dashboard.projecting import Projector
 from dispatcher.dashboard.sampling import Sampler
@@ -33,6 +33,55 @@ _HEADERS = {
 _PLOTLY = "plotly.min.js"
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _FILES = {path.name: path for path in _STATIC.iterdir() if path.suffix in _TYPES}
+
+
+class Stop(BaseModel):
+    at: float
+    label: str
+
+
+class Axis(BaseModel):
+    attribute: str
+    type: str
+    #: of the coordinates of what is shown; null if there is none
+    range: list[float] | None
+    #: of strings and booleans: the places that are named, in order
+    stops: list[Stop] | None
+
+
+class ProjectedServer(BaseModel):
+    server: str
+    #: it gets every event
+    everything: bool
+    #: that route to it, and those of its precise summary
+    rectangles: int
+    maximal: int
+    #: x from, x to, y from, y to of the 300 largest distinct ones; null is unbounded
+    shadows: list[list[float | None]]
+
+
+class ProjectedEvent(BaseModel):
+    x: float
+    y: float
+    #: the servers that it is sent to
+    to: list[str]
+
+
+class Projection(BaseModel):
+    """Times are microseconds since 1970; strings lie by their first six bytes."""
+
+    topic: str
+    x: Axis
+    y: Axis
+    #: that is shown, and that is in force
+    precision: float | None
+    in_force: float | None
+    servers: list[ProjectedServer]
+    events: list[ProjectedEvent]
+    #: recent events that were asked about, and how many servers one of them goes to at each precision
+    sampled: int
+    copies: float | None
+    copies_in_force: float | None
 
 
 def _plotly() -> Path | None:
@@ -86,7 +135,7 @@ def routes(sampler: Sampler, projector: Projector, topics: Topics) -> APIRouter:
             sampler.stream(), media_type="text/event-stream", headers={"cache-control": "no-store"}
         )
 
-    @router.get("/v1/topics/{name}/projection", response_model=bodies.Projection)
+    @router.get("/v1/topics/{name}/projection", response_model=Projection)
     @needs(Need.OPERATOR)
     async def projection(
         name: str,

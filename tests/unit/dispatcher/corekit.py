@@ -76,9 +76,9 @@ class Core:
         self.network.calls.store = self.servers.store  # type: ignore[method-assign]  # the stub of this kit
         make_ready(self.network, *servers)
         self.topics = Topics(self.log)
-        storing = Storing(self.network, lambda _: None)
-        self.subscriptions = Subscriptions(self.network, self.topics, storing)
-        self.joining = Joining(self.network, self.topics, self.subscriptions, storing, None)
+        self.storing = Storing(self.network, lambda _: None)
+        self.subscriptions = Subscriptions(self.network, self.topics, self.storing)
+        self.joining = Joining(self.network, self.topics, self.subscriptions, self.storing, None)
         self.merger = Merger(self.network, self.topics, lambda _: None, on_names=self.joining.doubt)
 
     async def subscribe(self, id: str, name: str, filter: Any = None, **more: Any) -> Subscription:

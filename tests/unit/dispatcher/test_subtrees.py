@@ -281,7 +281,7 @@ def test_unsubscribing_by_a_covering_filter_reaches_down(
         for name in ("a", "a.b", "c"):
             await made.put(name, "price")
         await made.subscribe("w", to, other)
-        covering = Covering(made.log, made.topics, made.subscriptions)
+        covering = Covering(made.log, made.topics, made.subscriptions, made.storing)
         place = Subtree(by) if "**" in by else made.topics.get(by)
         ended = await covering.unsubscribe(place, "o", Filter.parse(filter))
         assert ended == (["w"] if goes else [])
