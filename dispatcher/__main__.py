@@ -78,7 +78,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--require-consent",
         action="store_true",
-        default=env("EDN_REQUIRE_CONSENT") == "1",
+        default=configuring.switch("require-consent", env("EDN_REQUIRE_CONSENT")),
         help="ask every sink of CloudEvents for its consent before anything is posted to it",
     )
     parser.add_argument("--placement", default=env("EDN_PLACEMENT", "rtree"), choices=sorted(online.POLICIES))

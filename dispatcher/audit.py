@@ -101,9 +101,10 @@ class Audit:
         return os.fdopen(descriptor, "ab", buffering=0)
 
     def _turn_over(self) -> None:
-        self._file.close()
+        # The old one is let go last: as long as there is no other, lines go there.
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(self._clock()))
         self._path.rename(self._path.with_name(f"audit-{stamp}.jsonl"))
         for old in sorted(self._path.parent.glob("audit-*.jsonl"))[:-KEPT]:
             old.unlink()
-        self._file = self._open()
+        full, self._file = self._file, self._open()
+        full.close()

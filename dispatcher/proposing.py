@@ -22,6 +22,7 @@ import structlog
 from dispatcher.log import Transaction
 from dispatcher.metering import Counts
 from dispatcher.network import Network
+from edn.errors import Unavailable
 
 logger = structlog.get_logger()
 
@@ -113,7 +114,6 @@ class Proposing:
             if worse and self.proposal is None and self._may_start():
                 await self._propose()
             if self._watch.best != self._kept:
-                self._kept = dict(self._watch.best)
                 await self._keep()
 
     async def _propose(self) -> None:
@@ -136,9 +136,16 @@ class Proposing:
         logger.info("the repartition command has ended", code=code)
 
     async def _keep(self) -> None:
-        text = json.dumps(self._kept)
+        best = dict(self._watch.best)
+        text = json.dumps(best)
 
         def operation(transaction: Transaction) -> None:
             transaction.connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_KEY, text))
 
-        await self._network.log.submit(operation)
+        try:
+            await self._network.log.submit(operation)
+        except Unavailable as error:
+            # A full disk, say: it is tried again after the next interval.
+            logger.warning("the best hit ratio could not be stored", reason=str(error))
+        else:
+            self._kept = best

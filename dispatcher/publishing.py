@@ -85,7 +85,8 @@ class PublishEndpoint:
             who = self._guard.identify(authorization_of(scope))
             who.require(Need.PUBLISH)
             self._guard.quotas.request(who)
-            limit = min(limit, who.quota.body or limit)
+            if who.quota.body is not None:
+                limit = min(limit, who.quota.body)
             key, trace, mode = _read_headers(scope, limit)
             topic = self._topics.get(path[len(_BEFORE) : -len(_AFTER)], who.tenant)
             body = await read_body(receive, limit)

@@ -36,7 +36,9 @@ class ControlRecord:
 
 @dataclass(slots=True)
 class EventsRecord:
-    """The events of one accepted request: they share a topic and the log's time, and lie side by side."""
+    """Events that share a topic and the log's time, and lie side by side: those of one accepted request; in
+    memory also of several that were committed together (`merge`).
+    """
 
     #: offset of the first of them
     first: int
@@ -136,7 +138,10 @@ def expiries_of(time: int, availability: npt.NDArray[np.float64]) -> npt.NDArray
 
 def merge(records: Sequence[Record], limit: int) -> list[Record]:
     """The same records with neighbours made one, up to `limit` events: what is committed together is routed
-    and sent together, and each step of that is paid for by the record."""
+    and sent together, and each step of that is paid for by the record.
+
+    Without expiries: those are for replays, which read the records as they are on disk.
+    """
     out: list[Record | list[EventsRecord]] = []
     for record in records:
         if isinstance(record, ControlRecord):

@@ -161,35 +161,39 @@ class Replayer:
 
     async def _run(self, replay: Replay) -> None:
         try:
-            async with self._slots:
-                await self._carry_out(replay)
+            await self._carry_out(replay)
         finally:
             self.running -= 1
 
     async def _carry_out(self, replay: Replay) -> None:
         topic = self._topics.by_uid(replay.topic)
         rects = None if topic is None else Filter.parse(replay.filter).bind(topic.schema).rects()
-        loop = asyncio.get_running_loop()
-        position = 0
+        position: int | None = 0
         pause = 0.05
         while True:
-            try:
-                await self._until_applied(replay)
-                page = await loop.run_in_executor(self._thread, self._page, replay, rects, position)
-                async with self._network.backing.step():
-                    answer = await self._network.calls.tell(replay.server, "/internal/replay", page)
-                    ack = _ack.decode(answer)
-                    if ack.done:
-                        await self._forget(replay)
-            except (EdnError, msgspec.MsgspecError) as error:
-                logger.warning("a replay waits", subscription=replay.subscription, reason=str(error))
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, 2.0)
-                continue
-            pause = 0.05
-            if ack.done:
-                return
-            position = ack.position
+            # Whoever waits for a server holds no slot: those of other servers need not wait for that one.
+            await self._until_applied(replay)
+            async with self._slots:
+                try:
+                    while position is not None:
+                        position = await self._tell_page(replay, rects, position)
+                        pause = 0.05
+                    return
+                except (EdnError, msgspec.MsgspecError) as error:
+                    logger.warning("a replay waits", subscription=replay.subscription, reason=str(error))
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 2.0)
+
+    async def _tell_page(self, replay: Replay, rects: Rects | None, position: int) -> int | None:
+        """Where the server is after one more page; None if that was all."""
+        loop = asyncio.get_running_loop()
+        page = await loop.run_in_executor(self._thread, self._page, replay, rects, position)
+        async with self._network.backing.step():
+            ack = _ack.decode(await self._network.calls.tell(replay.server, "/internal/replay", page))
+            if not ack.done:
+                return ack.position
+            await self._forget(replay)
+            return None
 
     async def _until_applied(self, replay: Replay) -> None:
         """Until the server has read the activation; it needs to be told its past only then."""

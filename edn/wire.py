@@ -1,4 +1,7 @@
-"""The messages that dispatcher and servers exchange: msgpack over HTTP, one module for both sides.
+"""The messages that dispatcher and servers exchange: msgpack over HTTP.
+
+It is one module, however long: what one side writes the other reads, and whoever changes a message must see
+all that it goes with.
 
 Theory of operation
 -------------------
@@ -84,7 +87,7 @@ class StoreItem(msgspec.Struct, frozen=True, array_like=True):
     """One version of one subscription."""
 
     id: str
-    #: 1 for a new subscription, one more for each change
+    #: grows with each change of filter, sink or host: the log's time then, or one more than before
     version: int
     owner: str
     #: the filter in its JSON form; None is everything

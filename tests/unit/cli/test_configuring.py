@@ -138,6 +138,18 @@ def test_a_switch_means_the_same_in_both_services(
     assert dispatcher_main._arguments([]).allow_loopback_sinks is expected
 
 
+@pytest.mark.parametrize(
+    "switch", ["open", "allow_loopback_sinks", "allow_mail_sinks", "require_consent", "bloom"]
+)
+@pytest.mark.parametrize(("text", "expected"), [("1", True), ("true", True), ("no", False)])
+def test_every_switch_of_the_dispatcher_takes_the_same_words(
+    tmp_path: Path, switch: str, text: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = {"EDN_DATA": str(tmp_path), "EDN_SECRET_FILE": str(tmp_path / "secret")}
+    monkeypatch.setattr("os.environ", {**environment, f"EDN_{switch.upper()}": text})
+    assert getattr(dispatcher_main._arguments([]), switch) is expected
+
+
 def test_checking_says_where_each_setting_comes_from(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--config-file", str(file), "--check-config", "--host", "::1"]
     with pytest.raises(SystemExit) as ended:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+from virtual_time import VirtualLoop, run
 
 from dispatcher.metering import Counts
-from dispatcher.proposing import ENOUGH, Watch
+from dispatcher.proposing import ENOUGH, Proposing, Watch
+from edn.errors import Unavailable
 
 PRECISE = 1.0
 
@@ -59,3 +67,43 @@ def test_a_threshold_of_0_proposes_nothing() -> None:
     watch = Watch(0.0, {})
     watch.look(interval(0.2), PRECISE)
     assert not any(watch.look(interval(0.9), PRECISE) for _ in range(5))
+
+
+def test_a_best_that_could_not_be_stored_is_stored_later() -> None:
+    reader = sqlite3.connect(":memory:")
+    reader.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value)")
+    disk_full = True
+
+    async def submit(operation: Callable[[Any], None]) -> None:
+        if disk_full:
+            raise Unavailable("the log could not be written")
+        operation(SimpleNamespace(connection=reader))
+
+    counts = Counts()
+
+    def snapshot() -> Counts:
+        nonlocal counts
+        counts = Counts(events=counts.events + 1000, asked=counts.asked + 10_000, hits=counts.hits + 4000)
+        return counts
+
+    # What a proposal looks at of a network, and no more.
+    network: Any = SimpleNamespace(
+        settings=SimpleNamespace(repartition_threshold=0.25, repartition_seconds=1.0),
+        log=SimpleNamespace(reader=reader, submit=submit),
+        meter=SimpleNamespace(snapshot=snapshot),
+    )
+
+    async def look() -> None:
+        nonlocal disk_full
+        proposing = Proposing(network, precision=lambda: PRECISE, may_start=lambda: True)
+        work = asyncio.create_task(proposing.run())
+        await asyncio.sleep(1.5)
+        assert reader.execute("SELECT count(*) FROM meta").fetchone() == (0,)
+        disk_full = False
+        await asyncio.sleep(1.0)
+        assert not work.done()
+        work.cancel()
+
+    run(look(), VirtualLoop())
+    assert reader.execute("SELECT value FROM meta").fetchone() == ('{"100": 0.4}',)
+    reader.close()

@@ -1,0 +1,48 @@
+"""Replays of several servers beside each other."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+from corekit import make_ready
+
+from dispatcher.network import Network
+from dispatcher.replaying import TOGETHER, Replay, Replayer
+from dispatcher.settings import Settings
+from dispatcher.topics import Topics
+from edn import wire
+from edn.errors import Unavailable
+
+
+def replay(number: int, server: str) -> Replay:
+    return Replay(f"sub{number}", 1, server, topic=1, filter=None, upto=0, time=0, since=None)
+
+
+def test_replays_that_wait_for_a_server_keep_no_other_from_theirs(tmp_path: Path) -> None:
+    async def run() -> None:
+        network = Network(Settings(data=tmp_path, secret="s" * 16))
+        await network.start()
+        make_ready(network, "away", "there")
+        told = asyncio.Event()
+
+        async def tell(server: str, path: str, message: msgspec.Struct) -> bytes:
+            if server == "away":
+                raise Unavailable("server away is away")
+            told.set()
+            return wire.encode(wire.ReplayAck(position=0, done=True))
+
+        network.calls.tell = tell  # type: ignore[method-assign]  # no server is there
+        replayer = Replayer(network, Topics(network.log))
+        replayer.start()
+        for number in range(2 * TOGETHER):
+            replayer.begin(replay(number, "away"))
+        await asyncio.sleep(0)
+        replayer.begin(replay(100, "there"))
+        async with asyncio.timeout(10):
+            await told.wait()
+        await network.stop()
+        replayer.stop()
+
+    asyncio.run(run())
