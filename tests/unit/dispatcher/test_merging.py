@@ -265,7 +265,8 @@ def test_without_others_nothing_is_noted(tmp_path: Path) -> None:
         network = Network(Settings(data=tmp_path, secret="s" * 16))
         changes.prepare(network.log, shared=False)
         network.log.start()
-        await Topics(network.log).put(TOPIC, {"price": "number"}, None)
+        topics = Topics(network.log)
+        await topics.put(topics.draft(TOPIC, {"price": "number"}, None), None)
         assert network.log.reader.execute("SELECT count(*) FROM changes").fetchone() == (0,)
         await network.log.stop()
         # With others, later: they learn of what was there before.
