@@ -10,13 +10,14 @@
     stream         a frame becomes notifications, in one transaction; `repeats`: what another log told
     replaying      the past of a new subscription, likewise; `arriving`, `departing`: one that moves
     outbox         the notifications that wait: how they are grouped, kept, composed and collected
-    parcels        which of them go out together; `recent` keeps what was just written
+    parcels        which of them go out together; `composing`: what they tell; `recent` keeps what was just
+                   written
     retry          when an attempt is made again (pure)
     breaker        how it is with an address: healthy, failing, disabled (pure); `health` keeps it
     lanes          how many attempts are made at the same time
     sinks          what can be notified, by scheme: `delivery` over http (`connection`), `mail`, `soap`,
                    `cloudevents`; `streams`: what is read instead of sent
-    notifier       a courier an address, in order
+    notifier       a courier an address, in order; `posting`: one attempt
     deadletters    what was given up; `ended` drops what nobody waits for
     ending         who is told that a subscription has ended
     attempts       the last attempts of each address; `tally` counts

@@ -2,8 +2,8 @@
 
 Addresses know nothing of each other: one that is slow or dead delays nobody else's rows (see `lanes`). Rows
 are read a page at a time, so that a long backlog lies on disk, and what waits together goes out together (see
-`parcels`). A parcel is settled, off the courier's path, after its delivery; a crash in between repeats the
-POST under the same webhook-id.
+`parcels`, `composing`); `posting` is one attempt. A parcel is settled, off the courier's path, after its
+delivery; a crash in between repeats the POST under the same webhook-id.
 
 After a failure the courier rests and looks at the disk again: a dead address costs a sleeping task. How it is
 with an address (`breaker`) is kept over restarts; what is given up becomes a dead letter (`deadletters`).
@@ -21,23 +21,24 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-import msgspec
 import numpy as np
 import structlog
 
-from edn import clock, webhooks
+from edn import clock
 from edn_server import deadletters, ended, health, outbox, parcels, retry
 from edn_server.attempts import Attempt, Attempts
 from edn_server.breaker import HEALTHY, Health
+from edn_server.composing import Composer
 from edn_server.deadletters import Death
 from edn_server.hosting import Hosting
 from edn_server.journeys import Journeys
 from edn_server.lanes import Lanes
 from edn_server.outbox import Row
 from edn_server.parcels import Parcel
+from edn_server.posting import Posting
 from edn_server.recent import RecentEvents
 from edn_server.settings import Settings
-from edn_server.sinks import Answer, Message, Sinks
+from edn_server.sinks import Answer, Sinks
 from edn_server.timing import Timings
 from edn_server.writer import Job, Result, Writer
 
@@ -82,7 +83,6 @@ class Notifier:
         self._hosting = hosting
         self._writer = writer
         self._reader = reader
-        self._sinks = sinks
         self._settings = settings
         #: tells this server's rows from those of any other
         self.prefix = hashlib.sha256(key.encode()).hexdigest()[:12]
@@ -104,9 +104,10 @@ class Notifier:
         # Reading and composing happen in a thread of their own; the connection is its alone.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
         self.recent = RecentEvents()
-        self.attempts = Attempts()
+        self._composer = Composer(reader, hosting, self.recent)
         self.counters = Counters()
         self._timings = timings or Timings()
+        self._posting = Posting(sinks, hosting, self._timings)
         self._journeys = journeys or Journeys()
 
     async def start(self, *, again: bool) -> None:
@@ -147,6 +148,10 @@ class Notifier:
 
     # -- what others ask --------------------------------------------------------------------------------
 
+    @property
+    def attempts(self) -> Attempts:
+        return self._posting.attempts
+
     def health(self, address: str) -> Health:
         return self._health.get(address, HEALTHY)
 
@@ -186,15 +191,15 @@ class Notifier:
         """One attempt outside of the order, of something that never happened."""
         name = f"{self._prefix}_example_{secrets.token_hex(8)}"
         async with self._lanes.slot(self.health(address).lane):
-            answer, began, seconds = await self._send(address, name, body, 1)
-        return self._record(address, name, answer, began, seconds, 1, "example")
+            sent = await self._posting.send(address, name, body, 1)
+        return self._posting.remember(sent, "example")
 
     async def entries(self, address: str, after: int, rows: int) -> list[tuple[int, list[bytes]]]:
         """Of the next rows after one, their ids and what each would tell, event by event: for streams."""
 
         def read() -> list[tuple[int, list[bytes]]]:
             found = outbox.page(self._reader, address, rows, after)
-            return [(row.id, self._each_entry(row)) for row in found]
+            return [(row.id, self._composer.each_entry(row)) for row in found]
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, read)
 
@@ -302,7 +307,8 @@ class Notifier:
         async with self._lanes.slot(known.lane):
             parcel = await self._pack(rows)
             name = self.webhook_id(parcel.id)
-            answer, began, seconds = await self._send(address, name, parcel.body, parcel.events, parcel.trace)
+            sent = await self._posting.send(address, name, parcel.body, parcel.events, parcel.trace)
+        answer = sent.answer
         if answer.pause:
             await self._rest(address, answer.pause)
             return None
@@ -322,14 +328,13 @@ class Notifier:
             permanent=answer.permanent,
         )
         due = now + int(decision.delay * 1e6) if decision.kind == "again" else None
-        attempt = self._record(address, name, answer, began, seconds, parcel.events, decision.kind, due)
-        self._journeys.sent(parcel.rows, attempt)
+        self._journeys.sent(parcel.rows, self._posting.remember(sent, decision.kind, due))
         if decision.kind == "delivered":
             self.counters.delivered += 1
             self.counters.notified += parcel.events
             self._timings.deliveries.observe(max(0.0, (now - parcel.created) / 1e6))
             self._hosting.tally.delivered(self._numbers(parcel))
-            await self._become(address, known.succeeded(seconds))
+            await self._become(address, known.succeeded(sent.seconds))
             return parcel
         self.counters.failed += 1
         await self._failed(address, parcel, answer, decision, after, now)
@@ -432,7 +437,7 @@ class Notifier:
             self._reader,
             rows,
             self._settings.batching,
-            self._entries,
+            self._composer.entries,
             lambda row: row.id <= max(doubtful, self._restored) or row.id in self._alone,
         )
         if new:
@@ -440,59 +445,6 @@ class Notifier:
         elif len(parcel.rows) == 1:
             self._alone.add(parcel.id)
         return parcel
-
-    async def _send(
-        self, address: str, name: str, body: bytes, events: int, trace: str = ""
-    ) -> tuple[Answer, float, float]:
-        """One attempt: its answer, when it began, how long it took."""
-        began, timer = clock.now(), asyncio.get_running_loop().time()
-        ring = self._hosting.rings.get(outbox.ring_of(address))
-        counting = ring.counting(int(began * 1e6)) if ring is not None else []
-
-        def sign(name: str, body: bytes) -> str:
-            return webhooks.signatures(counting, name, int(began), body)
-
-        answer = await self._sinks.send(
-            Message(
-                outbox.url_of(address),
-                name,
-                int(began),
-                body,
-                sign(name, body) if counting else None,
-                events=events,
-                trace=trace,
-                sign=sign if counting else None,
-            )
-        )
-        seconds = asyncio.get_running_loop().time() - timer
-        self._timings.posts.observe(seconds)
-        return answer, began, seconds
-
-    def _record(
-        self,
-        address: str,
-        name: str,
-        answer: Answer,
-        began: float,
-        seconds: float,
-        events: int,
-        outcome: str,
-        next_attempt: int | None = None,
-    ) -> Attempt:
-        taken = answer.status is not None and 200 <= answer.status < 300
-        attempt = Attempt(
-            time=int(began * 1e6),
-            webhook_id=name,
-            status=answer.status,
-            reason=None if taken else answer.reason,
-            seconds=round(seconds, 6),
-            answer=answer.text,
-            events=events,
-            outcome=outcome,
-            next_attempt=next_attempt,
-        )
-        self.attempts.add(address, attempt)
-        return attempt
 
     async def _become(self, address: str, became: Health) -> None:
         before = self.health(address)
@@ -533,33 +485,6 @@ class Notifier:
             living = (self._hosting.numbers.get(part) for one in parts for part in one)
             found.append(np.array([numbers[-1] for numbers in living if numbers], dtype=np.int32))
         return np.concatenate(found)
-
-    def _entries(self, row: Row) -> tuple[bytes, str]:
-        """What a row adds to a body, and the trace context that its events share; in the outbox thread."""
-        fragments = self._event_fragments(row)
-        traces = {outbox.trace_of(fragment) for fragment in fragments}
-        shared = traces.pop() if len(traces) == 1 else ""
-        return outbox.entries_of(row, fragments, self._hosting.fragments), shared
-
-    def _each_entry(self, row: Row) -> list[bytes]:
-        if row.batch == outbox.READY:
-            told = msgspec.json.decode(row.composition, type=dict[str, list[msgspec.Raw]])
-            return [bytes(entry) for entry in told["notifications"]]
-        return outbox.each_entry(row, self._event_fragments(row), self._hosting.fragments)
-
-    def _event_fragments(self, row: Row) -> list[bytes]:
-        places = row.places
-        events = self.recent.get(row.batch)
-        if events is None:
-            events = dict(outbox.read_events(self._reader, row.batch, places))
-        topics = self._hosting.topics
-        fragments = []
-        for place in places:
-            event = events[place]
-            if not isinstance(event, bytes):
-                event = events[place] = outbox.event_fragment(event, topics[event.topic].name)
-            fragments.append(event)
-        return fragments
 
 
 def _without(rows: Sequence[Row], parcel: Parcel) -> list[Row]:
