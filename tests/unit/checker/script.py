@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from edn.checker import Report, check_recording
+
 TOPIC = "t"
 ATTRIBUTES = {"n": "integer", "s": "string", "x": "number", "b": "boolean", "at": "time"}
 ADDRESS = "http://here/"
@@ -136,3 +138,23 @@ def lines(
 def write(path: Path, *steps: Step, **around: Any) -> Path:
     path.write_text("".join(f"{line}\n" for line in lines(*steps, **around)))
     return path
+
+
+# -- the recording that most begin with -------------------------------------------------------------------
+
+#: a subscription: answered at 20, ended between 80 and 90
+LIFE = (subscribe("a", 10, 20), unsubscribe("a", 80, 90))
+
+
+def got(event: str = "e", time: float = 100, **more: Any) -> Step:
+    return notified("a", event, time, **more)
+
+
+#: an event that it is due, and its notification
+E = publish("e", 30, 40, n=15)
+GOT = got(n=15)
+
+
+def check(path: Path, *steps: Step, options: dict[str, Any] | None = None, **around: Any) -> Report:
+    """What the checker says of a recording of these steps."""
+    return check_recording(write(path / "run.jsonl", *steps, **around), **(options or {}))
