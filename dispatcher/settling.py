@@ -99,7 +99,12 @@ class Settling:
                 if not self._pauses.get(source):
                     due[source] = began
             ready = [source for source in sources if due[source] <= began]
-            settled = await self._round(ready) if ready else set()
+            try:
+                settled = await self._round(ready) if ready else set()
+            except (EdnError, msgspec.MsgspecError) as error:
+                # A full disk, say: what was told is told again, and nothing comes of that.
+                logger.warning("what was settled could not be noted", reason=str(error))
+                settled = set()
             ended = loop.time()
             soon = max(SOON, RESTS * (ended - began))
             for source in ready:
