@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dispatcher.records import ControlRecord, EventsRecord, Record, merge
@@ -14,6 +14,7 @@ from edn.picking import pick
 bodies = st.lists(st.binary(max_size=20).map(lambda text: text.replace(b"\n", b" ")), max_size=12)
 
 
+@settings(deadline=None)
 @given(bodies)
 def test_lines_are_cut_where_they_were_joined(texts: list[bytes]) -> None:
     lines = b"".join(text + b"\n" for text in texts)
@@ -22,6 +23,7 @@ def test_lines_are_cut_where_they_were_joined(texts: list[bytes]) -> None:
     assert [cut(lines, ends, place) for place in range(len(ends))] == texts
 
 
+@settings(deadline=None)  # the first call of a kernel loads it
 @given(bodies, st.data())
 def test_what_is_picked_is_what_a_filter_over_the_rows_gives(texts: list[bytes], data: st.DataObject) -> None:
     count = len(texts)
