@@ -90,6 +90,9 @@ def read(arguments: Sequence[str], environment: Mapping[str, str], *, section: s
     unknown = document.keys() - set(SECTIONS)
     if unknown:
         raise CannotStart(f"{path}: no section is called {min(unknown)}; there are {', '.join(SECTIONS)}")
+    for name in SECTIONS:
+        if not isinstance(document.get(name, {}), dict):
+            raise CannotStart(f"{path}: {name} is a section; [{name}] above its settings is right")
     values = {
         key: _text(path, name, key, value)
         for name in ("network", section)

@@ -83,6 +83,7 @@ def test_the_dispatcher_reads_the_same_file(file: Path, monkeypatch: pytest.Monk
         ("[sever]\nid = 's1'", "no section is called sever"),
         ("[server]\nidd = 's1'", "no setting is called idd"),
         ("[server]\nport = {a = 1}", r"\[server\] port"),
+        ("network = 'mine'", r"network is a section; \[network\]"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, words: str) -> None:
