@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sqlite3
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,7 +86,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--placement", default=env("EDN_PLACEMENT", "rtree"), choices=sorted(online.POLICIES))
     parser.add_argument(
         "--load-threshold",
-        type=_count,
+        type=_whole(1),
         default=env("EDN_LOAD_THRESHOLD"),
         help="subscriptions of a server beyond which others are chosen",
     )
@@ -96,13 +98,13 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--routing-rectangles",
-        type=_count,
+        type=_whole(1),
         default=env("EDN_ROUTING_RECTANGLES", "64"),
         help="rectangles by which placement remembers a server's subscriptions of a topic (%(default)s)",
     )
     parser.add_argument(
         "--placement-spread",
-        type=_natural,
+        type=_whole(0),
         default=env("EDN_PLACEMENT_SPREAD", "10"),
         help="subscriptions of a topic that a server gets before content decides (%(default)s)",
     )
@@ -122,34 +124,34 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--summary-attributes",
-        type=_natural,
+        type=_whole(0),
         default=env("EDN_SUMMARY_ATTRIBUTES", "0"),
         metavar="N",
         help="route by the N attributes of a server's subscriptions that rule out most events; 0 is all",
     )
     parser.add_argument("--tuning", default=env("EDN_TUNING", "model"), choices=["fixed", "paper", "model"])
-    parser.add_argument("--tuning-seconds", type=float, default=env("EDN_TUNING_SECONDS", "10"))
+    parser.add_argument("--tuning-seconds", type=_above_0, default=env("EDN_TUNING_SECONDS", "10"))
     parser.add_argument(
         "--link-bytes",
-        type=float,
+        type=_above_0,
         default=env("EDN_LINK_BYTES") or None,
         help="bytes a second that may leave for the servers",
     )
     parser.add_argument(
         "--lag-limit",
-        type=_natural,
+        type=_whole(0),
         default=env("EDN_LAG_LIMIT", "0"),
         help="hold publishers while a server is so many records behind",
     )
     parser.add_argument(
         "--repartition-threshold",
-        type=float,
+        type=_share,
         default=env("EDN_REPARTITION_THRESHOLD", "0.25"),
         help="propose a repartition when the hit ratio has grown by more than this part; 0 is never",
     )
     parser.add_argument(
         "--repartition-seconds",
-        type=float,
+        type=_above_0,
         default=env("EDN_REPARTITION_SECONDS", "30"),
         help="interval between two looks at it (%(default)s)",
     )
@@ -173,25 +175,38 @@ def _peers(given: list[str]) -> list[str]:
     return urls
 
 
-def _natural(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError
-    return number
+def _whole(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.strip().isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f'"{text}": a whole number of {least} or more is right')
+        return int(text)
+
+    return read
 
 
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan  # which is within no bounds
+
+
+def _above_0(text: str) -> float:
+    if not 0 < _number(text) < math.inf:
+        raise argparse.ArgumentTypeError(f'"{text}": a number above 0 is right')
+    return _number(text)
+
+
+def _share(text: str) -> float:
+    if not 0 <= _number(text) < math.inf:
+        raise argparse.ArgumentTypeError(f'"{text}": a number of 0 or more is right')
+    return _number(text)
 
 
 def _factor(text: str) -> float:
-    number = float(text)
-    if number != 0 and not 1 <= number < float("inf"):
-        raise ValueError
-    return number
+    if _number(text) != 0 and not 1 <= _number(text) < math.inf:
+        raise argparse.ArgumentTypeError(f'"{text}": 0, or a number of 1 or more is right')
+    return _number(text)
 
 
 def main(argv: list[str] | None = None) -> int:

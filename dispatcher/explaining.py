@@ -25,7 +25,7 @@ from dispatcher.subscriptions import Subscriptions
 from dispatcher.topics import Topic
 from edn import wire
 from edn.coordinates import rfc3339
-from edn.errors import EdnError, InvalidInput, TooLarge
+from edn.errors import EdnError, InvalidInput
 from edn.filter import BoundFilter, Filter
 from edn.legend import shown_rect
 from edn.lines import split
@@ -258,14 +258,3 @@ def _containing(lo: Floats, hi: Floats, point: Floats) -> int | None:
     fitted[:shared] = point[:shared]
     inside = np.flatnonzero(((lo <= fitted) & (fitted <= hi)).all(axis=1))
     return int(inside[0]) if len(inside) else None
-
-
-def one_of(event: Any, filter: Any, given: set[str]) -> Literal["event", "filter"]:
-    """Which of the two a request asks about; exactly one is right."""
-    if len(given & {"event", "filter"}) != 1:
-        raise InvalidInput('either {"event": {…}} or {"filter": …} is explained')
-    if "event" in given and not isinstance(event, dict):
-        raise InvalidInput("an event is an object of attributes", pointer="/event")
-    if isinstance(filter, str) and len(filter) > 65_536:
-        raise TooLarge("a filter as text has at most 65,536 characters", pointer="/filter")
-    return "event" if "event" in given else "filter"

@@ -9,10 +9,11 @@ from pydantic import BaseModel, Field, WithJsonSchema
 
 from dispatcher.access import Need, Who, needs
 from dispatcher.bodies import Body, FilterBody
-from dispatcher.explaining import Explainer, one_of
+from dispatcher.explaining import Explainer
 from dispatcher.following import Follower
 from dispatcher.topics import Topics
 from edn.asgi import StrictRoute
+from edn.errors import InvalidInput, TooLarge
 
 
 class ExplainBody(Body):
@@ -160,8 +161,20 @@ def routes(topics: Topics, explainer: Explainer, follower: Follower) -> APIRoute
     async def explain(name: str, body: ExplainBody, who: Who) -> Any:
         """What would become of an event, tier by tier; or what a filter would hear. Nothing is changed."""
         topic = topics.get(name, who.tenant)
-        if one_of(body.event, body.filter, body.model_fields_set) == "event":
+        if _asked(body) == "event":
             return await explainer.event(topic, body.event)
         return await explainer.filter(topic, body.filter)
 
     return router
+
+
+def _asked(body: ExplainBody) -> Literal["event", "filter"]:
+    """Which of the two a request asks about; exactly one is right."""
+    given = body.model_fields_set
+    if len(given & {"event", "filter"}) != 1:
+        raise InvalidInput('either {"event": {…}} or {"filter": …} is explained')
+    if "event" in given and not isinstance(body.event, dict):
+        raise InvalidInput("an event is an object of attributes", pointer="/event")
+    if isinstance(body.filter, str) and len(body.filter) > 65_536:
+        raise TooLarge("a filter as text has at most 65,536 characters", pointer="/filter")
+    return "event" if "event" in given else "filter"

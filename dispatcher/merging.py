@@ -183,6 +183,17 @@ def _apply(
 ) -> _Outcome:
     outcome = _Outcome()
     outcome.servers = [state for state in page.servers if network.introduce(transaction, state)]
+    _take_ends(transaction, page, outcome)
+    _take_keys_and_bindings(transaction, page, outcome)
+    for topic in page.topics:
+        _take_topic(transaction, topic, schemas[topic.uid], outcome)
+    for ring in page.rings:
+        _take_ring(transaction, ring)
+    _take_subscriptions(transaction, page, schemas, bound, outcome)
+    return outcome
+
+
+def _take_ends(transaction: Transaction, page: wire.PeerPage, outcome: _Outcome) -> None:
     for end in page.gone:
         if end.kind == Kind.SUBSCRIPTION:
             _end_subscription(transaction, end, outcome)
@@ -194,6 +205,9 @@ def _apply(
         elif end.kind == Kind.BINDING and _newer(transaction, Kind.BINDING, end.name, end.revision):
             outcome.bindings |= bindings.remove(transaction.connection, end.name)
             changes.note(transaction, Kind.BINDING, end.name, revision=end.revision, gone=end.time)
+
+
+def _take_keys_and_bindings(transaction: Transaction, page: wire.PeerPage, outcome: _Outcome) -> None:
     for key in page.keys:
         if _newer(transaction, Kind.KEY, key.id, key.revision):
             keys.take(transaction.connection, key)
@@ -204,10 +218,16 @@ def _apply(
             bindings.take(transaction.connection, binding)
             changes.note(transaction, Kind.BINDING, binding.name, revision=binding.revision)
             outcome.bindings = True
-    for topic in page.topics:
-        _take_topic(transaction, topic, schemas[topic.uid], outcome)
-    for ring in page.rings:
-        _take_ring(transaction, ring)
+
+
+def _take_subscriptions(
+    transaction: Transaction,
+    page: wire.PeerPage,
+    schemas: dict[int, Topic],
+    bound: dict[str, BoundFilter],
+    outcome: _Outcome,
+) -> None:
+    """Those that begin are activated together, and those that have moved end and begin side by side."""
     begun: list[tuple[Prepared, wire.SubscriptionState]] = []
     moved: list[tuple[Subscription, wire.SubscriptionState]] = []
     departed: dict[str, list[tuple[str, int]]] = {}
@@ -235,7 +255,6 @@ def _apply(
         outcome.begun[server] += len(items)
     for new, state in begun:
         _bring_up(transaction, new.subscription, state, renewed=state.renewed, paused=False)
-    return outcome
 
 
 def _append_moves(

@@ -324,7 +324,9 @@ class RoutingTable:
     # -- inside -----------------------------------------------------------------------------------------
 
     def _outlives(self, widenings: Widenings, at: Instant) -> Bools:
-        """Which widenings a snapshot begun at that instant need not contain."""
+        """Which widenings a snapshot begun at that instant need not contain. A method of its own, so that
+        tests can have a table that gets it wrong, and see that they would find it.
+        """
         return widenings.later_than(at)
 
     def _sample(self, topic: int) -> Floats | None:

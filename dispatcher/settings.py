@@ -1,4 +1,4 @@
-"""What an operator can set, from flags, then environment, then defaults."""
+"""What an operator can set, from flags, then environment, then a file, then defaults."""
 
 from __future__ import annotations
 

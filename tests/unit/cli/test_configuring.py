@@ -151,6 +151,27 @@ def test_every_switch_of_the_dispatcher_takes_the_same_words(
     assert getattr(dispatcher_main._arguments([]), switch) is expected
 
 
+@pytest.mark.parametrize(
+    ("flag", "text", "words"),
+    [
+        ("--load-threshold", "0", "a whole number of 1 or more is right"),
+        ("--lag-limit", "-1", "a whole number of 0 or more is right"),
+        ("--placement-spread", "many", "a whole number of 0 or more is right"),
+        ("--load-factor", "0.5", "0, or a number of 1 or more is right"),
+        ("--tuning-seconds", "0", "a number above 0 is right"),
+        ("--repartition-seconds", "nan", "a number above 0 is right"),
+        ("--repartition-threshold", "-0.1", "a number of 0 or more is right"),
+        ("--link-bytes", "0", "a number above 0 is right"),
+    ],
+)
+def test_a_number_that_cannot_be_says_what_would_be_right(
+    tmp_path: Path, flag: str, text: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        dispatcher_main._arguments(["--data", str(tmp_path), "--secret-file", "s", f"{flag}={text}"])
+    assert f'argument {flag}: "{text}": {words}' in capsys.readouterr().err
+
+
 def test_checking_says_where_each_setting_comes_from(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--config-file", str(file), "--check-config", "--host", "::1"]
     with pytest.raises(SystemExit) as ended:
