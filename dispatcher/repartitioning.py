@@ -17,8 +17,8 @@ otherwise by the time of its move is skipped.
 
 A step takes some subscriptions from one server to one other, so that not all servers are busy with it at the
 same moment. Moving is throttled to `rate` subscriptions a second and, while events come, rests between its
-steps; it waits while servers are behind. With several dispatchers only the one that carries out changes moves, and only while
-all of them are there.
+steps; it waits while servers are behind. With several dispatchers only the one that carries out changes
+moves, and only while all of them are there.
 
 Event loop only.
 """
@@ -54,7 +54,7 @@ BATCH = 25
 #: assignments that steps are chosen from
 WINDOW = 10_000
 #: while events come, a step is followed by a rest of so many times what it took: publishers feel it less
-RESTS = 10.0
+RESTS = 16.0
 #: moves a second, unless somebody says otherwise
 RATE = 1000.0
 #: records that a server may be behind before moving waits for it

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from dispatcher.lived import Lived
 from dispatcher.log import Transaction
 from dispatcher.metering import Counts
 from dispatcher.network import Network
@@ -62,8 +63,7 @@ class Tuner:
         self._network = network
         self._survey = Survey(network.table, network.meter)
         self._parameters: Parameters | None = None
-        self._live: Operating | None = None
-        self._live_at: float | None = None
+        self._lived = Lived()
         self._bandwidth = math.inf
         self._monitor: CpuMonitor | None = None
         self._mark: _Mark | None = None
@@ -191,8 +191,9 @@ class Tuner:
         )
         known = self._parameters
         if counted.copies < LEAST_EVENTS or max(present, default=0.0) < BUSY:
-            # What an idle server does is not done for events.
-            fresh = replace(fresh, serving=known.serving if known is not None else 0.0)
+            # Most of what an idle server does is not done for events; but no event costs it more than that.
+            serving = 0.0 if known is None else min(known.serving, fresh.serving)
+            fresh = replace(fresh, serving=serving)
         if known is not None and known.servers == fresh.servers:
 
             def mixed(before: float, now: float) -> float:
@@ -208,33 +209,16 @@ class Tuner:
                 core=mixed(known.core, fresh.core),
             )
         self._parameters = fresh
-        self._live = Operating(
-            routing=counted.routing / counted.asked, hit_ratio=counted.hits / counted.asked
+        self._lived.add(
+            self.tuning.precision,
+            Operating(routing=counted.routing / counted.asked, hit_ratio=counted.hits / counted.asked),
         )
-        self._live_at = self.tuning.precision
 
     def _model(self) -> Model | None:
-        """What is known of every precision that was surveyed, fitted to what the present one really does.
-
-        A table does more than ask its cuts: it has single rectangles beside them, and every call has its
-        price. That is added to all precisions alike; hit ratios are fitted by their ratio.
-        """
+        """What is known of every precision that was lived or surveyed."""
         if self._parameters is None:
             return None
-        measured = self._survey.measured
-        here = measured.get(self.tuning.precision)
-        extra, ratio = 0.0, 1.0
-        if here is not None and self._live is not None and self._live_at == self.tuning.precision:
-            extra = self._live.routing - here.routing
-            ratio = min(2.0, max(0.5, self._live.hit_ratio / here.hit_ratio)) if here.hit_ratio else 1.0
-        curve = {
-            at: Operating(
-                routing=max(0.0, one.routing + extra),
-                hit_ratio=1.0 if at == 0 else min(1.0, one.hit_ratio * ratio),
-            )
-            for at, one in measured.items()
-        }
-        return Model(self._parameters, curve)
+        return Model(self._parameters, self._lived.curve(self._survey.measured))
 
     # -- into force -------------------------------------------------------------------------------------
 

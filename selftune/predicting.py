@@ -9,12 +9,13 @@ precisions, routing time and hit ratio as measured on recent events. So it knows
 would go.
 
 - *Correct*: a CPU that is 80 % full at some throughput would be full at 1.25 times that: what TP_D really is
-  here. A saturated network whose CPU is not full is bounded by the smaller of link and servers, so its
-  throughput is what TP_OL or TP_S really is. What was seen ÷ what was predicted is a factor for that part's
-  predictions from then on, so that what is measured wrongly, or not at all, weighs in too.
+  here. (Full is what it gets to when nothing else holds the network up.) The same holds of the link and of
+  the servers, as far as it is known how full they are; else a saturated network whose CPU is not full is
+  bounded by the smaller of the two. What was seen ÷ what was predicted is a factor for that part's
+  predictions from then on, so that what is measured wrongly, or not at all, weighs in too. And whatever
+  passed, no part is narrower than that.
 - *Move* to the precision with the largest corrected prediction, if that exceeds the one for the present
-  precision by `margin`. A prediction whose bottleneck has never been seen at work may be too low as well as
-  too high: it is taken `doubt` higher, so that it is tried once rather than never.
+  precision by `margin`.
 - *Check*: one interval after a move is for the network to settle, the next is compared with the one before
   the move. If the network was saturated in both and the throughput fell by more than `tolerance`, the
   prediction was wrong: go back, and bar that precision.
@@ -47,7 +48,6 @@ class Caution:
     """How sure a prediction must be; shares of the throughput, and intervals."""
 
     margin: float = 0.03
-    doubt: float = 0.1
     tolerance: float = 0.05
     bar: int = 8
     longest_bar: int = 128
@@ -83,6 +83,8 @@ class State:
     last: float | None = None
     #: what was seen ÷ what was predicted, for each part that could be seen
     factors: Mapping[Bottleneck, float] = field(default_factory=dict)
+    #: how full the dispatcher's CPU gets: some of the time its loop waits for other threads. None: not seen
+    ceiling: float | None = None
 
     def predict(self, model: Model, precision: float) -> Components:
         """The model's prediction, corrected by what was seen."""
@@ -142,16 +144,35 @@ def _correct(state: State, model: Model, reading: Reading, caution: Caution) -> 
         before = factors.get(part, seen)
         factors[part] = before + caution.weight * (seen - before)
 
+    ceiling = state.ceiling
+    if reading.saturated and reading.cpu >= _FULL and _slack(reading.link) and _slack(reading.server):
+        # Nothing else holds it up: fuller than this it does not get.
+        seen = min(1.0, reading.cpu)
+        ceiling = seen if ceiling is None else ceiling + caution.weight * (seen - ceiling)
     if reading.cpu >= _TELLING:
-        learn("TP_D", reading.throughput / min(1.0, reading.cpu), parts.dispatcher)
+        full = ceiling or 1.0
+        learn("TP_D", reading.throughput * full / min(full, reading.cpu), parts.dispatcher)
     if reading.saturated and reading.cpu < caution.threshold:
-        # Where it is known how full they were, only what was full can have been the bottleneck.
+        # Where it is known how full they were, only what was nearly full can have been the bottleneck.
         if parts.outgoing <= parts.servers:
             if reading.link is None or reading.link >= _FULL:
-                learn("TP_OL", reading.throughput, parts.outgoing)
+                learn("TP_OL", reading.throughput / min(1.0, reading.link or 1.0), parts.outgoing)
         elif reading.server is None or reading.server >= _FULL:
-            learn("TP_S", reading.throughput, parts.servers)
-    return replace(state, factors=factors)
+            learn("TP_S", reading.throughput / min(1.0, reading.server or 1.0), parts.servers)
+    bounds: dict[Bottleneck, float] = {
+        "TP_D": parts.dispatcher,
+        "TP_OL": parts.outgoing,
+        "TP_S": parts.servers,
+    }
+    for part, predicted in bounds.items():
+        if 0 < predicted * factors.get(part, 1.0) < reading.throughput:
+            factors[part] = reading.throughput / predicted
+    return replace(state, factors=factors, ceiling=ceiling)
+
+
+def _slack(share: float | None) -> bool:
+    """Whether something is known to carry more than it did."""
+    return share is not None and share < _FULL
 
 
 def _check(state: State, move: Move, reading: Reading, caution: Caution) -> tuple[State, str | None]:

@@ -41,7 +41,7 @@ def test_it_goes_to_the_best_precision_and_stays(start: float) -> None:
 
 
 def test_a_gain_within_the_margin_is_no_reason_to_move() -> None:
-    state, why = decide(begin(0.3), reading(0.3), Caution(margin=0.06, doubt=0.0))
+    state, why = decide(begin(0.3), reading(0.3), Caution(margin=0.06))
     assert (state.precision, why) == (0.3, None)
 
 
@@ -143,3 +143,36 @@ def test_a_link_that_was_not_full_is_not_blamed(link: float | None, learnt: bool
     now = Reading(cpu=0.9, throughput=200.0, saturated=True, link=link, model=MODEL)
     state, _ = decide(begin(0.3), now, Caution())
     assert ("TP_OL" in state.factors) is learnt
+
+
+def test_a_link_that_is_nearly_full_tells_what_it_carries_when_it_is_full() -> None:
+    # where CPU and link cross neither is quite full: 90 % of the link at 0.9 of what it carries
+    now = Reading(cpu=0.9, throughput=0.9 * 412.0, saturated=True, link=0.9, model=MODEL)
+    state, _ = decide(begin(0.3), now, Caution())
+    assert state.predict(MODEL, 0.3).outgoing == pytest.approx(412.0)
+
+
+@pytest.mark.parametrize("truth", [100.0, 20.0, 3.0])
+def test_no_part_is_narrower_than_what_passed(truth: float) -> None:
+    # the servers' time was measured while they did something else: TP_S looks like a part of what passes
+    wrong = Model(replace(PARAMETERS, serving=truth / MODEL.at(0.4).throughput), CURVE)
+    assert wrong.best() == 1.0
+    state = begin(0.4)
+    for _ in range(20):
+        now = replace(reading(state.precision, model=wrong), server=0.1, link=1.0)
+        state, why = decide(state, now, Caution())
+        assert (state.precision, why) == (0.4, None)
+
+
+def test_a_cpu_that_never_gets_quite_full_is_not_taken_to_have_room() -> None:
+    # bounded by the dispatcher, whose loop waits for other threads 7 % of the time
+    real = Model(replace(PARAMETERS, core=0.93), CURVE)
+    now = replace(reading(1.0, truth=real), cpu=0.93, link=0.5, server=0.1)
+    state, _ = decide(begin(1.0), now, Caution())
+    assert state.predict(MODEL, 1.0).dispatcher == pytest.approx(real.at(1.0).throughput)
+    assert state.predict(MODEL, 0.4).dispatcher == pytest.approx(real.at(0.4).dispatcher)
+
+
+def test_a_cpu_that_the_link_keeps_from_filling_says_nothing_of_how_full_it_gets() -> None:
+    now = Reading(cpu=0.88, throughput=300.0, saturated=True, link=0.97, server=0.1, model=MODEL)
+    assert decide(begin(0.3), now, Caution())[0].ceiling is None
