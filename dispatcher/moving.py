@@ -223,7 +223,10 @@ def _append_records(
             replays=[(item.subscription.id, item.subscription.version) for item in late],
         )
         replays += [
-            replay_of(item, offset, transaction.time, since=None, after=cursors[item.subscription.id])
+            replaying.take_over(
+                transaction,
+                replay_of(item, offset, transaction.time, since=None, after=cursors[item.subscription.id]),
+            )
             for item in late
         ]
     for replay in replays:

@@ -198,6 +198,13 @@ def progress(transaction: Transaction, repartition: int, outcome: Outcome) -> No
 
 def finish(transaction: Transaction, repartition: int, state: State) -> None:
     transaction.connection.execute("DELETE FROM assignments WHERE repartition = ?", (repartition,))
+    if state == "done":
+        # Of a server that is replaced, only what ended meanwhile is left to be told: to nobody.
+        transaction.connection.execute(
+            "DELETE FROM replays WHERE server IN"
+            " (SELECT server FROM repartitions WHERE id = ? AND kind = 'replace')",
+            (repartition,),
+        )
     transaction.connection.execute(
         "UPDATE repartitions SET state = ?, ended = ? WHERE id = ?", (state, transaction.time, repartition)
     )

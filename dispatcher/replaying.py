@@ -11,7 +11,8 @@ the server's committed position ends. After the last page the server lets the li
 Both sides keep their place durably, so a crash of either repeats at most a page, and the server drops what it
 has. The log keeps expired events as long as a replay that began before may need them.
 
-A subscription that takes the place of one on a lost server is told the same way what that one had not read.
+A subscription that takes the place of one on a lost server is told the same way what that one had not read,
+and the rest of its past if it was still being told that.
 
 Reading and choosing happen in a thread of its own, with a connection of its own: publishers do not wait. But
 the interpreter runs one thread at a time, so while events come in this one works in short slices and rests
@@ -24,7 +25,7 @@ import asyncio
 import json
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import sleep, thread_time
 from typing import Any
 
@@ -70,8 +71,14 @@ class Replay:
     time: int
     #: events of before that log time are left out
     since: int | None
-    #: in place of a lost server: everything beyond this offset, available or not
+    #: in place of a lost server: everything beyond this offset, available or not. With `since`, which is 0
+    #: where nothing is left out, also the past that the lost one had not told to its end
     after: int | None = None
+
+    @property
+    def past(self) -> bool:
+        """Whether what was available at its time belongs to it."""
+        return self.after is None or self.since is not None
 
 
 def available(transaction: Transaction, topic: int, since: int | None) -> bool:
@@ -102,16 +109,38 @@ def note(transaction: Transaction, replay: Replay) -> None:
     )
 
 
+def take_over(transaction: Transaction, replay: Replay) -> Replay:
+    """The replay in place of a lost server, with what that one had yet to tell; this one's note goes."""
+    connection = transaction.connection
+    named = (replay.subscription,)
+    rows = connection.execute(
+        "SELECT upto, time, since, after FROM replays WHERE subscription = ?", named
+    ).fetchall()
+    connection.execute("DELETE FROM replays WHERE subscription = ?", named)
+    for upto, time, since, after in rows:
+        assert replay.after is not None
+        if after is None:  # it was being told its past
+            replay = replace(replay, time=time, since=since or 0, after=max(replay.after, upto))
+        elif since is None:  # what one before had not read
+            replay = replace(replay, after=min(replay.after, after))
+        else:
+            replay = replace(replay, time=time, since=since, after=min(replay.after, after))
+    return replay
+
+
 def choose(record: EventsRecord, replay: Replay, rects: Rects) -> npt.NDArray[np.bool_]:
     """Which events of a record the subscription may want: available at its beginning, inside a rectangle."""
     offsets = record.first + np.arange(record.count)
     chosen = offsets <= replay.upto
+    wanted = np.zeros(record.count, dtype=np.bool_)
     if replay.after is not None:
-        chosen &= offsets > replay.after
-    elif record.expiries is None or (replay.since is not None and record.time < replay.since):
-        return np.zeros(record.count, dtype=np.bool_)
-    else:
-        chosen &= record.expiries > replay.time
+        wanted |= offsets > replay.after
+    begun = replay.after is None or record.time <= replay.time
+    if replay.past and begun and record.expiries is not None and record.time >= (replay.since or 0):
+        wanted |= record.expiries > replay.time
+    chosen &= wanted
+    if not chosen.any():
+        return chosen
     width = max(record.points.shape[1], rects.lo.shape[1])
     points = np.full((record.count, width), MISSING)
     points[:, : record.points.shape[1]] = record.points
@@ -172,7 +201,8 @@ class Replayer:
         pause = 0.05
         while True:
             # Whoever waits for a server holds no slot: those of other servers need not wait for that one.
-            await self._until_applied(replay)
+            if not await self._applied(replay):
+                return
             async with self._slots:
                 try:
                     while position is not None:
@@ -195,13 +225,23 @@ class Replayer:
             await self._forget(replay)
             return None
 
-    async def _until_applied(self, replay: Replay) -> None:
-        """Until the server has read the activation; it needs to be told its past only then."""
+    async def _applied(self, replay: Replay) -> bool:
+        """When the server has read the activation, for it needs to be told its past only then; False if that
+        is not to be: another server has taken its place."""
         while True:
             member = self._network.members.get(replay.server)
             if member is not None and member.forwarder is not None and member.forwarder.acked >= replay.upto:
-                return
+                return True
+            if (member is None or member.leaving == "lost") and not self._noted(replay):
+                return False
             await asyncio.sleep(0.02)  # a frame with the activation is on its way
+
+    def _noted(self, replay: Replay) -> bool:
+        found = self._network.log.reader.execute(
+            "SELECT 1 FROM replays WHERE subscription = ? AND version = ?",
+            (replay.subscription, replay.version),
+        )
+        return found.fetchone() is not None
 
     async def _forget(self, replay: Replay) -> None:
         def operation(transaction: Transaction) -> None:
@@ -224,6 +264,8 @@ class Replayer:
         upto, read = after, 0
         if replay.after is None:
             wanted, first_after = "expires > ?2", after
+        elif replay.past:
+            wanted, first_after = f"(expires > ?2 OR last > {replay.after:d})", after
         else:
             wanted, first_after = "?2 = ?2", max(after, replay.after)
         statement = (

@@ -253,8 +253,8 @@ def moving(
     subscriptions: PerServer = 2000,
     dimensions: Dimensions = 4,
     rate: Annotated[float, typer.Option("--rate", min=1, help="Moves a second.")] = 300.0,
-    events: Annotated[float, typer.Option("--events", min=0.1, help="Events a second.")] = 25.0,
-    seconds: Annotated[float, typer.Option("--seconds", min=1, help="Before, and after.")] = 20.0,
+    events: Annotated[float, typer.Option("--events", min=0.1, help="Events a second.")] = 10.0,
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="Before, and after.")] = 40.0,
 ) -> None:
     """A plan applied under traffic: the time of publishing meanwhile, the hit ratio before and after."""
 

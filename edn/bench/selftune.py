@@ -230,7 +230,7 @@ def draw(outcome: Outcome, path: Path) -> None:
         upper.hlines(situation.best_throughput, times[0], times[-1], linestyles="--", color="grey")
         lower.step(times, [at for _, at, _ in situation.trace], where="post", color="tab:blue")
         lower.hlines(situation.best, times[0], times[-1], linestyles="--", color="grey")
-        upper.text(times[0], upper.get_ylim()[1], f" {situation.name}", va="top")
+        upper.text(times[0], 0.97, situation.name, va="top", transform=upper.get_xaxis_transform())
         begin = times[-1] + 2.0
     upper.set_ylim(0, None)
     upper.set_ylabel("events/s")
