@@ -82,15 +82,17 @@ def evaluate(
     json: Annotated[bool, typer.Option("--json", help="Print the results as JSON, for programs.")] = False,
 ) -> None:
     """Run experiments, keep what they give as JSON, draw it, and write the page that judges every claim."""
-    from evaluation.experiments import ALL
+    from evaluation.experiments import ALL, GROUPS
 
     try:
         if sum((quick, full, tiny)) > 1:
             raise InvalidInput("--quick, --full and --tiny exclude each other")
-        chosen = _chosen(names or [], live)
+        chosen = choose(names or [], live)
         if listing:
             for one in ALL:
                 typer.echo(f"{one.name:16} {one.line}: {one.title}")
+            for name, those in GROUPS.items():
+                typer.echo(f"{name:16} {', '.join(one.name for one in those)}")
             return
         scale: Scale = "full" if full else "tiny" if tiny else "quick"
         places = Places.under(out) if out else None
@@ -109,15 +111,15 @@ def evaluate(
     say(f"{places.document}")
 
 
-def _chosen(names: list[str], live: bool) -> list[AnyExperiment]:
-    from evaluation.experiments import ALL
+def choose(names: list[str], live: bool) -> list[AnyExperiment]:
+    from evaluation.experiments import ALL, GROUPS
 
-    known = {one.name: one for one in ALL}
+    known = {one.name: (one,) for one in ALL} | GROUPS
     for name in names:
         if name not in known:
             raise InvalidInput(f'no experiment "{name}"; known are {", ".join(known)}')
     if names:
-        return [known[name] for name in dict.fromkeys(names)]
+        return list({one.name: one for name in names for one in known[name]}.values())
     return [one for one in ALL if live or not one.live]
 
 

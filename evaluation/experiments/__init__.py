@@ -1,6 +1,6 @@
 """One module an experiment: its sizes, its run, its claims, its figure, and in words why ours differs.
 
-`ALL` has them in the order in which the document shows them.
+`ALL` has them in the order in which the document shows them; `GROUPS` names those that belong together.
 """
 
 from __future__ import annotations
@@ -51,3 +51,7 @@ ALL: tuple[AnyExperiment, ...] = (
     bloom.EXPERIMENT,
     scale.EXPERIMENT,
 )
+
+GROUPS: dict[str, tuple[AnyExperiment, ...]] = {
+    "selftuning": (*figure_12.EXPERIMENTS, *figure_16.EXPERIMENTS, tuning.EXPERIMENT),
+}

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from evaluation import document, drawing, results
 from evaluation.claims import judge
-from evaluation.command import Places, app, publish
+from evaluation.command import Places, app, choose, publish
 from evaluation.experiment import AnyExperiment, Outcome, silent
 from evaluation.experiments import ALL
 
@@ -103,6 +103,13 @@ def test_what_cannot_be_run_is_refused_with_what_can(words: list[str], said: str
     outcome = CliRunner().invoke(app, words)
     assert outcome.exit_code == 2
     assert said in outcome.stderr
+
+
+def test_those_that_belong_together_are_chosen_by_one_name() -> None:
+    listed = CliRunner().invoke(app, ["--list"], catch_exceptions=False).stdout
+    assert "selftuning       figure-12, figures-13-15, figure-16, figure-17, tuning" in listed
+    chosen = [one.name for one in choose(["tuning", "selftuning", "load-factor"], live=False)]
+    assert chosen == ["tuning", "figure-12", "figures-13-15", "figure-16", "figure-17", "load-factor"]
 
 
 def test_a_result_that_is_none_is_named(tmp_path: Path) -> None:
