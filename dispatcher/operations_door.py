@@ -112,6 +112,8 @@ def routes(network: Network, peers: Peers | None) -> APIRouter:
         """Ready when at least one server can host subscriptions, and this dispatcher may take events."""
         if peers is not None and not peers.accepting():
             raise Unavailable("not level with the other dispatchers", retry_after=1)
+        if network.disk_full:
+            raise Unavailable("too little room on the disk for the log", retry_after=5)
         ready = len(network.members.ready())
         if not ready:
             raise Unavailable("no server is ready", retry_after=math.ceil(network.settings.heartbeat_seconds))

@@ -46,14 +46,21 @@ def _with(model: Model, **changed: Any) -> Model:
 
 def parse(told: dict[str, Any]) -> Model:
     """The model in an answer of `GET /v1/tuning`; null is "no limit"."""
+    if not isinstance(told, dict):
+        raise InvalidInput("no answer of GET /v1/tuning: an object is right")
     if not told.get("parameters") or not told.get("curve"):
         raise InvalidInput("no parameters have been measured yet: events must flow through the network first")
-    known = {name: value for name, value in told["parameters"].items() if value is not None}
-    curve = {
-        float(point["precision"]): Operating(routing=point["routing"], hit_ratio=point["hit_ratio"])
-        for point in told["curve"]
-    }
-    return Model(Parameters(**known), curve)
+    try:
+        known = {name: float(value) for name, value in told["parameters"].items() if value is not None}
+        curve = {
+            float(point["precision"]): Operating(
+                routing=float(point["routing"]), hit_ratio=float(point["hit_ratio"])
+            )
+            for point in told["curve"]
+        }
+        return Model(Parameters(servers=int(known.pop("servers")), **known), curve)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise InvalidInput(f"no answer of GET /v1/tuning: {error}") from None
 
 
 def what_if(model: Model, changes: dict[str, float]) -> Model:
@@ -118,6 +125,8 @@ def capacity(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """What the network could carry at each precision, what bounds it, and what if it were different."""
+    from edn.cli.console import USAGE, fail, show_json
+
     given = {
         "servers": servers,
         "bandwidth": bandwidth,
@@ -135,16 +144,16 @@ def capacity(
             raise InvalidInput(f'"{vary}" cannot be varied; one of {", ".join(VARIED)} can')
         numbers = [float(value) for value in values.split(",") if value.strip()]
     except (EdnError, ValueError) as error:
-        typer.echo(f"edn: {error}", err=True)
-        raise typer.Exit(2) from None
+        fail(str(error), USAGE)
     varied = {value: what_if(model, {vary: value}) for value in numbers} if vary is not None else {}
     if as_json:
-        told = {
-            "now": describe(now),
-            "what_if": describe(model),
-            "varied": {f"{value:g}": describe(one)["best"] for value, one in varied.items()},
-        }
-        sys.stdout.write(json.dumps(told) + "\n")
+        show_json(
+            {
+                "now": describe(now),
+                "what_if": describe(model),
+                "varied": {f"{value:g}": describe(one)["best"] for value, one in varied.items()},
+            }
+        )
         return
     _print(now, model, vary, varied)
 

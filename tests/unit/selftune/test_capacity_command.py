@@ -107,3 +107,23 @@ def test_a_network_that_does_not_answer_is_said() -> None:
     result = CliRunner().invoke(app, ["capacity", "--url", "http://127.0.0.1:9"])
     assert result.exit_code == 3
     assert "cannot reach http://127.0.0.1:9" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        [],
+        {**TOLD, "parameters": {**TOLD["parameters"], "speed": 3}},  # type: ignore[dict-item]  # as JSON is
+        {**TOLD, "parameters": {"fixed": 1.6e-3}},
+        {**TOLD, "parameters": 7},
+        {**TOLD, "curve": [{"precision": 0.4}]},
+        {**TOLD, "curve": [{"precision": 0.4, "routing": [], "hit_ratio": 1.0}]},
+    ],
+)
+def test_a_file_that_is_no_such_answer_is_refused_in_one_line(tmp_path: Path, told: Any) -> None:
+    path = tmp_path / "tuning.json"
+    path.write_text(json.dumps(told))
+    result = CliRunner().invoke(app, ["capacity", "--from", str(path)])
+    assert result.exit_code == 2
+    assert "no answer of GET /v1/tuning" in result.stderr
+    assert len(result.stderr.splitlines()) == 1
