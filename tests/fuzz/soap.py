@@ -43,7 +43,7 @@ class _Door:
     )
 
     def __init__(self) -> None:
-        self.topics = self.subscriptions = self.joining = self
+        self.topics = self.subscriptions = self.subscribing = self.joining = self
         self.network.bindings = _Bindings()
 
     def get(self, name: str, tenant: str = "") -> Any:
