@@ -152,6 +152,9 @@ def explore(
 ) -> Counter[tuple[str, bool]]:
     """Draws and calls; how often each operation was called, and whether it did what it was asked.
 
+    What is drawn is chance: after so many rounds there are as many more as it takes to have had a
+    subscription made at each door, and half of what follows from that; five times as many at the most.
+
     Hypothesis wants the same draws to lead to the same choices, and a running network keeps no such promise:
     a round ends where it notices that. What is wrong with an answer is kept all the same.
     """
@@ -205,7 +208,9 @@ def explore(
         database=None,
         suppress_health_check=list(HealthCheck),
     )
-    for _ in range(rounds):
+    for done in range(5 * rounds):
+        if done >= rounds and not missing(called):
+            break
         with contextlib.suppress(FlakyStrategyDefinition):
             Workflow.run(settings=given)
         if wrong:
@@ -213,15 +218,20 @@ def explore(
     return called
 
 
+def missing(called: Counter[tuple[str, bool]]) -> set[str]:
+    """What has yet to be done before this says anything."""
+    done = {label for label, taken in called if taken}
+    makers = {"POST /v1/subscriptions", "POST /cloudevents/subscriptions"}
+    # What follows from an answer was reached, and worked, in many ways.
+    targets = {f"{method} {path}" for links in LINKS.values() for method, path, _ in links}
+    few = len(targets & done) < len(targets) // 2
+    return makers - done | (targets - done if few else set())
+
+
 def check(called: Counter[tuple[str, bool]], least: int) -> None:
     print(f"{called.total()} calls, {sum(n for (_, done), n in called.items() if done)} of them done")
     assert called.total() >= least
-    done = {label for label, taken in called if taken}
-    makers = {"POST /v1/subscriptions", "POST /cloudevents/subscriptions"}
-    assert makers <= done, called
-    # What follows from an answer was reached, and worked, in many ways.
-    targets = {f"{method} {path}" for links in LINKS.values() for method, path, _ in links}
-    assert len(targets & done) >= len(targets) // 3, sorted(targets - done)
+    assert not missing(called), called
 
 
 def test_sequences_of_calls_are_answered_as_documented(network: Network, hook: Hook) -> None:
