@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from edn.rect import Rects
 
 #: what servers answered to a store, by server and topic
 Stored = Mapping[tuple[str, int], wire.Stored]
+NONE: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +119,12 @@ def begin(transaction: Transaction, items: Sequence[Prepared], stored: Stored) -
     return replays
 
 
-def activate(transaction: Transaction, server: str, items: Sequence[Prepared]) -> list[Replay]:
-    """Append the record that activates them; the replays that it begins."""
+def activate(
+    transaction: Transaction, server: str, items: Sequence[Prepared], displaced: Mapping[str, int] = NONE
+) -> list[Replay]:
+    """Append the record that activates them; the replays that it begins. `displaced`: those with the id and
+    filter of another that had begun at that offset, and told what came after it.
+    """
     named = {item.subscription.id: (item.subscription.id, item.subscription.version) for item in items}
     behind = [
         item
@@ -131,7 +137,10 @@ def activate(transaction: Transaction, server: str, items: Sequence[Prepared]) -
         versions=list(named.values()),
         replays=[named[item.subscription.id] for item in behind],
     )
-    replays = [replay_of(item, offset, transaction.time, since=item.since) for item in behind]
+    replays = [
+        replay_of(item, displaced.get(item.subscription.id, offset), transaction.time, since=item.since)
+        for item in behind
+    ]
     for replay in replays:
         replaying.note(transaction, replay)
     return replays

@@ -46,7 +46,8 @@ class Door:
         self.keys = Keys(self.network.log)
         self.guard = Guard(self.keys, settings.secret, open=settings.open, admin_port=settings.admin_port)
         self.audit = Audit(settings.data)
-        self.replayer = Replayer(self.network, self.topics)
+        level = self._level if settings.peers else None
+        self.replayer = Replayer(self.network, self.topics, level)
         storing = Storing(self.network, self.replayer.begin)
         self.subscriptions = Subscriptions(self.network, self.topics, storing)
         self.covering = Covering(self.network.log, self.topics, self.subscriptions, storing)
@@ -126,6 +127,10 @@ class Door:
                 ended = 0
             if not ended:
                 await asyncio.sleep(1.0)
+
+    async def _level(self) -> None:
+        assert self.peers is not None
+        await self.peers.level()
 
     def accepting(self) -> bool:
         """Whether events are taken."""

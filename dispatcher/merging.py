@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from dispatcher import activating, bindings, changes, directory, keyrings, keys, topics
+from dispatcher import activating, bindings, changes, directory, keyrings, keys, replaying, topics
 from dispatcher.activating import Prepared
 from dispatcher.changes import Kind
 from dispatcher.directory import Subscription
@@ -51,6 +51,8 @@ class _Outcome:
     topics_gone: list[int] = field(default_factory=list)
     begun: Counter[str] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)
+    #: id → offset at which one of this id and filter began here that the new one displaces
+    displaced: dict[str, int] = field(default_factory=dict)
     replays: list[Replay] = field(default_factory=list)
     keys: bool = False
     bindings: bool = False
@@ -251,7 +253,7 @@ def _take_subscriptions(
     _append_moves(transaction, moved, departed)
     for server in dict.fromkeys(new.subscription.server for new, _ in begun):
         items = [new for new, _ in begun if new.subscription.server == server]
-        outcome.replays += activating.activate(transaction, server, items)
+        outcome.replays += activating.activate(transaction, server, items, outcome.displaced)
         outcome.begun[server] += len(items)
     for new, state in begun:
         _bring_up(transaction, new.subscription, state, renewed=state.renewed, paused=False)
@@ -419,7 +421,9 @@ def _take_subscription(
         moved.append((taken, state))
         return None
     if found is not None and found.created != taken.created:
-        _displace(transaction, found, outcome)
+        left = _displace(transaction, found, outcome)
+        if left is not None and (left.topic, left.filter) == (taken.topic, taken.filter):
+            outcome.displaced[taken.id] = left.upto
         found = None
     if found is None:
         directory.insert(connection, taken, attributes)
@@ -433,12 +437,14 @@ def _take_subscription(
     return None
 
 
-def _displace(transaction: Transaction, found: Subscription, outcome: _Outcome) -> None:
-    """Another subscription has this id now."""
+def _displace(transaction: Transaction, found: Subscription, outcome: _Outcome) -> Replay | None:
+    """Another subscription has this id now; what this one had yet to be told of its past."""
     directory.delete(transaction.connection, found.id)
-    if found.subtree is None:
-        transaction.append_control(found.server, "deactivate", ids=[found.id])
-        outcome.ended[found.server] += 1
+    if found.subtree is not None:
+        return None
+    transaction.append_control(found.server, "deactivate", ids=[found.id])
+    outcome.ended[found.server] += 1
+    return replaying.displace(transaction, found.id, found.version)
 
 
 def _bring_up(

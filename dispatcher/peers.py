@@ -385,6 +385,12 @@ class Peers:
                     each.granting = False
             await self._news(0.1)
 
+    async def level(self) -> None:
+        """Until this one has all that the others had when it started, and they all that it has now."""
+        while not (self._caught_up or self.accepting()):
+            await self._news(0.1)
+        await self.settled()
+
     # -- what it can say of itself ----------------------------------------------------------------------
 
     def describe(self) -> list[dict[str, Any]]:

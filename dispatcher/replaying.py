@@ -14,6 +14,11 @@ has. The log keeps expired events as long as a replay that began before may need
 A subscription that takes the place of one on a lost server is told the same way what that one had not read,
 and the rest of its past if it was still being told that.
 
+Where there are several dispatchers, a replay begins when all of them know of its subscription, and, after a
+return, when this one knows what they know. A subscription that nobody else had heard of when its dispatcher
+died may have been made anew meanwhile, under the same id and on another server. Then that one *displaces*
+the first: it is told the past of before the first began, and the first only what has come since.
+
 Reading and choosing happen in a thread of its own, with a connection of its own: publishers do not wait. But
 the interpreter runs one thread at a time, so while events come in this one works in short slices and rests
 between them: the past can wait a little, and a publisher cannot.
@@ -24,6 +29,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from time import sleep, thread_time
@@ -54,6 +60,8 @@ PAGE_RECORDS = 400
 FETCH, RESTS, REST = 16, 12.0, 0.004
 #: subscriptions that are told the past at the same time
 TOGETHER = 4
+#: `since` of a subscription that is told nothing of its past
+NOTHING = 1 << 62
 
 _ack = msgspec.msgpack.Decoder(wire.ReplayAck)
 
@@ -66,8 +74,9 @@ class Replay:
     topic: int
     #: the filter in its JSON form; None is everything
     filter: Any
-    #: offset and time of the activation
+    #: what came later is matched live: the offset of the activation, or of that of the one it has displaced
     upto: int
+    #: of the activation
     time: int
     #: events of before that log time are left out
     since: int | None
@@ -128,6 +137,28 @@ def take_over(transaction: Transaction, replay: Replay) -> Replay:
     return replay
 
 
+def displace(transaction: Transaction, subscription: str, version: int) -> Replay | None:
+    """Another subscription has the id of this one now: its server will hear that there was nothing to tell.
+    What there was, if anything.
+    """
+    named = (subscription, version)
+    row = transaction.connection.execute(
+        "SELECT * FROM replays WHERE subscription = ? AND version = ?", named
+    ).fetchone()
+    if row is None:
+        return None
+    transaction.connection.execute(
+        "UPDATE replays SET since = ?, after = NULL WHERE subscription = ? AND version = ?", (NOTHING, *named)
+    )
+    return _loaded(row)
+
+
+def _loaded(row: tuple[Any, ...]) -> Replay:
+    subscription, version, server, topic, filter, upto, time, since, after = row
+    parsed = None if filter is None else json.loads(filter)
+    return Replay(subscription, version, server, topic, parsed, upto, time, since, after)
+
+
 def choose(record: EventsRecord, replay: Replay, rects: Rects) -> npt.NDArray[np.bool_]:
     """Which events of a record the subscription may want: available at its beginning, inside a rectangle."""
     offsets = record.first + np.arange(record.count)
@@ -154,9 +185,16 @@ def choose(record: EventsRecord, replay: Replay, rects: Rects) -> npt.NDArray[np
 class Replayer:
     """Carries out replays, those that an earlier life left as well. Event loop only."""
 
-    def __init__(self, network: Network, topics: Topics) -> None:
+    def __init__(
+        self,
+        network: Network,
+        topics: Topics,
+        level: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """`level` waits until this dispatcher and the others know the same, where there are others."""
         self._network = network
         self._topics = topics
+        self._level = level
         self._slots = asyncio.Semaphore(TOGETHER)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="replay")
         self._reader: sqlite3.Connection | None = None
@@ -165,10 +203,8 @@ class Replayer:
 
     def start(self) -> None:
         self._reader = self._network.log.connect_reader()
-        rows = self._network.log.reader.execute("SELECT * FROM replays ORDER BY upto").fetchall()
-        for subscription, version, server, topic, filter, upto, time, since, after in rows:
-            parsed = None if filter is None else json.loads(filter)
-            self.begin(Replay(subscription, version, server, topic, parsed, upto, time, since, after))
+        for row in self._network.log.reader.execute("SELECT * FROM replays ORDER BY upto").fetchall():
+            self.begin(_loaded(row))
 
     def stop(self) -> None:
         self._thread.shutdown()
@@ -189,19 +225,27 @@ class Replayer:
         self._network.spawn(self._run(replay), f"replay for {replay.subscription}")
 
     async def _run(self, replay: Replay) -> None:
+        # Whatever it is, the activation is not beyond this.
+        activated = self._network.log.head
         try:
-            await self._carry_out(replay)
+            if self._level is not None:
+                await self._level()
+            noted = self._noted(replay)
+            if noted is not None:
+                await self._carry_out(noted, activated)
         finally:
             self.running -= 1
 
-    async def _carry_out(self, replay: Replay) -> None:
+    async def _carry_out(self, replay: Replay, activated: int) -> None:
         topic = self._topics.by_uid(replay.topic)
-        rects = None if topic is None else Filter.parse(replay.filter).bind(topic.schema).rects()
+        rects = None
+        if topic is not None and replay.since != NOTHING:
+            rects = Filter.parse(replay.filter).bind(topic.schema).rects()
         position: int | None = 0
         pause = 0.05
         while True:
             # Whoever waits for a server holds no slot: those of other servers need not wait for that one.
-            if not await self._applied(replay):
+            if not await self._applied(replay, activated):
                 return
             async with self._slots:
                 try:
@@ -225,23 +269,24 @@ class Replayer:
             await self._forget(replay)
             return None
 
-    async def _applied(self, replay: Replay) -> bool:
+    async def _applied(self, replay: Replay, activated: int) -> bool:
         """When the server has read the activation, for it needs to be told its past only then; False if that
         is not to be: another server has taken its place."""
         while True:
             member = self._network.members.get(replay.server)
-            if member is not None and member.forwarder is not None and member.forwarder.acked >= replay.upto:
+            if member is not None and member.forwarder is not None and member.forwarder.position >= activated:
                 return True
-            if (member is None or member.leaving == "lost") and not self._noted(replay):
+            if (member is None or member.leaving == "lost") and self._noted(replay) is None:
                 return False
             await asyncio.sleep(0.02)  # a frame with the activation is on its way
 
-    def _noted(self, replay: Replay) -> bool:
-        found = self._network.log.reader.execute(
-            "SELECT 1 FROM replays WHERE subscription = ? AND version = ?",
+    def _noted(self, replay: Replay) -> Replay | None:
+        """As it is by now."""
+        row = self._network.log.reader.execute(
+            "SELECT * FROM replays WHERE subscription = ? AND version = ?",
             (replay.subscription, replay.version),
-        )
-        return found.fetchone() is not None
+        ).fetchone()
+        return None if row is None else _loaded(row)
 
     async def _forget(self, replay: Replay) -> None:
         def operation(transaction: Transaction) -> None:

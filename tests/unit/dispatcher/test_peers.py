@@ -210,6 +210,23 @@ def test_a_change_is_answered_when_all_who_are_granted_have_it(tmp_path: Path) -
     run(tmp_path, work)
 
 
+def test_all_know_the_same_only_after_a_return_and_a_change(tmp_path: Path) -> None:
+    async def work(side: Side, clock: Clock) -> None:
+        back = asyncio.create_task(side.peers.level())
+        await asyncio.sleep(0.15)
+        assert not back.done()  # it has heard of nobody yet
+        await level(side, clock)
+        await asyncio.wait_for(back, 5)
+        await side.log.submit(lambda transaction: changes.note(transaction, Kind.SERVER, "s1"))
+        known = asyncio.create_task(side.peers.level())
+        await asyncio.sleep(0.15)
+        assert not known.done()  # the other one has yet to take it over
+        await side.peers.answer(wire.PeerPoll("z", 1, side.log.touched, side.log.id))
+        await asyncio.wait_for(known, 5)
+
+    run(tmp_path, work)
+
+
 @pytest.mark.parametrize("how", ["gone", "silent"])
 def test_who_is_gone_or_silent_for_a_lease_is_not_waited_for(how: str, tmp_path: Path) -> None:
     async def work(side: Side, clock: Clock) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 from corekit import make_ready
 
+from dispatcher import replaying
 from dispatcher.network import Network
 from dispatcher.replaying import TOGETHER, Replay, Replayer
 from dispatcher.settings import Settings
@@ -36,10 +37,12 @@ def test_replays_that_wait_for_a_server_keep_no_other_from_theirs(tmp_path: Path
         network.calls.tell = tell  # type: ignore[method-assign]  # no server is there
         replayer = Replayer(network, Topics(network.log))
         replayer.start()
-        for number in range(2 * TOGETHER):
-            replayer.begin(replay(number, "away"))
-        await asyncio.sleep(0)
-        replayer.begin(replay(100, "there"))
+        noted = [replay(number, "away") for number in range(2 * TOGETHER)] + [replay(100, "there")]
+        for one in noted:
+            await network.log.submit(lambda transaction, one=one: replaying.note(transaction, one))
+        for one in noted:
+            replayer.begin(one)
+            await asyncio.sleep(0)
         async with asyncio.timeout(10):
             await told.wait()
         await network.stop()
