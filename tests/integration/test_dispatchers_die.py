@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -134,21 +135,27 @@ def _judge(lives: dict[str, Life], events: dict[str, Told], pairs: set[tuple[str
     return missing, extra
 
 
+@pytest.fixture
+def front() -> Iterator[httpx.Client]:
+    with httpx.Client(timeout=10) as client:
+        yield client
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("hang", [False, True], ids=["killed", "hung"])
 def test_whoever_dies_and_whenever_nothing_is_lost_or_told_twice(
-    hang: bool, network: Network, receiver: Receiver
+    hang: bool, network: Network, receiver: Receiver, front: httpx.Client
 ) -> None:
     seed = 20 + hang
     chance = random.Random(seed)
-    front = httpx.Client(timeout=10)
 
     def made() -> bool:
         body = {"attributes": {"n": "integer"}}
         return front.put(f"{network.url}/v1/topics/{TOPIC}", json=body).status_code in (200, 201)
 
     until("the topic", made)
+    before = _ids(front, network.url)
     publishers = [Publisher(network, 100 * seed + number) for number in range(3)]
     subscribers = [Subscriber(network, receiver, 100 * seed + 50 + number) for number in range(3)]
     clients = [*publishers, *subscribers]
@@ -186,8 +193,7 @@ def test_whoever_dies_and_whenever_nothing_is_lost_or_told_twice(
     assert (sorted(missing)[:5], sorted(extra)[:5], sorted(twice)[:5]) == ([], [], []), found
     assert len(hooks) > 1000, found
     listed = [_ids(front, url) for url in network.urls]
-    assert listed[0] == listed[1] == {name for client in subscribers for name in client.open}
-    front.close()
+    assert listed[0] == listed[1] == before | {name for client in subscribers for name in client.open}
 
 
 def _is_ready(front: httpx.Client, url: str) -> bool:
