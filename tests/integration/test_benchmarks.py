@@ -47,6 +47,13 @@ def test_dead_letters_are_asked_for_in_every_way() -> None:
 
 
 @pytest.mark.slow
+def test_what_is_imported_and_exported_in_bulk_stays_what_it_was() -> None:
+    outcome = bench("bulk")
+    assert outcome["subscriptions"] > 0
+    assert outcome["different"] == 0
+
+
+@pytest.mark.slow
 def test_open_dashboards_are_measured_turn_by_turn() -> None:
     outcome = bench("dashboard")
     assert outcome["cpu_us"].keys() == {"nobody", "overview", "map"}
