@@ -45,23 +45,25 @@ class BoxTable:
 
     def replace(self, server: str, lo: Floats, hi: Floats) -> None:
         """Forget what was known of a server; from now on it has these rectangles (n, d)."""
+        if self.bound is not None and len(lo) > self.bound:
+            raise ValueError(f"{len(lo)} rectangles of {server}; the table keeps at most {self.bound}")
         number = self.number(server)
         kept = np.flatnonzero(self._owner[: self._used] != number)
         for array in (self._owner, self._lo, self._hi):
             array[: len(kept)] = array[kept]
         self._used = len(kept)
-        self._counts[number] = 0
-        if self.bound is not None and len(lo) > self.bound:
-            raise ValueError(f"{len(lo)} rectangles of {server}; the table keeps at most {self.bound}")
+        self._counts[number] = len(lo)
         if len(lo):
+            width = lo.shape[1]
             self._seen.see(lo, hi)
-            self._reserve(len(lo), lo.shape[1])
+            self._reserve(len(lo), width)
             end = self._used + len(lo)
-            self._lo[self._used : end, : lo.shape[1]] = lo
-            self._hi[self._used : end, : lo.shape[1]] = hi
+            for array, bounds, unbounded in ((self._lo, lo, -np.inf), (self._hi, hi, np.inf)):
+                array[self._used : end, :width] = bounds
+                # These places may have been another's.
+                array[self._used : end, width:] = unbounded
             self._owner[self._used : end] = number
             self._used = end
-            self._counts[number] = len(lo)
 
     def overlaps(self, lo: Floats, hi: Floats) -> tuple[Floats, float]:
         """For each server by number, the largest volume that one of its rectangles shares with this one (d,);

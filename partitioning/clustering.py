@@ -89,14 +89,13 @@ def assign(rows: Rows, centroids: Floats, capacity: int) -> Nearest:
     servers = len(centroids)
     nearest = Nearest(rows.space, centroids, (), np.ones(servers, dtype=np.bool_))
     left = np.full(servers, capacity)
+    spans = dict.fromkeys(range(servers), (0.0, _furthest(centroids)))
     while True:
         asking = np.array([part.count for part in survey(rows, nearest.asking(), Contents(), servers)])
         over = np.flatnonzero(asking > left)
         if not len(over):
             return nearest
         targets = [(int(server), int(left[server])) for server in over if left[server]]
-        # Centres lie within the range or an eighth of it below, so no distance is longer than this.
-        spans = dict.fromkeys(range(servers), (0.0, 2.0 * rows.space.dimensions))
         cuts = select(rows, nearest, Contents(), spans, targets)
         key, row = np.full(servers, np.inf), np.full(servers, LAST_ROW)
         for server in over:
@@ -107,6 +106,14 @@ def assign(rows: Rows, centroids: Floats, capacity: int) -> Nearest:
         still = nearest.open.copy()
         still[over] = False
         nearest = replace(nearest, rounds=(*nearest.rounds, done), open=still)
+
+
+def _furthest(centroids: Floats) -> float:
+    """No row's squared distance from one of them is longer: centres lie within the range, or below it by an
+    eighth."""
+    reach = np.maximum(np.abs(centroids + 0.125), np.abs(centroids - 1.0))
+    # A little more, so that rounding cannot bring a row beyond.
+    return 1.01 * float((reach * reach).sum(axis=1).max())
 
 
 def centres(space: Space, chunk: Chunk) -> Floats:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -38,12 +39,14 @@ def plan(
     distances: Annotated[
         str | None, typer.Option(help="Network distance of each server, separated by commas.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="For everything that is left to chance.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**31 - 1, help="For everything that is left to chance.")
+    ] = 0,
     master: Annotated[
         str | None, typer.Option(envvar="SPARK_MASTER", help="Where Spark runs; this machine by default.")
     ] = None,
     driver_memory: Annotated[str | None, typer.Option(help="Such as 2g.")] = None,
-    partitions: Annotated[int | None, typer.Option(help="Partitions of the subscriptions.")] = None,
+    partitions: Annotated[int | None, typer.Option(min=1, help="Partitions of the subscriptions.")] = None,
     jdbc_url: Annotated[str | None, typer.Option(help="Read subscriptions from a database instead.")] = None,
     jdbc_table: Annotated[str, typer.Option(help="Its table, or a query in parentheses.")] = "subscriptions",
     jdbc_driver: Annotated[str | None, typer.Option(help="The driver's Java class.")] = None,
@@ -54,6 +57,59 @@ def plan(
     """Plan which server should host which subscription, from a snapshot of all of them (needs Java 17)."""
     if (snapshot is None) == (jdbc_url is None):
         fail("give either --snapshot or --jdbc-url", USAGE)
+    source = str(snapshot) if jdbc_url is None else Database(jdbc_url, jdbc_table, jdbc_driver, jdbc_jar)
+    try:
+        wanted = {
+            "servers": _servers(servers),
+            "distances": None if distances is None else [_number(one) for one in distances.split(",")],
+        }
+    except InvalidInput as error:
+        fail(error.detail, USAGE)
+    done = make(
+        source,
+        events=events,
+        master=master,
+        driver_memory=driver_memory,
+        plan=out,
+        method=method,
+        report=report,
+        capacity=capacity,
+        seed=seed,
+        partitions=partitions,
+        overwrite=overwrite,
+        **wanted,
+    )
+    if json:
+        show_json(done)
+    else:
+        show(done)
+
+
+def main() -> None:
+    typer.run(plan)
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """Where subscriptions are read from instead of a file."""
+
+    url: str
+    table: str
+    driver: str | None
+    jar: str | None
+
+
+def make(
+    source: str | Database,
+    *,
+    events: str | None = None,
+    master: str | None = None,
+    driver_memory: str | None = None,
+    **wanted: Any,
+) -> Report:
+    """Start Spark, make the plan, and keep its report beside it; `wanted` are fields of `job.Order`. What is
+    wrong ends the command.
+    """
     try:
         from partitioning import job
         from partitioning.spark import session
@@ -61,48 +117,35 @@ def plan(
     except ModuleNotFoundError as error:
         fail(f'{error.name} is not installed; `pip install "edn[spark]"` brings what the job needs', USAGE)
     try:
-        order = job.Order(
-            method=method,
-            servers=_servers(servers),
-            plan=out,
-            report=report,
-            capacity=capacity,
-            distances=None if distances is None else [_number(one) for one in distances.split(",")],
-            seed=seed,
-            partitions=partitions,
-            overwrite=overwrite,
-        )
+        order = job.Order(**wanted)
         # Under spark-submit the master is already chosen.
         submitted = "SPARK_ENV_LOADED" in os.environ
+        jars = source.jar if isinstance(source, Database) else None
         spark = session.new_session(
-            master=master or (None if submitted else "local[*]"), driver_memory=driver_memory, jars=jdbc_jar
+            master=master or (None if submitted else "local[*]"), driver_memory=driver_memory, jars=jars
         )
-        if jdbc_url is not None:
-            properties = {} if jdbc_driver is None else {"driver": jdbc_driver}
-            subscriptions = read_jdbc(spark, jdbc_url, jdbc_table, properties)
+        if isinstance(source, Database):
+            properties = {} if source.driver is None else {"driver": source.driver}
+            subscriptions = read_jdbc(spark, source.url, source.table, properties)
         else:
-            subscriptions = read_parquet(spark, str(snapshot))
+            subscriptions = read_parquet(spark, source)
         sample = None if events is None else read_parquet(spark, events)
         with _progress() as progress:
             done = job.repartition(subscriptions, order, sample, progress)
     except EdnError as error:
         fail(error.detail, USAGE)
-    _keep_beside(out, done)
-    if json:
-        show_json(done)
-    else:
-        _show(done)
-
-
-def main() -> None:
-    typer.run(plan)
+    # `edn repartition apply` shows what a plan on this machine promises.
+    place = job.on_this_machine(order.plan)
+    if place is not None and place.exists():
+        place.with_name(place.name + REPORT).write_bytes(done.to_json())
+    return done
 
 
 def _servers(text: str) -> int | list[str]:
-    text = text.strip()
-    if text.lstrip("-").isdigit():
+    try:
         return int(text)
-    return [name.strip() for name in text.split(",") if name.strip()]
+    except ValueError:
+        return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _number(text: str) -> float:
@@ -113,13 +156,6 @@ def _number(text: str) -> float:
     if not 0 < number < float("inf"):
         raise InvalidInput(f"a distance of {text}; it must be above 0 and finite")
     return number
-
-
-def _keep_beside(plan: str, report: Report) -> None:
-    """`edn repartition apply` shows what a plan on this machine promises."""
-    path = plan.removeprefix("file://")
-    if "://" not in path:
-        Path(path.rstrip("/") + REPORT).write_bytes(report.to_json())
 
 
 @contextmanager
@@ -139,7 +175,7 @@ def _progress() -> Iterator[Progress]:
         yield show
 
 
-def _show(report: Report) -> None:
+def show(report: Report) -> None:
     from rich.table import Table
 
     heading = f"{report.method}: {report.subscriptions:,} subscriptions, {report.moved:,} would move"

@@ -7,18 +7,20 @@ and nothing that grows with the number of subscriptions comes to the driver.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from edn.errors import Conflict, InvalidInput
 from partitioning.contents import Contents, EventSample
 from partitioning.kernels import Floats, Ints
-from partitioning.methods import Wish, checked_capacity, partition
+from partitioning.methods import Wish, check_method, checked_capacity, partition
 from partitioning.report import Report, draw, state
 from partitioning.spark.rows import SparkRows
 from partitioning.spark.snapshot import COLUMNS, EVENT_COLUMNS, MOST_EVENTS, fitted, sampled_events, validated
@@ -53,6 +55,7 @@ def repartition(
     started = time.monotonic()
     tell = progress or (lambda label, done, total: None)
     _refuse_existing(order)
+    check_method(order.method)
     if isinstance(order.servers, int) and order.servers < 1:
         raise InvalidInput(f"{order.servers} servers; at least one is needed")
     tell("read", 0, 1)
@@ -162,16 +165,33 @@ def _stay(parts: Sequence[Part], present: Sequence[str], names: Sequence[str]) -
     )
 
 
+def on_this_machine(path: str) -> Path | None:
+    """Where a path that Spark takes is in the file system here; None for one such as hdfs://namenode/plan."""
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):(?://[^/]*)?(?=/)", path)
+    if scheme is None:
+        return Path(path)
+    return Path(path[scheme.end() :]) if scheme[1] == "file" else None
+
+
 def _refuse_existing(order: Order) -> None:
-    """Early, so that nobody waits for a plan that cannot be written; Spark itself checks remote paths."""
-    path = order.plan.removeprefix("file://")
-    if not order.overwrite and "://" not in path and Path(path).exists():
-        raise Conflict(f"{path} exists; choose another place for the plan, or overwrite it")
+    """Early, so that nobody waits for a plan that cannot be written; Spark itself checks other places."""
+    place = on_this_machine(order.plan)
+    if not order.overwrite and place is not None and place.exists():
+        raise _exists(order.plan)
+
+
+def _exists(plan: str) -> Conflict:
+    return Conflict(f"{plan} exists; choose another place for the plan, or overwrite it")
 
 
 def _write(rows: SparkRows, assignment: Assignment, names: list[str], order: Order) -> None:
     mode = "overwrite" if order.overwrite else "errorifexists"
-    rows.assigned(assignment, names).write.mode(mode).parquet(order.plan)
+    try:
+        rows.assigned(assignment, names).write.mode(mode).parquet(order.plan)
+    except AnalysisException as error:
+        if error.getCondition() == "PATH_ALREADY_EXISTS":
+            raise _exists(order.plan) from None
+        raise
 
 
 if __name__ == "__main__":

@@ -44,10 +44,14 @@ class Wish:
     seed: int = 0
 
 
+def check_method(name: str) -> None:
+    if name not in METHODS:
+        raise InvalidInput(f'no method "{name}"; known are {", ".join(METHODS)}')
+
+
 def checked_capacity(wish: Wish, count: int) -> int:
     """The capacity, when the wish can be fulfilled at all."""
-    if wish.method not in METHODS:
-        raise InvalidInput(f'no method "{wish.method}"; known are {", ".join(METHODS)}')
+    check_method(wish.method)
     if wish.servers < 1:
         raise InvalidInput(f"{wish.servers} servers; at least one is needed")
     if count < wish.servers:
@@ -117,15 +121,14 @@ def draw_lots(rows: Rows, servers: int, seed: int) -> Lots:
 def _min_cut(
     rows: Rows, servers: int, capacity: int, events: Floats, progress: Progress | None
 ) -> Assignment:
-    # With few rows every part is one; they come in the tree's order, neighbours together.
-    groups = rows.count if rows.count <= mincut.MOST_VERTICES else max(mincut.GROUPS, 4 * servers)
-    groups = min(groups, rows.count)
+    # With few rows every part is one; they come in the tree's order, neighbours together. Otherwise each
+    # server begins with as many groups as any other, so that equally many rows are in them.
+    each = max(-(-mincut.GROUPS // servers), 4)
+    groups = rows.count if rows.count <= mincut.MOST_VERTICES else min(each * servers, rows.count)
     tree = split(rows, groups, Volume.over(rows.space), progress, halve=True)
     contents = Contents(sample=EventSample.of(events))
     parts = survey(rows, tree, contents, groups)
     sizes = np.array([part.count for part in parts], dtype=np.int64)
     weights = mincut.shared_events(np.array([contents.bits(part.content) for part in parts]))
     first = np.arange(groups, dtype=np.int64) * servers // groups
-    # Groups differ by one in size, so a capacity at the very average can be just too small for whole groups.
-    room = max(capacity, int(np.bincount(first, weights=sizes, minlength=servers).max()))
-    return Relabelled(tree, mincut.min_cut(weights, sizes, first, servers, room))
+    return Relabelled(tree, mincut.min_cut(weights, sizes, first, servers, capacity))

@@ -18,7 +18,7 @@ from partitioning.kernels import Floats, Ints, Words, kernel
 
 #: vertices of a graph; its matrix of edges is dense
 MOST_VERTICES = 1000
-#: groups that more subscriptions than that are gathered into first
+#: groups, about, that more subscriptions than that are gathered into first
 GROUPS = 512
 _SWEEPS = 40
 

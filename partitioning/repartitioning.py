@@ -65,7 +65,9 @@ def repartition(
         if not hosts:
             fail("no server is ready to host subscriptions", REFUSED)
         export(str(snapshot), topic=topic, url=url)
-        command.plan(servers=",".join(hosts), out=str(plan), snapshot=str(snapshot), method=method)
+        planned = command.make(str(snapshot), servers=hosts, plan=str(plan), method=method)
+        if not json:
+            command.show(planned)
         apply(plan, rate=rate, yes=yes, url=url, json=json)
 
 
@@ -177,6 +179,8 @@ def _assignments(plan: Path) -> Iterator[dict[str, str]]:
         import pyarrow.dataset as ds
     except ModuleNotFoundError as error:
         fail(f'{error.name} is not installed; `pip install "edn[spark]"` brings it', USAGE)
+    if (plan / "_temporary").exists():
+        fail(f"{plan} is not whole: the job that wrote it was ended; plan once more, with --overwrite", USAGE)
     try:
         found = ds.dataset(plan, format="parquet")
         for batch in found.to_batches(columns=["id", "server"], batch_size=moving.MAX_ASSIGNMENTS):
@@ -194,7 +198,7 @@ def _expected(plan: Path) -> float | None:
     try:
         found: dict[str, Any] = msgspec.json.decode(report.read_bytes())
         return float(found["after"]["hit_ratio"])
-    except (OSError, msgspec.MsgspecError, KeyError, TypeError):
+    except (OSError, msgspec.MsgspecError, KeyError, TypeError, ValueError):
         return None
 
 

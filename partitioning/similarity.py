@@ -201,12 +201,11 @@ class KMeans(_ByContent):
         super().__init__(rng, settings)
 
     def _replace_all(self, server: str, lo: Floats, hi: Floats) -> None:
-        if not len(lo):
-            self._counts[self._number(server)] = -1
-            return
-        self._seen.see(lo, hi)
-        centres = self._centres(lo, hi)
         number = self._number(server)
+        if not len(lo):
+            self._counts[number] = -1
+            return
+        centres = self._centres(lo, hi)
         self._means[number] = centres.mean(axis=0)
         # A location alone is no subscription: the first that comes replaces it.
         self._counts[number] = 0 if server in self._seeded else len(lo)

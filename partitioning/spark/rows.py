@@ -100,6 +100,9 @@ class SparkRows:
 
     def centroids(self, count: int, seed: int) -> Floats:
         """By MLlib. Repeatable for one seed and one way of spreading the rows, not across ways."""
+        if count == 1:
+            # MLlib looks for two or more; of one, any place will do.
+            return np.full((1, self._space.dimensions), 0.5)
         points = self._packed.select("chunk").mapInArrow(_pointer(self._space), "point array<double>")
         vectors = points.select(array_to_vector(F.col("point")).alias("features")).persist()
         # It stops when no centroid moves further than the tolerance, so all together move less than MOVEMENT.

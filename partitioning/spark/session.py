@@ -7,9 +7,16 @@ import shutil
 import sys
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from edn.errors import Unavailable
+
+_JAVA_17 = (
+    "Install Java 17: on Debian and Ubuntu `apt-get install openjdk-17-jre-headless`; elsewhere any JRE 17, "
+    "with JAVA_HOME naming its folder."
+)
 
 
 def java_missing() -> str | None:
@@ -30,10 +37,7 @@ def new_session(
     """
     problem = java_missing()
     if problem is not None:
-        raise Unavailable(
-            f"{problem}. Install Java 17: on Debian and Ubuntu `apt-get install openjdk-17-jre-headless`; "
-            "elsewhere any JRE 17, with JAVA_HOME naming its folder."
-        )
+        raise Unavailable(f"{problem}. {_JAVA_17}")
     # Workers must run this interpreter: another one lacks the packages, or is another version.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -48,12 +52,28 @@ def new_session(
         builder = builder.config("spark.driver.memory", driver_memory)
     if jars is not None:
         builder = builder.config("spark.jars", jars)
-    return (
+    builder = (
         builder.config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
         .config("spark.sql.ansi.enabled", "true")
         # A shuffle of this job is a few megabytes of tallies or one sort whose partitions are given.
         .config("spark.sql.adaptive.enabled", "true")
-        .getOrCreate()
     )
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise Unavailable(
+            f"Java ended as soon as Spark had started it: is it another version? {_JAVA_17}"
+        ) from None
+    except Py4JJavaError as error:
+        where = "" if master is None else f" at {master}"
+        raise Unavailable(f"Spark does not start{where}: {reason(error)}") from None
+
+
+def reason(error: Py4JJavaError) -> str:
+    """What Java has to say, without the calls that led there."""
+    thrown = error.java_exception
+    return str(thrown.getMessage() or thrown.toString()).partition("\n")[0]

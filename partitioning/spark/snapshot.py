@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the customary name)
@@ -23,6 +24,7 @@ from pyspark.sql import types as T  # noqa: N812 (the customary name)
 
 from edn.errors import InvalidInput, NotFound
 from partitioning.kernels import Floats
+from partitioning.spark.session import reason
 
 _BOUNDS = T.ArrayType(T.DoubleType())
 COLUMNS: Mapping[str, T.DataType] = {
@@ -43,11 +45,19 @@ def read_parquet(session: SparkSession, path: str) -> DataFrame:
         if error.getCondition() in ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"):
             raise NotFound(f"no Parquet data at {path}") from None
         raise
+    except Py4JJavaError as error:
+        raise InvalidInput(f"{path} cannot be read as Parquet: {reason(error)}") from None
 
 
 def read_jdbc(session: SparkSession, url: str, table: str, properties: Mapping[str, str]) -> DataFrame:
     """A table or a query in parentheses; columns may be called in capitals, as some databases do."""
-    frame = session.read.jdbc(url, table, properties=dict(properties))
+    try:
+        frame = session.read.jdbc(url, table, properties=dict(properties))
+    except Py4JJavaError as error:
+        raise InvalidInput(
+            f"{table} cannot be read from {url.partition('?')[0]}: {reason(error)} "
+            "(--jdbc-jar and --jdbc-driver name the driver)"
+        ) from None
     frame = frame.toDF(*(name.lower() for name in frame.columns))
     for name in ("lo", "hi"):
         if name in frame.columns and frame.schema[name].dataType == T.StringType():

@@ -98,7 +98,10 @@ def test_a_plan_is_shown_then_applied(
 
 @pytest.mark.parametrize(
     ("rows", "says"),
-    [({"sub1": "s9"}, 'no server "s9" in this network (there are s1, s2)'), (None, "is no plan")],
+    [
+        ({"sub1": "s9"}, 'no server "s9" in this network (there are s1, s2)'),
+        (None, "is no plan"),
+    ],
 )
 def test_a_plan_that_cannot_be_is_refused(
     network: Network,
@@ -115,6 +118,16 @@ def test_a_plan_that_cannot_be_is_refused(
     ran = edn(network, "repartition", "apply", str(path), "--yes")
     assert ran.returncode != 0
     assert says in ran.stderr
+
+
+def test_a_plan_whose_job_was_killed_while_it_wrote_is_refused(
+    network: Network, subscribed: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    path = plan(tmp_path / "plan", {"sub1": "s2"})
+    (path / "_temporary" / "0").mkdir(parents=True)
+    ran = edn(network, "repartition", "apply", str(path), "--yes")
+    assert ran.returncode == 2
+    assert "is not whole" in ran.stderr
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])

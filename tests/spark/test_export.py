@@ -14,7 +14,9 @@ from typer.testing import CliRunner, Result
 
 from edn.cli import exporting
 from edn.cli.app import app
+from partitioning import command
 from partitioning.job import Order, repartition
+from partitioning.report import Report, State
 from partitioning.spark.snapshot import read_parquet
 from tests.network import Network
 
@@ -96,6 +98,28 @@ def test_an_export_of_the_running_network_is_what_a_plan_is_made_from(
     assert sorted(one.subscriptions for one in report.after.servers) == [14, 15]
     # Those of the lower half and of the upper half are not mixed.
     assert planned["narrow-0"] == planned["narrow-1"] != planned["narrow-23"] == planned["narrow-24"]
+
+
+def test_a_repartition_for_programs_prints_one_document(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def without_spark(snapshot: str, **wanted: Any) -> Report:
+        asked.update(wanted)
+        ids = pq.read_table(snapshot).column("id").unique()
+        pq.write_table(pa.table({"id": ids, "server": ["s1"] * len(ids)}), wanted["plan"])
+        after = State([], hit_ratio=1.0, imbalance=1.0, volume=1.0)
+        return Report("rtree", len(ids), 2, len(ids), 1, False, 0, None, after, 0.0)
+
+    monkeypatch.setattr(command, "make", without_spark)
+    done = CliRunner().invoke(
+        app, ["repartition", "--topic", "quotes", "--yes", "--json", "--url", network.url]
+    )
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["state"] == "done"
+    # By name: a number alone would be how many there are.
+    assert asked["servers"] == ["s1"]
 
 
 def test_json_lines_are_the_subscriptions_as_they_are_read(network: Network, tmp_path: Path) -> None:

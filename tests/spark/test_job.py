@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +24,7 @@ from typer.testing import CliRunner
 from edn.errors import Conflict, EdnError, InvalidInput, NotFound
 from edn.summary import Maximal, Summary, new_router
 from partitioning.command import plan
-from partitioning.job import Order, repartition, server_names
+from partitioning.job import Order, on_this_machine, repartition, server_names
 from partitioning.report import Report
 from partitioning.spark.session import new_session
 from partitioning.spark.snapshot import read_jdbc, read_parquet
@@ -92,6 +95,19 @@ def test_every_method_plans_each_subscription_once_within_the_capacity(
     told = msgspec.json.decode((tmp_path / "report" / "report.json").read_bytes(), type=Report)
     assert told == report
     assert (tmp_path / "report" / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "servers"), [(1, 1), (10, 1), (10, 5)])
+def test_kmeans_plans_what_is_all_alike(
+    spark: SparkSession, tmp_path: Path, count: int, servers: int
+) -> None:
+    lo = np.ones((count, 2))
+    snapshot = snapshot_of(spark, [f"id{k}" for k in range(count)], lo, lo + 1)
+    report = repartition(snapshot, order(tmp_path, method="kmeans", servers=servers))
+    loads = [one.subscriptions for one in report.after.servers]
+    assert (len(loads), sum(loads)) == (servers, count)
+    assert max(loads) <= report.capacity
 
 
 def test_infinite_bounds_missing_attributes_and_several_rectangles_are_planned(
@@ -216,8 +232,9 @@ def test_orders_that_cannot_be_fulfilled_are_refused_and_nothing_is_written(
 
 def test_a_plan_that_exists_is_not_overwritten_unasked(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "plan").mkdir()
-    with pytest.raises(Conflict, match="exists"):
-        repartition(random_snapshot(spark, 20), order(tmp_path))
+    for place in (str(tmp_path / "plan"), (tmp_path / "plan").as_uri(), f"file:{tmp_path / 'plan'}"):
+        with pytest.raises(Conflict, match="exists"):
+            repartition(random_snapshot(spark, 20), order(tmp_path, plan=place))
     repartition(random_snapshot(spark, 20), order(tmp_path, overwrite=True))
     assert spark.read.parquet(str(tmp_path / "plan")).count() == 20
 
@@ -225,6 +242,33 @@ def test_a_plan_that_exists_is_not_overwritten_unasked(spark: SparkSession, tmp_
 def test_a_snapshot_that_is_not_there_is_named(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="nowhere"):
         read_parquet(spark, str(tmp_path / "nowhere"))
+
+
+def test_what_spark_cannot_read_is_told_in_a_line(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("id,server\n" * 50)
+    with pytest.raises(InvalidInput) as refused:
+        read_parquet(spark, str(tmp_path / "text"))
+    assert refused.value.detail.startswith(f"{tmp_path / 'text'} cannot be read as Parquet: ")
+    assert "\n" not in refused.value.detail
+    with pytest.raises(InvalidInput) as refused:
+        read_jdbc(spark, "jdbc:nothing://127.0.0.1/base?password=secret", "subscriptions", {})
+    assert "from jdbc:nothing://127.0.0.1/base: No suitable driver (--jdbc-jar" in refused.value.detail
+
+
+@pytest.mark.parametrize(
+    ("path", "here"),
+    [
+        ("plan", "plan"),
+        ("/tmp/plan", "/tmp/plan"),
+        ("file:///tmp/plan", "/tmp/plan"),
+        ("file:/tmp/plan", "/tmp/plan"),
+        ("hdfs://namenode:8020/plan", None),
+        ("hdfs:/plan", None),
+        ("s3a://bucket/plan", None),
+    ],
+)
+def test_paths_elsewhere_are_told_from_those_on_this_machine(path: str, here: str | None) -> None:
+    assert on_this_machine(path) == (None if here is None else Path(here))
 
 
 def test_a_database_table_is_read_whose_bounds_are_json(spark: SparkSession, tmp_path: Path) -> None:
@@ -316,3 +360,31 @@ def test_without_java_the_way_to_get_it_is_told(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(EdnError, match="openjdk-17-jre-headless"):
         new_session(master="local[1]")
+
+
+def test_a_java_that_does_not_run_spark_is_told_with_the_right_one(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\nexit 1\n")
+    java.chmod(0o755)
+    options = ["--snapshot", "none", "--plan", str(tmp_path / "plan"), "--servers", "2"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "partitioning.job", *options],
+        env={**os.environ, "JAVA_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ran.returncode == 2, ran.stderr
+    assert "openjdk-17-jre-headless" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("options", [["--seed", "-1"], ["--partitions", "0"], ["--distances", "1,x"]])
+def test_numbers_that_make_no_sense_are_refused_before_anything_starts(options: list[str]) -> None:
+    app = typer.Typer()
+    app.command()(plan)
+    with mock.patch("partitioning.command.make", side_effect=AssertionError):
+        done = CliRunner().invoke(app, ["--snapshot", "s", "--plan", "p", "--servers", "2", *options])
+    assert done.exit_code == 2, done.output

@@ -18,7 +18,7 @@ from tests.spark.conftest import snapshot_of
 
 Floats = npt.NDArray[np.float64]
 NO_EVENTS: Floats = np.empty((0, 0))
-#: everyday runs take two, one of either kind
+#: everyday runs take one
 INSTANCES = [
     pytest.param(seed, marks=() if seed == 0 else pytest.mark.slow, id=f"seed{seed}") for seed in range(20)
 ]

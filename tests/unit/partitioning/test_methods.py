@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from edn.errors import InvalidInput
 from partitioning.clustering import assign
 from partitioning.methods import METHODS, Wish, partition
-from partitioning.mincut import min_cut
+from partitioning.mincut import MOST_VERTICES, min_cut
 from partitioning.rows import Chunk, LocalRows
 from partitioning.space import Space
 from partitioning.split import Volume
@@ -105,6 +105,26 @@ def test_a_full_server_keeps_its_nearest_and_the_others_go_to_the_next() -> None
     assert rows.space.base.tolist() == [0.0]
     found = assign(rows, np.array([[0.0], [1.0]]), 3)
     assert found.parts(rows.whole).tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_where_all_are_alike_the_servers_that_nobody_is_near_to_fill_up_too() -> None:
+    """MLlib finds one centroid then, and the others are put where nobody is."""
+    rows = LocalRows(np.full((10, 2), 1.0), np.full((10, 2), 2.0))
+    centroids = np.vstack([np.full((1, 2), 0.5), np.full((4, 2), 2.0)])
+    parts = assign(rows, centroids, 4).parts(rows.whole)
+    assert np.bincount(parts, minlength=5).tolist() == [4, 4, 2, 0, 0]
+
+
+def test_the_minimum_cut_keeps_the_capacity_where_vertices_are_groups() -> None:
+    rng = np.random.default_rng(5)
+    n, servers = MOST_VERTICES + 337, 3
+    lo, hi = random_boxes(rng, n, 2)
+    rows = LocalRows(lo, hi)
+    least = -(-n // servers)
+    wish = Wish(method="mincut", servers=servers, capacity=least)
+    loads = np.bincount(partition(rows, wish, rng.random((20, 2)) * 9).parts(rows.whole))
+    assert loads.sum() == n
+    assert loads.max() <= least
 
 
 def test_random_parts_do_not_follow_the_order_of_the_rows() -> None:

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from edn.errors import InvalidInput
 from partitioning.boxes import BoxTable
-from partitioning.online import LeastLoaded, Limits, Placement, Random, Settings, new_placement
+from partitioning.online import (
+    POLICIES,
+    LeastLoaded,
+    Limits,
+    Placement,
+    Random,
+    Settings,
+    new_placement,
+)
 
 INF = float("inf")
 #: no start by chance: content decides from the first subscription on
@@ -220,6 +228,15 @@ def test_a_server_that_is_forgotten_attracts_nothing() -> None:
         assert policy.place({"a": 5, "b": 5}, *box((21, 22))) == "b", name
 
 
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_a_server_that_nothing_is_known_of_can_be_forgotten(name: str) -> None:
+    """A server that registers and hosts nothing yet."""
+    policy = new_placement(name, settings=AT_ONCE)
+    policy.forget("new")
+    policy.summarise("newer", np.empty((0, 1)), np.empty((0, 1)))
+    assert policy.place({"new": 0}, *box((0, 1))) == "new"
+
+
 @pytest.mark.parametrize("name", ["rtree", "kmeans", "traffic"])
 def test_servers_with_a_place_attract_those_who_are_near(name: str) -> None:
     placed = Settings(spread=0, affinity={"west": [0.0, 0.0], "east": [100.0, 0.0]})
@@ -249,6 +266,28 @@ def test_a_topic_that_gets_an_attribute_goes_on() -> None:
         loads = {"a": 0, "b": 1}
         assert policy.place(loads, *box((0, 1))) == "a"
         assert policy.place({"a": 3, "b": 1}, *box((0, 1), (5, 6))) == "a", name
+
+
+def test_rectangles_from_before_an_attribute_came_are_unconstrained_in_it() -> None:
+    """Also where their places in the table were another server's, whose rectangles knew it."""
+    table = BoxTable(8)
+    for server, side in (("a", (0, 1)), ("b", (5, 6))):
+        lo, hi = box(side, side)
+        table.replace(server, lo[None], hi[None])
+    lo, hi = box((0, 1))
+    table.replace("a", lo[None], hi[None])
+    low, high = table.rects("a")
+    assert (low.tolist(), high.tolist()) == ([[0.0, -INF]], [[1.0, INF]])
+    assert [side.tolist() for side in table.rects("b")] == [[[5.0, 5.0]], [[6.0, 6.0]]]
+
+
+def test_more_rectangles_than_the_table_keeps_are_refused_and_change_nothing() -> None:
+    table = BoxTable(1)
+    lo, hi = box((0, 1))
+    table.replace("a", lo[None], hi[None])
+    with pytest.raises(ValueError, match="2 rectangles of a; the table keeps at most 1"):
+        table.replace("a", np.zeros((2, 1)), np.ones((2, 1)))
+    assert table.count("a") == len(table.rects("a")[0]) == 1
 
 
 @st.composite
