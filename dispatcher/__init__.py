@@ -10,7 +10,8 @@ An event's way, forward through the modules:
     network                all of the running network together; what is committed is routed here
     routing                which servers need it (`routing_holding`: what the table holds of one)
     forwarding             one ordered stream a server: `framing` its frames, `channel` its connection,
-                           `link` how much may leave, `metering` what is counted on the way
+                           `link` how much may leave, `metering` what is counted on the way, `recent`
+                           the youngest events
     replaying              the past of new subscriptions; `streaming`, `following`: what became of events
 
 A subscription's:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from dispatcher.recent import Recent
+
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
@@ -48,30 +50,12 @@ class Counts:
 
 
 @dataclass(slots=True)
-class Sample:
-    """A ring of recent events of one topic."""
-
-    points: Floats
-    seen: int = 0
-
-    def add(self, points: Floats) -> None:
-        step = -(-len(points) // SAMPLE_OF_COMMIT)
-        chosen = points[::step]
-        self.points[(self.seen + np.arange(len(chosen))) % SAMPLE] = chosen
-        self.seen += len(chosen)
-
-    def recent(self) -> Floats:
-        """A copy, in no order."""
-        return self.points[: min(self.seen, SAMPLE)].copy()
-
-
-@dataclass(slots=True)
 class Meter:
     """Written on the way of events, read once an interval. Event loop only."""
 
     counts: Counts = field(default_factory=Counts)
     #: topic → recent events, and how many events there were of it
-    samples: dict[int, Sample] = field(default_factory=dict)
+    samples: dict[int, Recent] = field(default_factory=dict)
     by_topic: dict[int, int] = field(default_factory=dict)
 
     def snapshot(self) -> Counts:
@@ -86,8 +70,8 @@ class Meter:
         counts.routing += seconds
         self.by_topic[topic] = self.by_topic.get(topic, 0) + len(points)
         sample = self.samples.get(topic)
-        if sample is None or sample.points.shape[1] != points.shape[1]:
-            self.samples[topic] = sample = Sample(np.empty((SAMPLE, points.shape[1])))
+        if sample is None or sample.width != points.shape[1]:
+            self.samples[topic] = sample = Recent(points.shape[1], size=SAMPLE, of_batch=SAMPLE_OF_COMMIT)
         sample.add(points)
 
     def sent(self, copies: int, size: int, seconds: float) -> None:

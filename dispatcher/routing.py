@@ -29,6 +29,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from dispatcher.recent import Recent
 from dispatcher.recutting import Piece, Recut
 from dispatcher.routing_holding import Bools, Floats, Holding, How, Instant, Ints, TopicRouting, Widenings
 from edn import defects
@@ -96,20 +97,6 @@ class _Columns:
     topics: dict[int, _Bundles]
 
 
-@dataclass(slots=True)
-class _Recent:
-    """A ring of recent events of one topic; written by `route`, read by cuts."""
-
-    points: Floats
-    seen: int = 0
-
-    def add(self, points: Floats) -> None:
-        step = max(1, len(points) // RECENT_OF_BATCH)
-        chosen = points[::step]
-        self.points[(self.seen + np.arange(len(chosen))) % RECENT] = chosen
-        self.seen += len(chosen)
-
-
 class RoutingTable:
     def __init__(
         self, *, router: str = "bitmap", precision: float = 1.0, cut: str = "waste", bloom: bool = False
@@ -120,7 +107,7 @@ class RoutingTable:
         self._precision = _checked(precision)
         self._how = How(cut, bloom)
         self._servers: dict[str, _Server] = {}
-        self._recent: dict[int, _Recent] = {}
+        self._recent: dict[int, Recent] = {}
         #: a row for each name ever added: events routed, events asked about
         self._counts: Ints = np.zeros((8, 2), dtype=np.int64)
         self._rows: dict[str, int] = {}
@@ -276,8 +263,8 @@ class RoutingTable:
         out = _marked(columns, topic, points)
         if self._how.cut == "weighted" and len(points):
             recent = self._recent.get(topic)
-            if recent is None or recent.points.shape[1] != points.shape[1]:
-                self._recent[topic] = recent = _Recent(np.empty((RECENT, points.shape[1])))
+            if recent is None or recent.width != points.shape[1]:
+                self._recent[topic] = recent = Recent(points.shape[1], size=RECENT, of_batch=RECENT_OF_BATCH)
             recent.add(points)
         counts = self._counts
         counts[columns.rows, 0] += out.sum(axis=0)
@@ -333,7 +320,7 @@ class RoutingTable:
         recent = self._recent.get(topic)
         if recent is None or recent.seen < RECENT_LEAST:
             return None
-        return recent.points[: recent.seen].copy()
+        return recent.points()
 
     def _holdings(self, topic: int) -> Iterator[tuple[int, Holding]]:
         for column, held in enumerate(self._servers.values()):

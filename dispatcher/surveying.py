@@ -11,7 +11,8 @@ import asyncio
 import time
 from collections.abc import Iterable
 
-from dispatcher.metering import Floats, Meter
+from dispatcher.metering import Meter
+from dispatcher.recent import Floats
 from dispatcher.recutting import Recut
 from dispatcher.routing import RoutingTable
 from selftune.curve import GRID, NONE, Effort, measure
@@ -94,7 +95,7 @@ class Survey:
     async def _measure(self, precisions: Iterable[float], *, keep: bool) -> None:
         self._shares = self._meter.shares() or self._shares
         samples = {
-            topic: (share, self._meter.samples[topic].recent())
+            topic: (share, self._meter.samples[topic].points())
             for topic, share in self._shares.items()
             if share >= LEAST_SHARE and topic in self._meter.samples
         }

@@ -393,7 +393,6 @@ class Registered(msgspec.Struct, frozen=True):
 class Heartbeat(msgspec.Struct, frozen=True):
     key: str
     epoch: int
-    subscriptions: int
     #: notifications waiting to be delivered
     backlog: int
     #: share of one core used since the last one, 0..1

@@ -96,7 +96,6 @@ class Registration:
             beat = wire.Heartbeat(
                 key=own.key,
                 epoch=own.epoch,
-                subscriptions=own.subscriptions,
                 backlog=self._backlog(),
                 cpu=min(1.0, self._process.cpu_percent() / 100),
                 notified=self._notified(),

@@ -115,7 +115,7 @@ class Projector:
 
     def _recent(self, topic: Topic) -> Floats:
         sample = self._network.meter.samples.get(topic.uid)
-        return np.empty((0, topic.schema.width)) if sample is None else sample.recent()
+        return np.empty((0, topic.schema.width)) if sample is None else sample.points()
 
     def _keep(self, key: tuple[int, int, int], drawn: dict[int, tuple[Floats, Floats]]) -> None:
         self._drawn.pop(key, None)

@@ -55,7 +55,7 @@ def test_the_meter_counts_pairs_and_keeps_a_sample_of_recent_events() -> None:
     assert (counted.copies, counted.sent_bytes, counted.sending) == (700, 7000, 0.1)
     for _ in range(SAMPLE):
         meter.routed(TOPIC, POINTS[:3] + 100.0, routed[:3], 0.0)
-    sample = meter.samples[TOPIC].recent()
+    sample = meter.samples[TOPIC].points()
     assert sample.shape == (SAMPLE, 4)
     assert (sample > 100.0).all()
 
@@ -82,7 +82,7 @@ def test_a_survey_measures_what_other_precisions_let_through() -> None:
     assert list(survey.measured) == [step / 10 for step in range(11)]
     ratios = [one.hit_ratio for one in survey.measured.values()]
     assert ratios == sorted(ratios, reverse=True)
-    assert ratios[-1] == pytest.approx(precise_hit_ratio(meter.samples[TOPIC].recent()))
+    assert ratios[-1] == pytest.approx(precise_hit_ratio(meter.samples[TOPIC].points()))
     assert survey.measured[0.0].routing == 0.0
     assert survey.spent > 0
 
