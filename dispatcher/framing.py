@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dispatcher.records import EventsRecord
 from edn import wire
-from edn.picking import pick
+from edn.picking import Picked, extent
 from edn.rect import MISSING
 
-Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)
 class _Rows:
-    """The chosen events of one topic, so far: a part of each column for every record."""
+    """The chosen events of one topic, so far."""
 
-    offsets: list[Ints] = field(default_factory=list)
-    #: a record's one time, and for how many events it stands
-    times: list[tuple[int, int]] = field(default_factory=list)
-    stamps: list[Ints] = field(default_factory=list)
-    points: list[npt.NDArray[np.float64]] = field(default_factory=list)
-    lines: list[npt.NDArray[np.uint8]] = field(default_factory=list)
-    #: empty for a record whose ids follow from the offsets
-    ids: list[list[str]] = field(default_factory=list)
-    #: empty for a record without trace contexts
-    traces: list[list[str]] = field(default_factory=list)
+    parts: list[tuple[EventsRecord, Bools]] = field(default_factory=list)
+    events: int = 0
+    size: int = 0
 
 
 class FrameBuilder:
@@ -48,29 +40,19 @@ class FrameBuilder:
     def add_control(self, control: wire.Control) -> None:
         self._controls.append(control)
 
-    def add_events(self, record: EventsRecord, chosen: npt.NDArray[np.bool_]) -> None:
+    def add_events(self, record: EventsRecord, chosen: Bools) -> None:
         """The events of `record` that `chosen` marks."""
-        places, stamps, points, lines = pick(chosen, record.stamps, record.points, record.lines, record.ends)
-        count = len(places)
+        count, size = extent(chosen, record.ends)
         if not count:
             return
-        places += record.first
         rows = self._topics.get(record.topic)
         if rows is None:
             rows = self._topics[record.topic] = _Rows()
-        rows.offsets.append(places)
-        rows.times.append((record.time, count))
-        rows.stamps.append(stamps)
-        rows.points.append(points)
-        rows.lines.append(lines)
-        rows.ids.append(
-            [record.ids[offset - record.first] for offset in places.tolist()] if record.ids else []
-        )
-        rows.traces.append(
-            [record.traces[offset - record.first] for offset in places.tolist()] if record.traces else []
-        )
+        rows.parts.append((record, chosen))
+        rows.events += count
+        rows.size += size
         self.events += count
-        self.size += len(lines)
+        self.size += size
 
     def frame(self, log: str, incarnation: int, after: int, upto: int) -> wire.Frame:
         segments = [_segment(log, topic, rows) for topic, rows in self._topics.items()]
@@ -93,37 +75,40 @@ def stack(parts: list[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
 
 
 def _segment(log: str, topic: int, rows: _Rows) -> wire.Segment:
-    points = stack(rows.points)
+    width = max(record.points.shape[1] for record, _ in rows.parts)
+    picked = Picked(rows.events, width, rows.size)
+    for record, chosen in rows.parts:
+        picked.take(
+            chosen, record.first, record.time, record.stamps, record.points, record.lines, record.ends
+        )
+    named = any(record.ids for record, _ in rows.parts)
+    traced = any(record.traces for record, _ in rows.parts)
     return wire.Segment(
         topic=topic,
-        offsets=wire.view(_joined(rows.offsets)),
-        times=wire.view(np.repeat(*np.array(rows.times, dtype=np.int64).T)),
-        stamps=wire.view(_joined(rows.stamps)),
-        points=wire.view(points),
-        width=points.shape[1],
-        ids=_ids(log, rows) if any(rows.ids) else [],
-        lines=wire.view(_joined(rows.lines)),
-        traces=_traces(rows) if any(rows.traces) else [],
+        offsets=wire.view(picked.offsets),
+        times=wire.view(picked.times),
+        stamps=wire.view(picked.stamps),
+        points=wire.view(picked.points),
+        width=width,
+        ids=_ids(log, rows) if named else [],
+        lines=wire.view(picked.lines),
+        traces=_traces(rows) if traced else [],
     )
-
-
-def _joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _ids(log: str, rows: _Rows) -> list[str]:
     """All ids spelt out, where some are chosen."""
     return [
-        name
-        for own, offsets in zip(rows.ids, rows.offsets, strict=True)
-        for name in (own or [wire.made_id(log, offset) for offset in offsets.tolist()])
+        record.ids[place] if record.ids else wire.made_id(log, record.first + place)
+        for record, chosen in rows.parts
+        for place in np.flatnonzero(chosen).tolist()
     ]
 
 
 def _traces(rows: _Rows) -> list[str]:
     """One for each event, where some have one."""
     return [
-        trace
-        for own, offsets in zip(rows.traces, rows.offsets, strict=True)
-        for trace in (own or [""] * len(offsets))
+        record.traces[place] if record.traces else ""
+        for record, chosen in rows.parts
+        for place in np.flatnonzero(chosen).tolist()
     ]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dispatcher.records import ControlRecord, EventsRecord, Record, merge
 from edn import wire
 from edn.lines import cut, ends_of, split
-from edn.picking import pick
+from edn.picking import Picked, extent
 
 bodies = st.lists(st.binary(max_size=20).map(lambda text: text.replace(b"\n", b" ")), max_size=12)
 
@@ -24,24 +24,39 @@ def test_lines_are_cut_where_they_were_joined(texts: list[bytes]) -> None:
 
 
 @settings(deadline=None)  # the first call of a kernel loads it
-@given(bodies, st.data())
-def test_what_is_picked_is_what_a_filter_over_the_rows_gives(texts: list[bytes], data: st.DataObject) -> None:
-    count = len(texts)
-    table = data.draw(
-        st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=count, max_size=count)
-    )
-    routed = np.array(table, dtype=np.bool_).reshape(count, 3)
-    stamps = np.arange(count) * 7
-    points = np.arange(2.0 * count).reshape(count, 2)
-    lines = b"".join(text + b"\n" for text in texts)
-    for column in range(3):
-        chosen = routed[:, column]
-        places, some_stamps, some_points, some_lines = pick(chosen, stamps, points, lines, ends_of(lines))
-        wanted = [place for place in range(count) if chosen[place]]
-        assert places.tolist() == wanted
-        assert some_stamps.tolist() == [7 * place for place in wanted]
-        assert some_points.tolist() == [points[place].tolist() for place in wanted]
-        assert split(some_lines.tobytes()) == [texts[place] for place in wanted]
+@given(st.lists(bodies, min_size=1, max_size=3), st.data())
+def test_what_is_picked_is_what_a_filter_over_the_rows_gives(
+    batches: list[list[bytes]], data: st.DataObject
+) -> None:
+    """From several batches, the first of which know one attribute less."""
+    width = 2
+    given, wanted, count, size = [], [], 0, 0
+    for number, texts in enumerate(batches):
+        narrow = number < len(batches) - 1
+        many = len(texts)
+        routed = np.array(data.draw(st.lists(st.booleans(), min_size=3 * many, max_size=3 * many)), np.bool_)
+        chosen = routed.reshape(many, 3)[:, 1]
+        points = np.arange(float(many * (width - narrow))).reshape(many, width - narrow)
+        lines = b"".join(text + b"\n" for text in texts)
+        first, stamps = 100 * number, np.arange(many) * 7
+        given.append((chosen, first, number, stamps, points, lines, ends_of(lines)))
+        some = extent(chosen, ends_of(lines))
+        count, size = count + some[0], size + some[1]
+        wanted += [
+            (first + place, number, 7 * place, [*points[place], *([-np.inf] * narrow)], texts[place])
+            for place in range(many)
+            if chosen[place]
+        ]
+    picked = Picked(count, width, size)
+    for batch in given:
+        picked.take(*batch)
+    assert [
+        picked.offsets.tolist(),
+        picked.times.tolist(),
+        picked.stamps.tolist(),
+        picked.points.tolist(),
+        split(picked.lines.tobytes()),
+    ] == [[row[column] for row in wanted] for column in range(5)]
 
 
 def event(first: int, count: int = 1, *, topic: int = 1, time: int = 5, ids: bool = False) -> EventsRecord:

@@ -62,6 +62,18 @@ def test_a_frame_holds_the_chosen_events_column_by_column() -> None:
     assert frame.controls[0].offset == 7
 
 
+def test_events_with_ids_and_traces_and_such_without_share_a_frame() -> None:
+    plain, traced = record(1, 2), record(3, 2, width=3)
+    plain.ids, traced.traces = [], ["t3", "t4"]
+    builder = FrameBuilder()
+    builder.add_events(plain, np.array([False, True]))
+    builder.add_events(traced, np.array([True, True]))
+    [segment] = builder.frame("0123456789", 1, 0, 4).segments
+    assert segment.ids == ["01234567-2", "e3", "e4"]
+    assert segment.traces == ["", "t3", "t4"]
+    assert wire.points_array(segment.points, segment.width)[0].tolist() == [2, 3, -np.inf]
+
+
 def test_older_points_are_narrower_and_miss_the_rest() -> None:
     stacked = stack([np.zeros((1, 1)), np.ones((1, 3))])
     assert stacked.tolist() == [[0.0, -np.inf, -np.inf], [1.0, 1.0, 1.0]]
