@@ -32,15 +32,34 @@ Key = float | int | str | bool
 Mark = Any
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: the last microsecond of 9999, and the greatest offset
+_LAST = 253_402_300_799_999_999
+_FARTHEST = (23 * 60 + 59) * 60_000_000
 _INSTANT = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|([+-])(\d\d):(\d\d))", re.ASCII
 )
 
 
 def rfc3339(microseconds: int) -> str:
-    """An instant as it is written in answers: UTC, with a fraction only where there is one."""
-    moment = _EPOCH + timedelta(microseconds=microseconds)
+    """An instant as it is written in answers: UTC, with a fraction only where there is one.
+
+    Of the first and the last day that there are, some hours lie in no year from 1 to 9999 of UTC; these are
+    written with the offset that has most of them. So whatever `instant` reads can be written.
+    """
+    try:
+        moment = _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError:
+        return _far(microseconds)
     return moment.isoformat().replace("+00:00", "Z")
+
+
+def _far(microseconds: int) -> str:
+    sign = "+" if microseconds < 0 else "-"
+    local = microseconds + (_FARTHEST if microseconds < 0 else -_FARTHEST)
+    leap = local > _LAST  # there, the second after the last can only be written as 60
+    moment = _EPOCH + timedelta(microseconds=local - 1_000_000 * leap)
+    text = moment.replace(tzinfo=None).isoformat()
+    return (text.replace(":59:59", ":59:60") if leap else text) + f"{sign}23:59"
 
 
 def instant(text: str) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edn.coordinates import String, rfc3339
+from edn.coordinates import DOMAINS, String, rfc3339
 from edn.rect import LOWEST, MISSING
 
 Floats = npt.NDArray[np.float64]
@@ -22,6 +22,7 @@ Floats = npt.NDArray[np.float64]
 Columns = Sequence[tuple[str, str]]
 
 _MORE = "…"
+_TIME = DOMAINS["time"]
 
 
 def value_at(kind: str, coordinate: float, *, upper: bool = False) -> Any:
@@ -30,7 +31,8 @@ def value_at(kind: str, coordinate: float, *, upper: bool = False) -> Any:
         case "string":
             return _text(coordinate, upper=upper)
         case "time":
-            return rfc3339(int(coordinate))
+            # Rounded to a double, the last instant that there is may be none.
+            return rfc3339(min(max(int(coordinate), _TIME.least), _TIME.end - 1))
         case "boolean":
             return coordinate >= 1
         case "integer":
@@ -73,11 +75,14 @@ def _side(kind: str, lo: float, hi: float) -> Any:
             return {"exists": False}
         if hi == math.inf:
             return None
-        return {"lte": value_at(kind, hi, upper=True), "or": "missing"}
+        # Of booleans, which have no order, only one has another above it.
+        return {"eq" if kind == "boolean" else "lte": value_at(kind, hi, upper=True), "or": "missing"}
     if lo <= LOWEST and hi == math.inf:
         return {"exists": True}
-    if lo == hi:
+    if lo == hi or (kind == "boolean" and hi == math.inf):
         return value_at(kind, lo)
+    if kind == "boolean":
+        return value_at(kind, hi)
     side: dict[str, Any] = {}
     if lo > LOWEST:
         side["gte"] = value_at(kind, lo)

@@ -1,7 +1,7 @@
 """The verdict of an XPath on an event, by libxml2.
 
 The event's XML form is built once for all expressions that are asked about it one after the other, from the
-values that predicates compare: numbers in as few digits as tell them apart, times in UTC.
+values that predicates compare: numbers in as few digits as tell them apart, times as answers have them.
 """
 
 from __future__ import annotations
@@ -53,11 +53,4 @@ class Verdict:
 
 def _texts(values: Mapping[str, Any], types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, value in values.items():
-        yield name, _time(value) if types.get(name) == "time" else eventxml.text(value)
-
-
-def _time(microseconds: int) -> str:
-    try:
-        return rfc3339(microseconds)
-    except OverflowError:  # the first or last day that there is, in another zone
-        return str(microseconds)
+        yield name, rfc3339(value) if types.get(name) == "time" else eventxml.text(value)

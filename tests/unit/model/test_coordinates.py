@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edn.coordinates import DOMAINS, Domain, String, instant
+from edn.coordinates import DOMAINS, Domain, String, instant, rfc3339
 from edn.rect import LOWEST
 
 STRING = DOMAINS["string"]
@@ -185,3 +185,33 @@ def test_values_of_another_type_are_refused(name: str, value: Any) -> None:
 def test_numbers_become_what_the_type_compares(name: str, value: Any, key: Any) -> None:
     assert DOMAINS[name].key(value) == key
     assert type(DOMAINS[name].key(value)) is type(key)
+
+
+TIME = DOMAINS["time"]
+
+
+@given(st.integers(TIME.least, TIME.end - 1))
+@example(TIME.least)
+@example(TIME.end - 1)
+@example(instant("0001-01-01T00:00:00Z"))
+@example(instant("0001-01-01T00:00:00Z") - 1)
+@example(instant("9999-12-31T23:59:59.999999Z"))
+@example(instant("9999-12-31T23:59:59.999999Z") + 1)
+@example(instant("9999-12-31T23:59:59.999999-23:59"))
+@example(instant("9999-12-31T23:59:60-23:59"))
+def test_every_time_can_be_written_and_read_back(microseconds: int) -> None:
+    assert instant(rfc3339(microseconds)) == microseconds
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("1970-01-01T01:00:00+01:00", "1970-01-01T00:00:00Z"),
+        ("1970-01-01T00:00:00.5Z", "1970-01-01T00:00:00.500000Z"),
+        ("0001-01-01T00:00:00+01:00", "0001-01-01T22:59:00+23:59"),
+        ("9999-12-31T23:59:59-01:00", "9999-12-31T01:00:59-23:59"),
+        ("9999-12-31T23:59:60-23:59", "9999-12-31T23:59:60-23:59"),
+    ],
+)
+def test_times_are_written_in_utc_where_they_lie_in_a_year_that_has_a_number(text: str, written: str) -> None:
+    assert rfc3339(instant(text)) == written
