@@ -69,6 +69,11 @@ class Box:
             cells[column] = narrowed
         return Box(cells, self.exact and other.exact)
 
+    def work(self, cells: Mapping[int, Cell]) -> int:
+        """About how many comparisons it takes to meet these cells."""
+        mine = self.cells
+        return sum(mine[column].work(cell) for column, cell in cells.items() if column in mine)
+
     def join(self, other: Box) -> Box:
         """A box that contains both; exact if it contains nothing else."""
         differing = 0
@@ -99,8 +104,8 @@ class Expansion:
     room: int
     #: join boxes when there is no room, else raise `TooMuchWork`
     joins: bool
-    #: intersections left to make, wide ones counted more; then the rest of a conjunction is left out by what
-    #: joins, and the others give up
+    #: intersections left to make, wide ones and those of large sets counted more; then the rest of a
+    #: conjunction is left out by what joins, and the others give up
     steps: int
 
     def expand(self, node: Normal) -> list[Box]:
@@ -115,14 +120,17 @@ class Expansion:
 
     def _product(self, parts: tuple[Normal, ...]) -> list[Box]:
         flat = list(_flat(parts))
-        plain = Box({})
+        cells: dict[int, list[Cell]] = {}
         for part in flat:
             if isinstance(part, Leaf):
-                narrowed = plain.meet(part.column, part.cell)
-                if narrowed is None:
-                    return []
-                plain = narrowed
-        boxes = [plain]
+                cells.setdefault(part.column, []).append(part.cell)
+        plain: dict[int, Cell] = {}
+        for column, given in cells.items():
+            common = plain[column] = Cell.common(given)
+            if common.empty:
+                return []
+            self._pay(0, common.work(common) if len(given) > 1 else 0)
+        boxes = [Box(plain)]
         # Those with few alternatives first: they narrow most for the boxes that they cost.
         splits = sorted((part for part in flat if isinstance(part, Either)), key=lambda one: len(one.parts))
         for split in splits:
@@ -144,7 +152,10 @@ class Expansion:
             others = self._fit(others, max(1, self.room // len(boxes)))
         for box in boxes:
             for other in others:
-                self._pay(len(box.cells) + len(other.cells))
+                if self.steps < 0:  # what is left narrows no more
+                    yield Box(box.cells, exact=False)
+                    break
+                self._pay(len(box.cells) + len(other.cells), box.work(other.cells))
                 if (common := box.meet_box(other)) is not None:
                     yield common
 
@@ -157,13 +168,13 @@ class Expansion:
         for leaf in leaves:
             if rest is None:
                 return
-            self._pay(2 * len(rest.cells))
+            self._pay(2 * len(rest.cells), 2 * rest.work({leaf.column: leaf.cell}))
             if (part := rest.meet(leaf.column, leaf.cell)) is not None:
                 yield part
             rest = rest.meet(leaf.column, leaf.cell.complement())
 
-    def _pay(self, cells: int) -> None:
-        self.steps -= 1 + cells // 8
+    def _pay(self, cells: int, comparisons: int) -> None:
+        self.steps -= 1 + cells // 8 + comparisons // 64
         if self.steps < 0 and not self.joins:
             raise TooMuchWork
 

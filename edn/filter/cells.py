@@ -7,6 +7,7 @@ implication between their literals, as far as that decides.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -70,12 +71,34 @@ class Cell:
             return MISSING
         return self.domain.closed(*self.intervals[0])[0] if self.intervals else LOWEST
 
+    @classmethod
+    def common(cls, cells: Sequence[Cell]) -> Cell:
+        """What one or more cells of a column have in common.
+
+        Patterns are settled once: one cell after the other, each would be compared again with every next one.
+        """
+        if len(cells) == 1:
+            return cells[0]
+        domain = cells[0].domain
+        patterns = frozenset(pattern for cell in cells for pattern in cell.patterns)
+        # In pairs, pairs of pairs, …: so that no long set is gone through for each of many short ones.
+        sets = [cell.intervals for cell in cells]
+        while len(sets) > 1:
+            odd = sets[-1:] if len(sets) % 2 else []
+            sets = [intersection(sets[at], sets[at + 1]) for at in range(0, len(sets) - 1, 2)] + odd
+        intervals = sets[0]
+        if patterns and isinstance(domain, String):
+            intervals, patterns = _settled(domain, intervals, patterns)
+        return cls(domain, intervals, all(cell.missing for cell in cells), patterns)
+
     def meet(self, other: Cell) -> Cell:
-        intervals = intersection(self.intervals, other.intervals)
-        patterns = self.patterns | other.patterns
-        if patterns and isinstance(self.domain, String):
-            intervals, patterns = _settled(self.domain, intervals, patterns)
-        return Cell(self.domain, intervals, self.missing and other.missing, patterns)
+        return Cell.common((self, other))
+
+    def work(self, other: Cell) -> int:
+        """About how many comparisons it takes to meet the other."""
+        intervals = len(self.intervals) + len(other.intervals)
+        patterns = len(self.patterns) + len(other.patterns)
+        return intervals * (1 + patterns) + min(patterns, _COMPARED) ** 2
 
     def join(self, other: Cell) -> Cell:
         """A cell that holds all of both; nothing else, if their patterns are the same."""

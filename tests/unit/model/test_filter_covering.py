@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from edn.filter import Filter
+from edn.filter.cells import Pattern
 from edn.schema import Schema
 from tests.unit.model.filter_cases import SCHEMA, decoded, draw_event, draw_filter
 
@@ -183,3 +184,45 @@ def test_comparisons_that_would_take_too_much_work_answer_safely() -> None:
     assert not wide.covers(narrow)
     assert not narrow.covers(wide)
     assert wide.overlaps(narrow)
+
+
+STRINGS = Schema.parse({"s": "string", "u": "string"})
+APART = {"s": {"not": {"in": [f"v{number:04}" for number in range(500)]}}}
+#: within the limit of predicates, each, and far beyond what could be multiplied out
+LABORIOUS = [
+    {"$all": [APART, *({"s": {"not": {"contains": f"x{number}"}}} for number in range(490))]},
+    {
+        "$all": [
+            APART,
+            *({"$any": [{"s": {"contains": f"x{n}"}}, {"s": {"suffix": f"y{n}"}}]} for n in range(240)),
+        ]
+    },
+    {"$all": [{"s": [f"v{number}" for number in range(700)]}]
+    + [{"s": {"not": {"contains": f"x{number}"}}} for number in range(290)]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("written", LABORIOUS, ids=["one side", "alternatives", "a list"])
+def test_many_patterns_on_many_values_are_not_compared_without_end(
+    written: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = 0
+
+    def counted(original: Any) -> Any:
+        def count(*arguments: Any) -> bool:
+            nonlocal compared
+            compared += 1
+            return bool(original(*arguments))
+
+        return count
+
+    monkeypatch.setattr(Pattern, "implies_fit", counted(Pattern.implies_fit))
+    monkeypatch.setattr(Pattern, "holds", counted(Pattern.holds))
+    laborious = Filter.parse(written).bind(STRINGS)
+    simple = Filter.parse({"s": {"prefix": "q"}}).bind(STRINGS)
+    assert len(laborious.rects())
+    assert compared < 1_000_000
+    simple.covers(laborious)
+    laborious.covers(simple)
+    assert laborious.overlaps(simple) or written is LABORIOUS[2]
+    assert compared < 4_000_000
