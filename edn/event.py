@@ -146,7 +146,7 @@ class EventDecoder:
             return self._checked_batch(check_events(body, self._types))
 
     def values(self, body: bytes) -> dict[str, Key]:
-        """What predicates compare; an attribute whose type has changed since it was stored is missing."""
+        """What predicates compare; an attribute is missing if what was stored is nothing of its type now."""
         try:
             event = self._stored.decode(body)
             found: dict[str, Key] = {}

@@ -46,13 +46,15 @@ def check_events(body: bytes, types: Mapping[str, str]) -> list[CheckedEvent]:
         first = error.pointer.split("/")[1:2]  # JSON, but a number in it is none that we have
         index = int(first[0]) if first and body.lstrip().startswith(b"[") else 0
         raise InvalidEvent(error.detail, index=index, pointer=error.pointer) from None
+    # Every object that may hold attributes: found once, not an event.
+    parents = frozenset(name[:dot] for name in types for dot, letter in enumerate(name) if letter == ".")
     if isinstance(given, dict):
-        return [_Reader(types, 0, "").read(given)]
+        return [_Reader(types, parents, 0, "").read(given)]
     if not isinstance(given, list):
         raise InvalidEvent(
             f"an event is an object, a batch an array of them; got {shown(given)}", index=0, pointer=""
         )
-    return [_Reader(types, index, f"/{index}").read(event) for index, event in enumerate(given)]
+    return [_Reader(types, parents, index, f"/{index}").read(event) for index, event in enumerate(given)]
 
 
 def flatten(event: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -67,13 +69,11 @@ def flatten(event: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 class _Reader:
     """Reads one event."""
 
-    def __init__(self, types: Mapping[str, str], index: int, pointer: str) -> None:
+    def __init__(self, types: Mapping[str, str], parents: frozenset[str], index: int, pointer: str) -> None:
         self._types = types
+        self._parents = parents
         self._index = index
         self._pointer = pointer
-        self._parents = {
-            name[:dot] for name in types for dot in range(len(name)) if name[dot] == "."
-        }  # every object that may hold attributes
         self._attributes: dict[str, Any] = {}
         self._keys: dict[str, Key] = {}
         self._seen: set[str] = set()
