@@ -25,7 +25,7 @@ MAX_DEPTH = 256
 
 Element = etree._Element
 
-_DECLARED = re.compile(rb"<\?xml[^>]{0,200}?encoding\s*=\s*[\"']([A-Za-z0-9._-]{1,40})[\"']")
+_ENCODING = re.compile(rb"encoding\s*=\s*[\"']([^\"']*)")
 _ENCODINGS = frozenset({b"utf-8", b"us-ascii", b"ascii", b"iso-8859-1"})
 #: what may stand before the first element, besides a document type
 _SPACE = re.compile(rb"[ \t\r\n]*")
@@ -95,17 +95,16 @@ def _ascii_like(data: bytes) -> bytes:
             text = data.decode("utf-16")
         except UnicodeDecodeError as error:
             raise MalformedXml(f"not XML: {error}") from None
-        return re.sub(r"\A(<\?xml[^>]*?)\s+encoding\s*=\s*[\"'][^\"']*[\"']", r"\1", text).encode(
-            "utf-8", "replace"
-        )
+        data = re.sub(r"\A(<\?xml[^>]*?)\s+encoding\s*=\s*[\"'][^\"']*[\"']", r"\1", text).encode()
     data = data.removeprefix(codecs.BOM_UTF8)
     if not data[_SPACE.match(data).end() :].startswith(b"<") or b"\0" in data:  # type: ignore[union-attr]  # it matches the empty string
         raise MalformedXml("not XML: it does not begin with <")
-    declared = _DECLARED.match(data)
-    if declared is not None and declared.group(1).lower() not in _ENCODINGS:
-        raise Unsupported(
-            f"XML in the encoding {declared.group(1).decode()[:40]}; UTF-8 and UTF-16 with its mark are taken"
-        )
+    # However long it is: what the parser would read there, this must have read.
+    declaration = data[: data.find(b"?>")] if data.startswith(b"<?xml") else b""
+    for found in _ENCODING.finditer(declaration):
+        if found.group(1).lower() not in _ENCODINGS:
+            named = found.group(1).decode("latin-1")[:40]
+            raise Unsupported(f"XML in the encoding {named}; UTF-8 and UTF-16 with its mark are taken")
     return data
 
 

@@ -35,6 +35,10 @@ ATTACKS: dict[str, bytes] = {
     "DTD behind a comment": b"<?xml version='1.0'?><!-- <x> --><?p?><!DOCTYPE x [<!ENTITY a 'b'>]><x>&a;</x>",
     "DTD in UTF-16": "<!DOCTYPE x [<!ENTITY a 'b'>]><x>&a;</x>".encode("utf-16"),
     "UTF-7": b'<?xml version="1.0" encoding="UTF-7"?>+ADwAIQ-DOCTYPE x+AD4-<x/>',
+    "UTF-7, declared far away": b'<?xml version="1.0"'
+    + b" " * 300
+    + b'encoding="UTF-7"?>+ADwAIQ-DOCTYPE x +AFsAPAAh-ENTITY a "b"+AD4AXQA+ADw-x y="+ACY-a;"/+AD4-',
+    "UTF-7, behind a mark": b'\xef\xbb\xbf<?xml version="1.0" encoding="UTF-7"?>+ADwAIQ-DOCTYPE x+AD4-<x/>',
     "EBCDIC": '<?xml version="1.0" encoding="cp037"?><x/>'.encode("cp037"),
     "UTF-32": "<!DOCTYPE x><x/>".encode("utf-32"),
     "10 MB of text": b"<x>" + b"a" * 10_000_000 + b"</x>",
