@@ -49,8 +49,11 @@ _REQUIRED = ("id", "source", "specversion", "type")
 #: understood here; all other context attributes are the topic's
 _OWN = frozenset({"id", "specversion", "time", "datacontenttype", "traceparent", "tracestate"})
 _NOT_NAMES = frozenset({"data"})
+#: those that the network writes itself
+_WRITTEN = frozenset({"id", "specversion", "time"})
 _JSON = re.compile(r"[^;]*[/+]json\s*(;|\Z)", re.IGNORECASE)
 _INTEGER = re.compile(r"-?[0-9]{1,19}\Z")
+_MEDIA = re.compile(r"[!-~]+/[ -~]+\Z")
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -273,7 +276,14 @@ def written(topic: str, event: Mapping[str, Any]) -> CloudEvent:
     }
     kept = {name: value for name, value in kept.items() if value is not None}
     data: Any = kept.pop("data", None)
-    encoded = kept.pop("data_base64", None)
+    kind = kept.pop("datacontenttype", None)
+    binary = _decoded(kept.get("data_base64"))
+    if binary is not None:
+        del kept["data_base64"]
+    # A topic may call attributes what no context attribute can be called: they stay where they were.
+    odd = {name: kept.pop(name) for name in list(kept) if not _is_context(name, kept[name])}
+    if odd:
+        attributes["ce"] = odd
     source = kept.pop("source", assumed["source"])
     id = str(event["id"])
     context = {
@@ -283,13 +293,27 @@ def written(topic: str, event: Mapping[str, Any]) -> CloudEvent:
         "time": event["time"],
         **{name: _context_value(value) for name, value in kept.items()},
     }
-    if encoded is not None:
-        context.setdefault("datacontenttype", "application/octet-stream")
-        return CloudEvent(context, binary=base64.b64decode(encoded))
+    if binary is not None:
+        known = isinstance(kind, str) and _MEDIA.match(kind)
+        context["datacontenttype"] = kind if known else "application/octet-stream"
+        return CloudEvent(context, binary=binary)
     if attributes or data is None:
         data = attributes
     context["datacontenttype"] = "application/json"
     return CloudEvent(context, data)
+
+
+def _decoded(encoded: object) -> bytes | None:
+    """What the text of `ce.data_base64` stands for; None if it is none, as one of plain JSON may be."""
+    try:
+        return base64.b64decode(encoded, validate=True) if isinstance(encoded, str) else None
+    except ValueError:
+        return None
+
+
+def _is_context(name: str, value: object) -> bool:
+    """Whether an attribute below `ce` can be a context attribute that is not written from elsewhere."""
+    return bool(_NAME.match(name)) and name not in _WRITTEN and not isinstance(value, dict)
 
 
 def _context_value(value: Any) -> str | bool | int:

@@ -1,0 +1,75 @@
+"""Events as CloudEvents: whatever a topic calls its attributes, what is written is a CloudEvent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from edn.cloudevents import CloudEvent, as_binary, as_structured, plain, read, written
+
+TIME = "2026-01-01T00:00:00Z"
+
+
+def event(**attributes: Any) -> CloudEvent:
+    return written("sold", {"id": "7", "time": TIME, "attributes": attributes})
+
+
+def test_an_event_of_plain_json_gets_the_source_and_type_of_its_topic() -> None:
+    assert as_structured(event(price=31.5)) == {
+        "specversion": "1.0",
+        "id": "7",
+        "source": "/v1/topics/sold",
+        "type": "edn.sold",
+        "time": TIME,
+        "datacontenttype": "application/json",
+        "data": {"price": 31.5},
+    }
+
+
+def test_what_came_as_a_cloud_event_goes_as_the_same() -> None:
+    body = b'{"specversion":"1.0","id":"a","source":"/s","type":"t","rank":3,"data":{"price":1}}'
+    types = {"ce.source": "string", "ce.type": "string", "ce.rank": "integer", "price": "number"}
+    [came] = read("structured", b"application/cloudevents+json", [], body)
+    assert b'"$id":"/s#a"' in plain([came], types)
+    attributes = {"ce": {"source": "/s", "type": "t", "rank": 3}, "price": 1}
+    goes = as_structured(written("sold", {"id": "/s#a", "time": TIME, "attributes": attributes}))
+    for name, value in {"id": "a", "source": "/s", "type": "t", "rank": 3, "data": {"price": 1}}.items():
+        assert goes[name] == value
+
+
+@pytest.mark.parametrize(
+    ("ce", "kind", "body"),
+    [
+        ({"data_base64": "AAEC"}, "application/octet-stream", b"\x00\x01\x02"),
+        ({"data_base64": "AAEC", "datacontenttype": "image/png"}, "image/png", b"\x00\x01\x02"),
+        ({"data_base64": "AAEC", "datacontenttype": "a\r\nb"}, "application/octet-stream", b"\x00\x01\x02"),
+        ({"data_base64": "abc"}, "application/json", b'{"ce":{"data_base64":"abc"}}'),
+        ({"data_base64": "no base64!"}, "application/json", b'{"ce":{"data_base64":"no base64!"}}'),
+        ({"data_base64": None}, "application/json", b"{}"),
+        ({"data": "text"}, "application/json", b'"text"'),
+    ],
+)  # fmt: skip
+def test_data_is_binary_where_it_is_base64_and_stays_a_text_where_it_is_not(
+    ce: dict[str, Any], kind: str, body: bytes
+) -> None:
+    _, content_type, written_body = as_binary(event(ce=ce))
+    assert (content_type, written_body) == (kind, body)
+
+
+ODD = {"Große-Stadt": 1, "a_b": 2, "nested": {"x": 3}, "id": "mine", "specversion": "9", "time": "never"}
+
+
+def test_attributes_that_no_context_can_have_stay_in_the_data() -> None:
+    made = event(ce={**ODD, "rank": 4})
+    assert made.data == {"ce": ODD}
+    headers, _, _ = as_binary(made)
+    assert dict(headers) == {
+        "ce-specversion": "1.0",
+        "ce-id": "7",
+        "ce-source": "/v1/topics/sold",
+        "ce-type": "edn.sold",
+        "ce-time": TIME,
+        "ce-rank": "4",
+    }
+    assert len(headers) == 6
