@@ -5,7 +5,7 @@ Theory of operation
 `obligations` says of each pair whether it may and whether it must be notified. What was notified is compared
 with that:
 
-    due and not accepted by the subscriber      missing, if the recording can know: see `_Missing`
+    due and not accepted by the subscriber      missing, if the recording can know: see `doubts`
     notified and not allowed                    unexpected
     accepted under two webhook-ids              duplicate; under the same one again it is a permitted repeat
     notified with other attributes              altered

@@ -26,7 +26,7 @@ from typing import Any, Self
 
 import msgspec
 
-from edn.checker.records import VERSION, Kind
+from edn.checker.records import VERSION, Body, Kind
 
 #: answers of 4xx after which a request may still have been done: it was slow, or somebody between gave up
 _UNSURE_4XX = frozenset({408, 499})
@@ -47,6 +47,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._encoder = msgspec.json.Encoder()
+        self._bodies = msgspec.json.Decoder(Body)
         self._file = Path(path).open("wb")  # noqa: SIM115 -- open as long as the recorder; `close` closes it
         self._write(
             "header",
@@ -121,7 +122,7 @@ class Recorder:
         """A POST that arrived; call it before answering `status`. `time` is of the recorder's own clock."""
         fields: dict[str, Any] = {"address": address, "webhook": webhook_id, "status": status}
         try:
-            msgspec.json.decode(body)
+            self._bodies.decode(body)
             # A line break in JSON is white space, never part of a value.
             fields["body"] = msgspec.Raw(body.replace(b"\n", b" ").replace(b"\r", b" "))
         except (msgspec.DecodeError, UnicodeDecodeError):

@@ -47,14 +47,20 @@ def duration(text: str) -> int | None:
     if found is None:
         return None
     parts = {name: float(amount) for name, amount in found.groupdict(default="0").items()}
-    return timedelta(**parts) // _MICROSECOND * 1000
+    try:
+        return timedelta(**parts) // _MICROSECOND * 1000
+    except OverflowError:
+        raise ValueError(f"{text[:60]!r} is longer than any recording") from None
 
 
 def read(kind: str, value: object) -> Any:
     """A value of an event as its type compares it; raises ValueError if it is none of that type."""
     if kind in ("number", "integer") and isinstance(value, int | float) and not isinstance(value, bool):
         if kind == "number":
-            return float(value)
+            try:
+                return float(value)
+            except OverflowError:
+                raise ValueError("a number is beyond the range of a double") from None
         if isinstance(value, int) or value.is_integer():
             return int(value)
     elif (kind == "string" and isinstance(value, str)) or (kind == "boolean" and isinstance(value, bool)):

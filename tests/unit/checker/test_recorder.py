@@ -158,8 +158,20 @@ def test_a_body_over_several_lines_stays_one_line(tmp_path: Path) -> None:
     assert read(tmp_path / "run")[1]["body"] == json.loads(pretty)
 
 
-@pytest.mark.parametrize("junk", [b"", b"not json", b"\xff\xfe", b'{"a": 1'])
-def test_a_body_that_is_no_json_is_kept_as_it_came(tmp_path: Path, junk: bytes) -> None:
+@pytest.mark.parametrize(
+    "junk",
+    [
+        b"",
+        b"not json",
+        b"\xff\xfe",
+        b'{"a": 1',
+        b'{"a": 1}',
+        b"[]",
+        b"null",
+        b'{"notifications": [{"topic": "t"}]}',
+    ],
+)
+def test_a_body_that_is_no_notification_is_kept_as_it_came(tmp_path: Path, junk: bytes) -> None:
     with Recorder(tmp_path / "run") as recorder:
         recorder.notification(ADDRESS, "w", junk)
     assert check_recording(tmp_path / "run").faults == {"altered": 1}

@@ -86,6 +86,8 @@ WRONG = {
     "no such subscription to change": asked("change", subscription="q", filter={"n": 1}),
     "nothing to renew": asked("renew", expires="PT1S"),
     "an expiry that is none": asked("subscribe", subscription="q", topic="t", expires="soon"),
+    "an expiry beyond all time": asked("subscribe", subscription="q", topic="t", expires="P99999999999D"),
+    "a number beyond a double": asked("publish", topic="t", events=[{"$id": "1", "x": 10**400}]),
 }
 
 
