@@ -125,7 +125,10 @@ def switch(name: str, text: str | None) -> bool:
 def parse(parser: argparse.ArgumentParser, file: File, arguments: Sequence[str]) -> argparse.Namespace:
     """What flags and their defaults say; raises `CannotStart` for what the file or a default has wrong."""
     flags = _flags(parser)
+    plural = {flag: key for key, flag in _PLURAL.items()}
     for key in file.values:
+        if key in plural:
+            raise CannotStart(f'{file.path}: no setting is called {key}; {plural[key]} = ["…"] is right')
         if _PLURAL.get(key, key) not in flags:
             raise CannotStart(f"{file.path}: no setting is called {key}; `--help` lists the flags")
     values = parser.parse_args(list(arguments))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import gc
 import ipaddress
@@ -14,7 +15,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,9 @@ def lock_folder(folder: Path) -> int:
 def copy_in(folder: Path) -> Path:
     """Where a copy of a folder's data is put while somebody reads it: one of its own for each."""
     for left in folder.glob(f"{_COPY}*.db"):
-        if time.time() - left.stat().st_mtime > _COPY_SECONDS:  # its process was killed
-            left.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # whoever read it has just taken it away
+            if time.time() - left.stat().st_mtime > _COPY_SECONDS:  # its process was killed
+                left.unlink()
     return folder / f"{_COPY}{secrets.token_hex(8)}.db"
 
 
@@ -78,11 +80,9 @@ def read_secret(file: Path) -> str:
 _SECRET = re.compile(r"(edn_[0-9a-f]{12}_|whsec_|[Bb]earer )[^\s\"\\]+")
 
 
-def hide_secrets(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Blot out what looks like a secret, wherever in a line it stands: the last resort."""
-    return {
-        name: _SECRET.sub(r"\1…", value) if isinstance(value, str) else value for name, value in event.items()
-    }
+def hide_secrets(_: Any, __: str, line: Any) -> str:
+    """Blot out what looks like a secret, wherever in a rendered line it stands: the last resort."""
+    return _SECRET.sub(r"\1…", line)
 
 
 def configure_logs() -> None:
@@ -93,8 +93,8 @@ def configure_logs() -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            hide_secrets,
             structlog.processors.JSONRenderer(),
+            hide_secrets,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -10,12 +11,13 @@ from typing import Any
 
 import httpx
 import pytest
+import structlog
 
 import dispatcher.app
 import dispatcher.door
 from dispatcher import audit
 from dispatcher.settings import Settings
-from edn.process import hide_secrets
+from edn.process import configure_logs, hide_secrets
 
 SECRET = "s" * 24
 Work = Callable[[httpx.AsyncClient, dispatcher.door.Door], Awaitable[None]]
@@ -209,4 +211,19 @@ def test_who_knocks_often_does_not_fill_the_disk(tmp_path: Path) -> None:
     ],
 )
 def test_what_looks_like_a_secret_is_blotted_out_of_log_lines(line: str, shown: str) -> None:
-    assert hide_secrets(None, "info", {"reason": line, "n": 1}) == {"reason": shown, "n": 1}
+    assert hide_secrets(None, "info", line) == shown
+
+
+def test_secrets_are_blotted_out_however_deep_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = io.StringIO()
+    monkeypatch.setattr("sys.stderr", said)
+    configure_logs()
+    try:
+        structlog.get_logger().info(
+            "asked", headers={"authorization": "Bearer s3cret"}, keys=["whsec_s3cret"]
+        )
+    finally:
+        structlog.reset_defaults()
+    line = json.loads(said.getvalue())
+    assert line["headers"] == {"authorization": "Bearer …"}
+    assert line["keys"] == ["whsec_…"]

@@ -103,6 +103,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     [
         ("dispatcher", 'tuning = "guess"', '--tuning "guess": one of fixed, paper, model is right'),
         ("dispatcher", 'peers = ["10.0.0.2"]', '--peer "10.0.0.2": an address such as'),
+        ("dispatcher", 'peer = ["http://10.0.0.2:8080"]', "no setting is called peer; peers = "),
         ("dispatcher", 'open = "perhaps"', 'open is "perhaps"; true or false is right'),
         ("server", "port = 70000", '--port "70000": 0 to 65535 are right'),
         ("server", 'smtp-port = "mail"', '--smtp-port "mail": 0 to 65535 are right'),
