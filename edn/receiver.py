@@ -154,10 +154,12 @@ class Receiver:
             await _answer(send, 405, [(b"allow", b"POST, OPTIONS")])
         else:
             body = await _read(receive)
-            status = 413 if body is None else 204
-            if body is not None and self._forward is not None:
+            if body is None:
+                return  # nobody is left to answer
+            status = 413 if len(body) > MAX_BODY_BYTES else 204
+            if status == 204 and self._forward is not None:
                 status = await self._forward(scope["headers"], body)
-            if body is not None and 200 <= status < 300:
+            if 200 <= status < 300:
                 status = self._take(headers.get(b"webhook-id"), body)
             await _answer(send, status)
 
@@ -183,16 +185,14 @@ class Receiver:
 
 
 async def _read(receive: Callable[[], Awaitable[dict[str, Any]]]) -> bytes | None:
-    """The whole body, or None when it is larger than allowed."""
+    """The whole body, or of one that is larger than allowed the beginning; None when the sender went away."""
     body = bytearray()
     more = True
-    while more:
+    while more and len(body) <= MAX_BODY_BYTES:
         message = await receive()
         if message["type"] == "http.disconnect":
-            break
-        body += message.get("body", b"")
-        if len(body) > MAX_BODY_BYTES:
             return None
+        body += message.get("body", b"")
         more = message.get("more_body", False)
     return bytes(body)
 

@@ -96,3 +96,24 @@ def test_a_port_that_is_taken_is_an_error_at_the_start() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match="in use"):
             asyncio.run(Receiver(lambda _: None, port=port).start())
+
+
+def test_what_its_sender_left_unfinished_is_neither_taken_nor_forwarded() -> None:
+    told: list[object] = []
+
+    async def forward(headers: list[tuple[bytes, bytes]], body: bytes) -> int:
+        told.append(body)
+        return 204
+
+    async def send(message: dict[str, Any]) -> None:
+        told.append(message)
+
+    coming = [{"type": "http.request", "body": b'{"noti', "more_body": True}, {"type": "http.disconnect"}]
+
+    async def receive() -> dict[str, Any]:
+        return coming.pop(0)
+
+    receiver = Receiver(told.append, forward=forward)
+    asyncio.run(receiver.app({"type": "http", "method": "POST", "headers": []}, receive, send))
+    assert told == []
+    assert receiver.counters.posts == 0
