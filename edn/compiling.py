@@ -70,7 +70,7 @@ def _cached(function: F, *arguments: object, **options: object) -> F:
 def private_folder() -> Path | None:
     """A folder for compiled code under the temporary one, or None if it cannot be ours alone."""
     try:
-        folder = Path(tempfile.gettempdir()) / f"edn-kernels-{getpass.getuser()}"
+        folder = Path(tempfile.gettempdir()) / f"edn-kernels-{_user()}"
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.stat(follow_symlinks=False)
     except OSError:
@@ -79,3 +79,8 @@ def private_folder() -> Path | None:
     if hasattr(os, "getuid"):
         ours = ours and status.st_uid == os.getuid()
     return folder if ours else None
+
+
+def _user() -> int | str:
+    """By number where there are numbers: a container's user often has no name, and asking for it fails."""
+    return os.getuid() if hasattr(os, "getuid") else getpass.getuser()

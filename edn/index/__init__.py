@@ -7,8 +7,9 @@
     scan     numpy, the yardstick of the others (`scan.py`)
     xpath    bitmap for the rectangles of filters in XPath (`edn.xpath`), which topics of other engines refuse
 
-Other packages add theirs in the entry-point group `edn.matchers`. `kernels.py` holds what routing shares with
-matching. Nothing here knows of subscriptions, topics, networks or disks, and only `edn.errors` is imported.
+Other packages add theirs in the entry-point group `edn.matchers`. `kernels.py` holds what the kernels share.
+Nothing here knows of subscriptions, topics, networks or disks; of `edn`, only `errors` and `compiling` are
+imported.
 """
 
 from edn.index.matcher import Matcher, engine_name, known_engines, new_matcher

@@ -1,4 +1,4 @@
-"""Low-level kernels over coded rectangles: what matching and routing share.
+"""Low-level kernels over coded rectangles: codes, blocks and tiles, and how they are compared.
 
 A coordinate is *coded* as one byte, by bins: `find_bin` counts the edges at or below it. Bins are numbered
 so that codes of coordinates and codes of bounds compare like the values they stand for:

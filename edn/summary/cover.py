@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -162,7 +162,7 @@ class BitmapRouter:
         return BitmapCover(low, high, len(lo), np.empty((lo.shape[1], 0)), _NO_TABLE, _NO_TALLIES, _NO_BITS)
 
     def bundle(self, covers: Sequence[tuple[int, Cover]]) -> BitmapBundle:
-        return BitmapBundle([(column, cover) for column, cover in covers if isinstance(cover, BitmapCover)])
+        return BitmapBundle([(column, _made_by(cover, BitmapCover)) for column, cover in covers])
 
 
 class RtreeCover:
@@ -230,8 +230,10 @@ class RtreeRouter:
         return RtreeCover(lo, hi)
 
     def bundle(self, covers: Sequence[tuple[int, Cover]]) -> RtreeBundle:
-        return RtreeBundle([(column, cover) for column, cover in covers if isinstance(cover, RtreeCover)])
+        return RtreeBundle([(column, _made_by(cover, RtreeCover)) for column, cover in covers])
 
+
+Prepared = TypeVar("Prepared", BitmapCover, RtreeCover)
 
 ROUTERS: dict[str, type[BitmapRouter] | type[RtreeRouter]] = {"bitmap": BitmapRouter, "rtree": RtreeRouter}
 
@@ -252,6 +254,12 @@ def widened(points: Floats, dimensions: int) -> Floats:
     fitted = np.full((rows, max(width, dimensions)), -np.inf)
     fitted[:, :width] = points
     return fitted
+
+
+def _made_by(cover: Cover, kind: type[Prepared]) -> Prepared:
+    if not isinstance(cover, kind):  # to leave it out would be to lose events
+        raise TypeError(f"a {type(cover).__name__} of another router; a {kind.__name__} is right")
+    return cover
 
 
 def _joined(arrays: Sequence[npt.NDArray[Any]], kind: type[np.generic]) -> npt.NDArray[Any]:

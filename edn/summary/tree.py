@@ -18,6 +18,8 @@ from edn.summary.kernels import Floats, Ints, Singles, finite_kernel, kernel
 _BINS = 16
 #: rows looked at to choose a split; all of them would cost more and choose the same
 _LOOK = 1024
+#: differences in the unit cube that are none
+_CLOSE = 1e-300
 
 
 @kernel
@@ -54,7 +56,8 @@ def _choose_split(a: Floats, b: Floats, rows: Ints) -> tuple[int, float]:
             x = a[r, j] if kind == 0 else (b[r, j] if kind == 1 else a[r, j] + b[r, j])
             least = min(least, x)
             most = max(most, x)
-        if most <= least:
+        # So close to each other, they would be in bins whose number is infinite.
+        if most - least < _CLOSE:
             continue
         scale = _BINS / (most - least)
         count[:] = 0

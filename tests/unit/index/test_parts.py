@@ -173,3 +173,16 @@ assert twice(21) == 42
     environment |= {"NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator", "TMPDIR": str(tmp_path)}
     subprocess.run([sys.executable, script], check=True, env=environment, timeout=120)
     assert list(tmp_path.glob("edn-kernels-*/*/*.nbi")), "the compiled code was not kept"
+
+
+def test_compiled_code_can_be_kept_for_a_user_without_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container that runs under a number of its own."""
+
+    def nobody() -> str:
+        raise KeyError("getpwuid(): uid not found")
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert compiling.private_folder() == tmp_path / f"edn-kernels-{os.getuid()}"
