@@ -169,4 +169,9 @@ def serve(app: FastAPI, listeners: Sequence[socket.socket], ready: dict[str, Any
     server = _Server(config)
     server.ready = ready
     server.closing = getattr(app.state, "closing", ())
-    server.run(sockets=list(listeners))
+    try:
+        server.run(sockets=list(listeners))
+    except (
+        SystemExit
+    ):  # the app did not start, and its reason is told; uvicorn's own code means another thing here
+        raise SystemExit(1) from None

@@ -1,7 +1,8 @@
 """`python -m edn_server`: the server as a process.
 
-Exit codes: 0 stopped by SIGTERM or SIGINT; 1 it could not start (data folder, secret, port); 2 wrong flags;
-3 the dispatcher refused it; 4 memory and disk no longer agreed, and a restart mends that.
+Exit codes: 0 stopped by SIGTERM or SIGINT; 1 it could not start (data folder, secret, port), or something
+failed that nobody foresaw; 2 wrong flags; 3 the dispatcher refused it; 4 memory and disk no longer agreed,
+and a restart mends that.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def metrics_in(text: str) -> set[str]:
 def test_rules_and_panels_ask_for_metrics_that_exist(file: str) -> None:
     asked = {name.removesuffix("_") for name in metrics_in((DEPLOY / file).read_text())}
     assert asked
-    assert asked - KNOWN - set(HISTOGRAMS) - {"edn_server_failing_addresses"} == set()
+    assert asked - KNOWN - set(HISTOGRAMS) == set()
 
 
 def test_the_dashboard_file_is_whole() -> None:
@@ -49,7 +49,8 @@ def test_the_dashboard_file_is_whole() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["check", "config", "prometheus/prometheus.yml"],
+        # The key that it names is where Prometheus runs.
+        ["check", "config", "--syntax-only", "prometheus/prometheus.yml"],
         ["check", "rules", "prometheus/alerts.yml"],
         ["test", "rules", "prometheus/alerts_test.yml"],
     ],
@@ -139,6 +140,42 @@ def test_prometheus_asks_every_service_of_compose_where_it_listens() -> None:
     services = {name: one for name, one in compose()["services"].items() if "build" in one}
     ports = {name: one["environment"].get("EDN_SERVER_PORT", "8080") for name, one in services.items()}
     assert targets == {f"{name}:{port}" for name, port in ports.items()}
+
+
+def test_prometheus_may_ask_the_dispatchers() -> None:
+    """Their metrics are an operator's, and whoever has the network's secret is one."""
+    asked = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())["scrape_configs"]
+    [dispatchers] = [job for job in asked if job["job_name"] == "edn-dispatcher"]
+    document = compose()
+    given = [f"/run/secrets/{name}" for name in document["services"]["prometheus"]["secrets"]]
+    assert given == [dispatchers["authorization"]["credentials_file"]]
+    assert document["services"]["dispatcher1"]["environment"]["EDN_SECRET_FILE"] in given
+
+
+def test_docker_takes_the_compose_file() -> None:
+    program = shutil.which("docker")
+    if program is None:
+        pytest.skip("docker is not installed")
+    command = [program, "stack", "config", "--compose-file", str(DEPLOY / "compose.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert yaml.safe_load(done.stdout)["services"].keys() == compose()["services"].keys()
+
+
+def test_the_secret_of_compose_comes_into_no_image_and_no_commit() -> None:
+    [file] = [one["file"] for one in compose()["secrets"].values()]
+    path = (DEPLOY / file).resolve().relative_to(ROOT).as_posix()
+    assert path in (ROOT / ".dockerignore").read_text().splitlines()
+    assert f"/{path}" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+@pytest.mark.parametrize("unit", ["edn-dispatcher.service", "edn-server@.service"])
+def test_whoever_fails_is_started_again_unless_that_cannot_help(unit: str) -> None:
+    text = (DEPLOY / "systemd" / unit).read_text()
+    assert "Restart=on-failure\n" in text
+    [never] = re.findall(r"^RestartPreventExitStatus=(.+)$", text, re.MULTILINE)
+    # 1 is also what Python ends with after an error that nobody foresaw, and 4 asks for it.
+    assert set(never.split()) == ({"2", "3"} if "server" in unit else {"2"})
 
 
 def test_the_image_holds_what_the_services_import() -> None:
