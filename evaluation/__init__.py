@@ -5,5 +5,6 @@ by which it is judged. `placing`, `searching`, `relative`, `settling` and `world
 with the product's own code: nothing here partitions, cuts, routes or tunes by itself. `command` runs them,
 `results` keeps what they gave, `document` writes `docs/evaluation.md` from it, with the figures of `drawing`.
 
-It imports `edn`, `partitioning` and `selftune`; nothing imports it but `edn bench placement`.
+It imports `edn`, `partitioning` and `selftune`. Only the commands `edn evaluate` and `edn bench placement`
+load it.
 """

@@ -140,6 +140,8 @@ async def _measure(arguments: argparse.Namespace, plan: list[Phase], folder: Pat
         async with httpx.AsyncClient(base_url=url, trust_env=False) as http:
             (await http.put("/v1/link", json={})).raise_for_status()
         await _settled(receiver, client)
+        if not (arguments.results / "began").exists():
+            raise SystemExit(f"Locust did not begin: {log.name} says why")
         began = float((arguments.results / "began").read_text())
         moments = since(timeline.moments, began)
         return Measured(code, receiver, arrivals, await client.servers(), moments)

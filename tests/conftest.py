@@ -11,18 +11,22 @@ from tests.network import Hook, Network, Process, Receiver
 
 @pytest.fixture(scope="module")
 def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
-    running = Receiver(tmp_path_factory.mktemp("receiver"))
-    running.start()
-    yield running
-    running.close()
+    with Receiver(tmp_path_factory.mktemp("receiver")) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def network(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
-    """As many servers as the module's `SERVERS` says, and `DISPATCHERS`, `LOCKED`; starting costs seconds."""
-    several, locked = getattr(request.module, "DISPATCHERS", 1), getattr(request.module, "LOCKED", False)
-    folder = tmp_path_factory.mktemp("network")
-    running = Network(folder, request.module.SERVERS, dispatchers=several, locked=locked)
+    """As many servers as the module's `SERVERS` says, and `DISPATCHERS`, `LOCKED`, `DISPATCHER_OPTIONS` and
+    `SERVER_OPTIONS`; starting costs seconds."""
+    running = Network(
+        tmp_path_factory.mktemp("network"),
+        request.module.SERVERS,
+        dispatchers=getattr(request.module, "DISPATCHERS", 1),
+        dispatcher_options=getattr(request.module, "DISPATCHER_OPTIONS", ()),
+        server_options=getattr(request.module, "SERVER_OPTIONS", ()),
+        locked=getattr(request.module, "LOCKED", False),
+    )
     try:
         running.start()
         yield running

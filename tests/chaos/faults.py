@@ -15,6 +15,7 @@ from typing import Any
 from tests.chaos.fleet import Fleet, Service
 from tests.chaos.schedule import DISPATCHER, Fault
 from tests.chaos.sinks import Sink
+from tests.network.clock import set_clock
 
 #: how long a fault waits for its target to run before it is left out
 _PATIENCE = 15.0
@@ -79,7 +80,7 @@ class Faults:
                         self._spawn(sink.vanish(fault.seconds))
             case "step clock":
                 self.done["step clock", ""] += 1
-                step_clock(self._clock_file, fault.amount)
+                set_clock(self._clock_file, fault.amount)
             case "fill disk":
                 if self._disk is None:
                     self.left_out["fill disk"] += 1
@@ -181,13 +182,6 @@ class Faults:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def step_clock(file: Path, seconds: float) -> None:
-    """In one step: nobody reads half a number."""
-    fresh = file.with_suffix(".new")
-    fresh.write_text(str(seconds))
-    fresh.replace(file)
 
 
 @contextlib.contextmanager

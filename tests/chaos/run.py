@@ -18,12 +18,13 @@ import httpx
 from edn import clock, defects
 from edn.checker import Recorder, RecordingError, check_recording
 from tests.chaos import clients, schedule
-from tests.chaos.faults import Faults, small_disk, step_clock
+from tests.chaos.faults import Faults, small_disk
 from tests.chaos.fleet import Fleet
 from tests.chaos.movers import Mover
 from tests.chaos.sinks import Sink, open_sinks
 from tests.chaos.spawning import Spawner
 from tests.chaos.tally import FULL, FULL_MINUTES, QUICK, Requirements, Tally
+from tests.network.clock import set_clock
 from tests.workload import quotes
 
 T = TypeVar("T", bound=clients.Client)
@@ -117,6 +118,9 @@ async def run(plan: Plan, say: Callable[[str], None]) -> Tally:
             tally.recording = recording
         if tally.recording is not None or tally.clients.surprises or tally.deaths:
             _keep_logs(folder, plan)
+    except BaseException:
+        _keep_logs(folder, plan)
+        raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return tally
@@ -131,7 +135,7 @@ async def _drive(
     plan: Plan, tally: Tally, recorder: Recorder, folder: Path, disk: Path | None, say: Callable[[str], None]
 ) -> None:
     clock_file = folder / "clock"
-    step_clock(clock_file, 0.0)
+    set_clock(clock_file, 0.0)
     environment = {clock.VARIABLE: str(clock_file), defects.VARIABLE: plan.defect or ""}
     async with contextlib.AsyncExitStack() as stack:
         spawner = await stack.enter_async_context(Spawner(environment, folder / "zygote.log"))
@@ -143,7 +147,7 @@ async def _drive(
         )
         try:
             if not await fleet.all_up(_UP_SECONDS):
-                raise RuntimeError(f"the network did not start; its logs are in {folder}")
+                raise RuntimeError(f"the network did not start; its logs are in {plan.results}")
             await _create_topics(http, recorder)
             await _await_rest(fleet, http, sinks, _UP_SECONDS)
             faults = Faults(fleet, sinks, clock_file=clock_file, disk=disk, say=say)

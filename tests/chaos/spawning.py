@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from tests.chaos.zygote import die_with_parent
+from tests.network.processes import die_with_parent
 
 ROOT = Path(__file__).resolve().parents[2]
 #: importing, and compiling kernels that were never compiled on this machine

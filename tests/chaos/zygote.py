@@ -10,7 +10,6 @@ One JSON object a line. In: {"module", "arguments", "stdout", "stderr"}. Out: {"
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import random
@@ -21,12 +20,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-_PR_SET_PDEATHSIG = 1
-
-
-def die_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+from tests.network.processes import die_with_parent
 
 
 def _load() -> dict[str, Callable[[list[str]], int]]:

@@ -14,6 +14,7 @@ import pytest
 
 from edn.clock import VARIABLE
 from tests.network import Network, Receiver, until
+from tests.network.clock import set_clock
 
 SERVERS = 2
 DAY = 86_400
@@ -24,10 +25,12 @@ class Clock:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self.file.write_text("0")
+        self._ahead = 0.0
+        self.step(0.0)
 
     def step(self, seconds: float) -> None:
-        self.file.write_text(str(float(self.file.read_text()) + seconds))
+        self._ahead += seconds
+        set_clock(self.file, self._ahead)
 
 
 @pytest.fixture(scope="module")

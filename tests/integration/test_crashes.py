@@ -134,18 +134,16 @@ def test_a_change_that_the_server_cannot_store_leaves_what_was(network: Network,
 
 
 def test_a_receiver_that_was_away_gets_everything_when_it_is_back(network: Network, tmp_path: Any) -> None:
-    late = Receiver(tmp_path)
-    late.start()
-    subscribe(network, wanted(late, "late", filter={"s": "late"}))
-    late.process.freeze()
-    try:
-        events = publish(network.http, TOPIC, [{"s": "late", "n": number} for number in range(50)])
-        made = network.http.get("/v1/subscriptions/late").json()
-        network.servers[made["server"]].kill()  # what waits for the address waits on disk
-        revive(network, made["server"])
-    finally:
-        late.process.thaw()
-    until("all of them", lambda: len(arrived(late, "late")) == len(events), seconds=60)
-    assert arrived(late, "late") == sorted(events)
-    assert network.http.delete("/v1/subscriptions/late").status_code == 204
-    late.close()
+    with Receiver(tmp_path) as late:
+        subscribe(network, wanted(late, "late", filter={"s": "late"}))
+        late.process.freeze()
+        try:
+            events = publish(network.http, TOPIC, [{"s": "late", "n": number} for number in range(50)])
+            made = network.http.get("/v1/subscriptions/late").json()
+            network.servers[made["server"]].kill()  # what waits for the address waits on disk
+            revive(network, made["server"])
+        finally:
+            late.process.thaw()
+        until("all of them", lambda: len(arrived(late, "late")) == len(events), seconds=60)
+        assert arrived(late, "late") == sorted(events)
+        assert network.http.delete("/v1/subscriptions/late").status_code == 204

@@ -93,26 +93,24 @@ def test_a_subscription_that_moves_under_traffic_hears_everything_once_and_in_or
 def test_what_was_found_here_is_held_until_the_former_server_has_delivered(
     network: Network, tmp_path: Any
 ) -> None:
-    slow = Receiver(tmp_path)
-    slow.start()
-    made = subscribe(network, slow, "held", filter={"s": "held"})
-    slow.process.freeze()
-    try:
-        first = publish(network.http, TOPIC, [{"s": "held", "n": number} for number in range(20)])
-        done = move(network.http, {"held": another(network, made["server"])}, settled=False)
-        assert done["unsettled"] == 1
-        again = begin_moves(network.http, {"held": made["server"]})  # it is not moved back meanwhile
-        second = publish(network.http, TOPIC, [{"s": "held", "n": number} for number in range(20)])
-        waiting = until("it to wait", lambda: repartition(network.http, again)["waiting"])
-        assert "not settled" in waiting
-    finally:
-        slow.process.thaw()
-    await_moves(network.http, again)
-    settle(network)
-    assert host(network, "held") == made["server"]
-    assert heard(slow, "held") == first + second
-    assert network.http.delete("/v1/subscriptions/held").status_code == 204
-    slow.close()
+    with Receiver(tmp_path) as slow:
+        made = subscribe(network, slow, "held", filter={"s": "held"})
+        slow.process.freeze()
+        try:
+            first = publish(network.http, TOPIC, [{"s": "held", "n": number} for number in range(20)])
+            done = move(network.http, {"held": another(network, made["server"])}, settled=False)
+            assert done["unsettled"] == 1
+            again = begin_moves(network.http, {"held": made["server"]})  # it is not moved back meanwhile
+            second = publish(network.http, TOPIC, [{"s": "held", "n": number} for number in range(20)])
+            waiting = until("it to wait", lambda: repartition(network.http, again)["waiting"])
+            assert "not settled" in waiting
+        finally:
+            slow.process.thaw()
+        await_moves(network.http, again)
+        settle(network)
+        assert host(network, "held") == made["server"]
+        assert heard(slow, "held") == first + second
+        assert network.http.delete("/v1/subscriptions/held").status_code == 204
 
 
 def test_what_was_kept_for_a_paused_subscription_goes_with_it(network: Network, receiver: Receiver) -> None:

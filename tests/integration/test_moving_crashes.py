@@ -40,13 +40,6 @@ PHASES = {
 VICTIMS = ("source", "destination", "dispatcher")
 ROWS = [(kind, phase, victim) for kind in ("apply", "drain") for phase in PHASES for victim in VICTIMS]
 ROWS += [("replace", phase, victim) for phase in ("stored", "recorded") for victim in VICTIMS[1:]]
-#: those that `make test` runs
-QUICK = {
-    ("apply", "recorded", "source"),
-    ("apply", "handed-over", "dispatcher"),
-    ("drain", "delivered", "destination"),
-    ("replace", "recorded", "dispatcher"),
-}
 
 
 @pytest.fixture(scope="module")
@@ -172,10 +165,7 @@ def bring_back(network: Network, kind: str, source: str) -> None:
         await_moves(network.http, answer.json()["id"])
 
 
-@pytest.mark.parametrize(
-    ("kind", "phase", "victim"),
-    [pytest.param(*row, id="-".join(row), marks=() if row in QUICK else pytest.mark.slow) for row in ROWS],
-)
+@pytest.mark.parametrize(("kind", "phase", "victim"), ROWS, ids=map("-".join, ROWS))
 def test_a_process_that_is_killed_in_a_phase_costs_nothing(
     network: Network, receiver: Receiver, stops: Path, kind: str, phase: str, victim: str
 ) -> None:

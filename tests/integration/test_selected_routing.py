@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.network import Network, Receiver, until
 
-
-@pytest.fixture
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
-    options = ["--summary-attributes", "1"]
-    running = Network(tmp_path_factory.mktemp("network"), 1, dispatcher_options=options)
-    try:
-        running.start()
-        yield running
-    except AssertionError:
-        print(running.report())
-        raise
-    finally:
-        running.close()
+SERVERS = 1
+DISPATCHER_OPTIONS = ["--summary-attributes", "1"]
 
 
 @pytest.mark.slow

@@ -41,9 +41,11 @@ def edn(url: str, *arguments: str) -> Any:
 def up(tmp_path: Path) -> Iterator[Up]:
     running = Up(tmp_path)
     running.start()
-    running.await_ready()
-    yield running
-    running.stop(30)
+    try:
+        running.await_ready()
+        yield running
+    finally:
+        running.stop(30)
 
 
 def gone(processes: list[psutil.Process]) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -36,22 +37,24 @@ def until(what: str, condition: Callable[[], T], *, seconds: float = 30.0, every
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    [port] = free_ports(1)
+    return port
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ones."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
+    """Different ones, below those that the system gives to whoever asks for any: while the process that one
+    is for is not there, yet or any more, no connection on its way out takes it."""
+    chance = random.SystemRandom()
+    found: set[int] = set()
+    while len(found) < count:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            port = chance.randrange(10_000, 32_768)
+            probe.bind(("127.0.0.1", port))
+            found.add(port)
+    return list(found)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Nothing that a test started outlives the test run, even when that is killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -81,7 +84,7 @@ class Process:
                 stderr=errors,
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         self._reader = threading.Thread(
             target=self._read, args=(self._process, self._first_line), daemon=True

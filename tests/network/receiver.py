@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import httptools
 import msgspec
@@ -90,7 +90,7 @@ class Delivery:
 
 
 class Receiver:
-    """Runs the process and reads what it wrote down."""
+    """Runs the process, as a context, and reads what it wrote down."""
 
     def __init__(self, folder: Path) -> None:
         self._journal = folder / "journal"
@@ -99,9 +99,17 @@ class Receiver:
         self._deliveries: list[Delivery] = []
         self.process = Process("receiver", ["tests.network.receiver", str(self._journal)], folder)
 
-    def start(self) -> None:
-        self.process.start()
-        self.process.await_ready()
+    def __enter__(self) -> Self:
+        try:
+            self.process.start()
+            self.process.await_ready()
+        except BaseException:
+            self.process.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.stop()
 
     def address(self, path: str) -> str:
         return f"{self.process.url}/{path.lstrip('/')}"
@@ -150,9 +158,6 @@ class Receiver:
             until(f"{expected} pairs", enough, seconds=seconds, every=0.2)
         except AssertionError:
             raise AssertionError(f"{len(seen)} of {expected} pairs came within {seconds:g} s") from None
-
-    def close(self) -> None:
-        self.process.stop()
 
 
 async def _serve(journal: BinaryIO) -> None:

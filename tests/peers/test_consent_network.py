@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,22 +10,19 @@ import pytest
 from tests.network import Hook, Network, until
 
 ORIGIN = "edn.example.org"
+SERVERS = 1
+SERVER_OPTIONS = [
+    *("--webhook-origin", ORIGIN),
+    *("--webhook-callback", "https://edn.example.org/edn"),
+    *("--retry-steps", "0.2"),
+]
 GRANTED = {"WebHook-Allowed-Origin": ORIGIN, "WebHook-Allowed-Rate": "60000"}
 EVENTS = "/v1/topics/asked/events"
 
 
-@pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
-    options = ["--webhook-origin", ORIGIN, "--webhook-callback", "https://edn.example.org/edn"]
-    folder = tmp_path_factory.mktemp("consent")
-    running = Network(folder, 1, server_options=[*options, "--retry-steps", "0.2"])
-    try:
-        running.start()
-        running.http.put("/v1/topics/asked", json={"attributes": {"price": "number"}}).raise_for_status()
-        yield running
-    finally:
-        print(running.report())
-        running.close()
+@pytest.fixture(scope="module", autouse=True)
+def topic(network: Network) -> None:
+    network.http.put("/v1/topics/asked", json={"attributes": {"price": "number"}}).raise_for_status()
 
 
 def subscribe(network: Network, hook: Hook, path: str) -> dict[str, Any]:

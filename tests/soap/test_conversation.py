@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.network import Network, until
 from tests.soap.messages import EVENTING, Client, event
 from tests.soap.sink import Sink
 
+SERVERS = 2
+SERVER_OPTIONS = ["--retry-steps", "0.05"]
 WAYS = [
     {"soap": soap, "eventing": eventing, "addressing": addressing}
     for soap in ("1.1", "1.2")
@@ -18,24 +18,10 @@ WAYS = [
 FILTER = '<w:Filter Dialect="urn:edn:filter">price &gt; 30 and symbol == "GE"</w:Filter>'
 
 
-@pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
-    running = Network(tmp_path_factory.mktemp("soap"), 2, server_options=["--retry-steps", "0.05"])
-    try:
-        running.start()
-        attributes = {"symbol": "string", "price": "number", "at.floor": "integer", "open": "boolean"}
-        running.http.put("/v1/topics/stocks", json={"attributes": attributes}).raise_for_status()
-        yield running
-    finally:
-        print(running.report())
-        running.close()
-
-
-@pytest.fixture(scope="module")
-def sink() -> Iterator[Sink]:
-    running = Sink()
-    yield running
-    running.close()
+@pytest.fixture(scope="module", autouse=True)
+def topic(network: Network) -> None:
+    attributes = {"symbol": "string", "price": "number", "at.floor": "integer", "open": "boolean"}
+    network.http.put("/v1/topics/stocks", json={"attributes": attributes}).raise_for_status()
 
 
 def client(network: Network, way: dict[str, str]) -> Client:
@@ -56,11 +42,11 @@ def test_subscribe_receive_renew_and_unsubscribe_in_every_version(
     assert answer.text("//a:Action") == f"{ns}/SubscribeResponse"
     assert answer.text("//a:RelatesTo") == "urn:uuid:1"
     assert answer.text("//w:SubscriptionManager/a:Address") == one.url
-    assert one.granted(answer) == "PT3600.000S" or one.granted(answer).startswith("PT3599.")
+    assert one.granted(answer).startswith(("PT3600", "PT359"))
     name = answer.text("//a:ReferenceParameters/e:Subscription")
     shown = network.http.get(f"/v1/subscriptions/{name}").json()
     assert shown["topic"] == "stocks"
-    assert shown["filter"] == {"$all": [{"price": {"gt": 30}}, {"symbol": "GE"}]} or shown["filter"]
+    assert shown["filter"] == {"price": {"gt": 30}, "symbol": "GE"}
 
     published = one.publish(
         "stocks",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -14,16 +14,9 @@ SERVERS = 1
 SINK = "http://127.0.0.1:9/sink"
 
 
-@pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
-    running = Network(tmp_path_factory.mktemp("faults"), 1)
-    try:
-        running.start()
-        running.http.put("/v1/topics/stocks", json={"attributes": {"price": "number"}}).raise_for_status()
-        yield running
-    finally:
-        print(running.report())
-        running.close()
+@pytest.fixture(scope="module", autouse=True)
+def topic(network: Network) -> None:
+    network.http.put("/v1/topics/stocks", json={"attributes": {"price": "number"}}).raise_for_status()
 
 
 @dataclass(frozen=True)

@@ -21,27 +21,15 @@ from tests.network import Network, until
 from tests.soap.device import DeviceConsumer, HTTPReturnCodeError
 from tests.soap.sink import Sink
 
+SERVERS = 1
+SERVER_OPTIONS = ["--retry-steps", "0.05"]
 TOPIC = "peers"
 
 
-@pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
-    running = Network(tmp_path_factory.mktemp("peers"), 1, server_options=["--retry-steps", "0.05"])
-    try:
-        running.start()
-        body = {"attributes": {"symbol": "string", "price": "number"}}
-        running.http.put(f"/v1/topics/{TOPIC}", json=body).raise_for_status()
-        yield running
-    finally:
-        print(running.report())
-        running.close()
-
-
-@pytest.fixture(scope="module")
-def sink() -> Iterator[Sink]:
-    running = Sink()
-    yield running
-    running.close()
+@pytest.fixture(scope="module", autouse=True)
+def topic(network: Network) -> None:
+    body = {"attributes": {"symbol": "string", "price": "number"}}
+    network.http.put(f"/v1/topics/{TOPIC}", json=body).raise_for_status()
 
 
 # -- zeep -------------------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -234,8 +233,6 @@ def test_a_stream_says_when_its_subscription_ends(
     made = client.subscribe(TOPIC)
     with socket(network, made.id, keys["hers"]) as one:
         client.unsubscribe(made.id)
-        began = time.monotonic()
         assert json.loads(one.recv(timeout=60))["event"] == "end"
         with pytest.raises(websockets.exceptions.ConnectionClosed):
             one.recv(timeout=30)
-        assert time.monotonic() - began < 60

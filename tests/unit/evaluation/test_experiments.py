@@ -179,6 +179,9 @@ def test_publishing_draws_only_what_was_run(tmp_path: Path) -> None:
     [one] = [one for one in ALL if one.name == "load-factor"]
     places = Places.under(tmp_path)
     results.write(results.run(one, "tiny", [0], silent), places.results)
-    kept, missing = publish(places, [])
-    assert [known.name for known, _ in kept] == ["load-factor"]
-    assert len(missing) == len(ALL) - 1
+    figure = places.figures / "load-factor.png"
+    for drawn, there in (([ALL[0]], False), ([], True)):  # none is all
+        kept, missing = publish(places, drawn)
+        assert [known.name for known, _ in kept] == ["load-factor"]
+        assert len(missing) == len(ALL) - 1
+        assert figure.exists() is there
