@@ -60,9 +60,11 @@ class Change:
     renewed: bool = False
     #: of a subscription: the server that it was on before, if it has moved
     former: str | None = None
+    #: of a subscription that has ended and wanted to hear what is available: topic and filter, as JSON
+    wanted: str | None = None
 
 
-_FIELDS = "touched, kind, name, revision, gone, version, server, epoch, seq, since, renewed, former"
+_FIELDS = "touched, kind, name, revision, gone, version, server, epoch, seq, since, renewed, former, wanted"
 
 
 def _load(row: tuple[Any, ...]) -> Change:
@@ -91,6 +93,7 @@ def note(
     since: int | None = None,
     renewed: bool = False,
     former: str | None = None,
+    wanted: str | None = None,
     whole: bool = False,
 ) -> int:
     """Something changes in this transaction; its revision, 0 where there are no other dispatchers.
@@ -115,8 +118,8 @@ def note(
                 epoch, seq, since = known.epoch, known.seq, known.since
                 renewed = renewed or known.renewed
     connection.execute(
-        f"INSERT INTO changes ({_FIELDS[len('touched, ') :]}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (kind, name, revision, gone, version, server, epoch, seq, since, renewed, former),
+        f"INSERT INTO changes ({_FIELDS[len('touched, ') :]}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (kind, name, revision, gone, version, server, epoch, seq, since, renewed, former, wanted),
     )
     return revision
 
@@ -134,6 +137,9 @@ def note_version(
 
 def note_end(transaction: Transaction, ended: directory.Subscription) -> int:
     """A subscription ends in this transaction."""
+    known = find(transaction.connection, Kind.SUBSCRIPTION, ended.id) if transaction.noting else None
+    # Of one that is paused the rest of its past is not wanted any more.
+    since = None if known is None or ended.paused or ended.subtree is not None else known.since
     return note(
         transaction,
         Kind.SUBSCRIPTION,
@@ -141,6 +147,8 @@ def note_end(transaction: Transaction, ended: directory.Subscription) -> int:
         gone=transaction.time,
         version=ended.version,
         server=ended.server,
+        since=since,
+        wanted=None if since is None else json.dumps([ended.topic, ended.filter]),
     )
 
 
@@ -227,10 +235,7 @@ def read(connection: sqlite3.Connection, after: int) -> Page:
             rings=_present(_ring(connection, id) for id in sorted(rings)),
             subscriptions=states,
             keys=_present(_key(connection, change) for change in keys),
-            gone=[
-                wire.Gone(int(end.kind), end.name, end.revision, end.gone or 0, end.version, end.server)
-                for end in gone
-            ],
+            gone=[_end(end) for end in gone],
             bindings=_present(_binding(connection, change) for change in bindings),
         )
     finally:
@@ -240,6 +245,21 @@ def read(connection: sqlite3.Connection, after: int) -> Page:
 def _present(states: Iterable[State | None]) -> list[State]:
     """Without what has ended meanwhile, which is a later change."""
     return [state for state in states if state is not None]
+
+
+def _end(change: Change) -> wire.Gone:
+    topic, filter = (None, None) if change.wanted is None else json.loads(change.wanted)
+    return wire.Gone(
+        int(change.kind),
+        change.name,
+        change.revision,
+        change.gone or 0,
+        change.version,
+        change.server,
+        change.since,
+        topic,
+        filter,
+    )
 
 
 def _server(connection: sqlite3.Connection, name: str) -> wire.ServerState | None:

@@ -54,7 +54,7 @@ Floats = npt.NDArray[np.float64]
 _STEP = 1000
 
 #: raised with every change of the tables below that older programs cannot read
-FORMAT = 4
+FORMAT = 5
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -124,7 +124,9 @@ CREATE INDEX IF NOT EXISTS rings_by_url ON rings (owner, url, given);
 CREATE TABLE IF NOT EXISTS changes (
     touched INTEGER PRIMARY KEY AUTOINCREMENT, kind INTEGER NOT NULL, name TEXT NOT NULL,
     revision INTEGER NOT NULL, gone INTEGER, version INTEGER, server TEXT, epoch INTEGER, seq INTEGER,
-    since INTEGER, renewed INTEGER NOT NULL DEFAULT 0, former TEXT, UNIQUE (kind, name));
+    since INTEGER, renewed INTEGER NOT NULL DEFAULT 0, former TEXT,
+    -- of a subscription that has ended and wanted to hear what was available: topic and filter (JSON)
+    wanted TEXT, UNIQUE (kind, name));
 CREATE INDEX IF NOT EXISTS changes_gone ON changes (gone) WHERE gone IS NOT NULL;
 -- API keys, by digest only
 CREATE TABLE IF NOT EXISTS keys (
@@ -278,6 +280,8 @@ class Log:
             upgrading.from_format_2(connection)
         if found <= 3:
             upgrading.from_format_3(connection)
+        if found < 5:
+            upgrading.from_format_4(connection)
             meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
         for statement in _INDEXES.split(";"):
             connection.execute(statement)

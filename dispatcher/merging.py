@@ -16,6 +16,7 @@ the other ends with its subscriptions.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -294,6 +295,8 @@ def _end_subscription(transaction: Transaction, end: wire.Gone, outcome: _Outcom
         outcome.ended[found.server] += 1
     outcome.names |= not server or namespace.is_member(end.name)
     if server:  # not of a whole, whose members end by themselves
+        if found is None:
+            _tell_missed(transaction, end, outcome)
         # One that came and went while this dispatcher was away has an end in this log, too: only what every
         # log has ended is forgotten by its server.
         transaction.append_control(server, "deactivate", ids=[end.name])
@@ -305,7 +308,28 @@ def _end_subscription(transaction: Transaction, end: wire.Gone, outcome: _Outcom
         gone=end.time,
         version=end.version,
         server=end.server,
+        since=end.since,
+        wanted=None if end.since is None else json.dumps([end.topic, end.filter]),
     )
+
+
+def _tell_missed(transaction: Transaction, end: wire.Gone, outcome: _Outcome) -> None:
+    """A subscription came and went while this dispatcher was away. What was available of this log belongs to
+    it all the same: it begins here for that, and ends at once.
+    """
+    if end.since is None or end.topic is None or end.version is None or end.server is None:
+        return
+    last = transaction.connection.execute(
+        "SELECT last FROM records WHERE topic = ? AND time <= ? ORDER BY last DESC LIMIT 1",
+        (end.topic, end.time),
+    ).fetchone()
+    if last is None or not replaying.available(transaction, end.topic, end.since):
+        return
+    version = (end.name, end.version)
+    transaction.append_control(end.server, "activate", versions=[version], replays=[version])
+    replay = Replay(*version, end.server, end.topic, end.filter, last[0], transaction.time, end.since)
+    replaying.note(transaction, replay)
+    outcome.replays.append(replay)
 
 
 def _end_topic(transaction: Transaction, end: wire.Gone, outcome: _Outcome) -> None:

@@ -17,7 +17,9 @@ and the rest of its past if it was still being told that.
 Where there are several dispatchers, a replay begins when all of them know of its subscription, and, after a
 return, when this one knows what they know. A subscription that nobody else had heard of when its dispatcher
 died may have been made anew meanwhile, under the same id and on another server. Then that one *displaces*
-the first: it is told the past of before the first began, and the first only what has come since.
+the first: it is told the past of before the first began, and the first only what has come since. One that
+came and went while a dispatcher was away begins in that one's log all the same, and ends at once: what was
+available there belongs to it.
 
 Reading and choosing happen in a thread of its own, with a connection of its own: publishers do not wait. But
 the interpreter runs one thread at a time, so while events come in this one works in short slices and rests
@@ -46,7 +48,7 @@ from dispatcher.network import Network
 from dispatcher.records import EventsRecord, load_events
 from dispatcher.topics import Topics
 from edn import wire
-from edn.errors import EdnError
+from edn.errors import EdnError, InvalidFilter
 from edn.filter import Filter
 from edn.rect import MISSING, Rects
 
@@ -240,7 +242,11 @@ class Replayer:
         topic = self._topics.by_uid(replay.topic)
         rects = None
         if topic is not None and replay.since != NOTHING:
-            rects = Filter.parse(replay.filter).bind(topic.schema).rects()
+            try:
+                rects = Filter.parse(replay.filter).bind(topic.schema).rects()
+            except InvalidFilter as error:
+                # It has ended, and an attribute that it named has been taken away since.
+                logger.warning("a past is not told", subscription=replay.subscription, reason=str(error))
         position: int | None = 0
         pause = 0.05
         while True:

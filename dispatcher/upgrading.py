@@ -54,6 +54,11 @@ def from_format_3(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE topics SET chosen = 1 WHERE engine != 'bitmap'")
 
 
+def from_format_4(connection: sqlite3.Connection) -> None:
+    """What subscriptions that have ended wanted of the past."""
+    _add_column(connection, "changes", "wanted", "TEXT")
+
+
 def _add_column(connection: sqlite3.Connection, table: str, column: str, kind: str) -> None:
     if column not in {name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")}:
         connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} {kind}")

@@ -577,6 +577,11 @@ class Gone(msgspec.Struct, frozen=True, array_like=True):
     time: int
     version: int | None
     server: str | None
+    #: of a subscription that wanted to hear what was available, from when on, of which topic and inside
+    #: which filter: one that came and went while a dispatcher was away is told that one's part of it
+    since: int | None = None
+    topic: int | None = None
+    filter: Any = None
 
 
 class PeerPage(msgspec.Struct, frozen=True):

@@ -152,6 +152,27 @@ def test_the_past_is_told_from_both_logs_and_then_what_is_new(
     assert_exactly(arrived(receiver, "curious"), wanted)
 
 
+def test_who_comes_and_goes_while_one_is_dead_is_told_what_that_one_kept(
+    network: Network, receiver: Receiver, doors: list[Door]
+) -> None:
+    first, second = doors
+    schema = {"attributes": {"n": "integer"}, "availability": "forever"}
+    assert first.call("PUT", "/v1/topics/brief", json=schema).status_code == 201
+    kept = second.publish(*({"n": n} for n in range(3)), topic="brief")
+    everybody_ready(doors)
+    network.dispatchers[1].kill()
+    first.subscribe(receiver, "brief", "n > 0", topic="brief")
+    assert first.call("DELETE", "/v1/subscriptions/brief").status_code == 204
+    network.dispatchers[1].start()
+    network.dispatchers[1].await_ready()
+    everybody_ready(doors)
+    second.publish({"n": 5}, topic="brief")
+    wanted = {("brief", id) for id in kept[1:]}
+    until("the past", lambda: len(arrived(receiver, "brief")) >= len(wanted))
+    settle(network)
+    assert_exactly(arrived(receiver, "brief"), wanted)
+
+
 def _read(network: Network, doors: list[Door]) -> bool:
     listed = [one for door in doors for one in door.call("GET", "/v1/servers").json()["servers"]]
     return all(one["lag"] == 0 for one in listed)

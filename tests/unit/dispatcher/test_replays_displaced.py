@@ -1,4 +1,4 @@
-"""A subscription that only a dead dispatcher knew of was made anew elsewhere: its past is told once."""
+"""The past of subscriptions that began while a dispatcher was dead, or that only that one knew of."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from corekit import Core, make_ready
+import pytest
+from corekit import Core, make_ready, page_after
 
 from dispatcher.log import Transaction
 from dispatcher.replaying import NOTHING, Replayer
@@ -149,5 +150,43 @@ def test_a_replay_waits_for_the_others_and_is_what_it_is_by_then(tmp_path: Path)
             assert told.lines == b'{"own": 1}\n'
             assert noted(died) == []
             replayer.stop()
+
+    asyncio.run(run())
+
+
+def test_one_that_came_and_went_meanwhile_is_told_what_was_available(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with dispatchers(tmp_path) as (died, other):
+            last = await publish(died, 1)
+            made = await other.subscribe("a", "t", {"own": {"gt": 0}})
+            await other.subscriptions.delete("a")
+
+            await come_back(died, other)
+            assert noted(died) == [("s2", last, 0)]
+            assert died.controls(last) == [("activate", "s2", ["a"]), ("deactivate", "s2", ["a"])]
+            [row] = died.log.reader.execute("SELECT version, topic, filter FROM replays").fetchall()
+            assert row == (made.version, made.topic, '{"own": {"gt": 0}}')
+            # What it has learnt a third would learn from it.
+            [gone] = [end for end in page_after(died.log, 0).gone if end.name == "a"]
+            assert (gone.since, gone.topic, gone.filter) == (0, made.topic, made.filter)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("why", ["nothing is available", "it began with what is new", "it was paused"])
+def test_one_that_came_and_went_meanwhile_only_ends_where(why: str, tmp_path: Path) -> None:
+    async def run() -> None:
+        async with dispatchers(tmp_path) as (died, other):
+            if why != "nothing is available":
+                await publish(died, 1)
+            last = died.log.head
+            await other.subscribe("a", "t", since=None if why == "it began with what is new" else 0)
+            if why == "it was paused":
+                await other.subscriptions.pause("a", True)
+            await other.subscriptions.delete("a")
+
+            await come_back(died, other)
+            assert noted(died) == []
+            assert died.controls(last) == [("deactivate", "s2", ["a"])]
 
     asyncio.run(run())
