@@ -52,8 +52,8 @@ def _cells(outcome: Outcome) -> list[str]:
 
 
 def _wins(outcome: Outcome) -> list[float]:
-    """Against the best of the cuts by depth in each cell, precise summaries left out: all are the same "
-    "there."""
+    """Against the best of the cuts by depth in each cell, precise summaries left out: all are the same
+    there."""
     return share(
         *(
             outcome.at(f"{cell}: waste", p) <= min(outcome.at(f"{cell}: {way}", p) for way in LEVELS) + TIE

@@ -1,5 +1,6 @@
-"""Figures 12 to 15: throughput over the precision, calculated for the published implementation and its "
-"variants."""
+"""Figures 12 to 15: throughput over the precision, calculated for the published implementation and for
+variants of it.
+"""
 
 from __future__ import annotations
 
@@ -206,13 +207,13 @@ FIGURE_12 = Experiment(
 )
 
 
-def _variant(figure: str, holds: Callable[[Outcome], list[bool]]) -> tuple[Reading, ...]:
+def _variants(holds: Callable[[Outcome], list[bool]]) -> tuple[Reading, ...]:
     return (Reading(FIRST, lambda o: share(*holds(o))),)
 
 
 def _slope(outcome: Outcome, variant: str) -> float:
-    """How much more the dispatcher's CPU would carry at a tenth of the precision than with precise "
-    "summaries."""
+    """How much more the dispatcher's CPU would carry at a tenth of the precision than with precise
+    summaries."""
     shown = outcome.series[f"15: TP_D, {variant}"]
     return shown.at(0.1) / shown.at(1.0)
 
@@ -231,7 +232,7 @@ FIGURES_13_TO_15 = Experiment(
         Claim(
             text="As the bandwidth falls from 100 over 80 and 40 to 10 Mbit/s, the best precision rises.",
             paper=Order(),
-            readings=_variant("13", lambda o: rises(_best(o, "13"))),
+            readings=_variants(lambda o: rises(_best(o, "13"))),
         ),
         Claim(
             text="At 10 Mbit/s precise summaries are best.",
@@ -241,18 +242,17 @@ FIGURES_13_TO_15 = Experiment(
         Claim(
             text="At 0.8 GHz the best precision moves to the far left, where summaries are of little use.",
             paper=Order(),
-            readings=_variant("14", lambda o: [_best(o, "14")[0] <= 0.2]),
+            readings=_variants(lambda o: [_best(o, "14")[0] <= 0.2]),
         ),
         Claim(
             text="At 3 GHz it moves to the right.",
             paper=Order(),
-            readings=_variant("14", lambda o: rises(_best(o, "14"))),
+            readings=_variants(lambda o: rises(_best(o, "14"))),
         ),
         Claim(
             text="T_c lowers the throughput of the dispatcher's CPU.",
             paper=Order(),
-            readings=_variant(
-                "15",
+            readings=_variants(
                 lambda o: [
                     low < high
                     for earlier, later in pairwise(VARIANTS["15"])
@@ -265,8 +265,7 @@ FIGURES_13_TO_15 = Experiment(
         Claim(
             text="And it flattens the curve, so that imprecise summaries gain less.",
             paper=Order(),
-            readings=_variant(
-                "15",
+            readings=_variants(
                 lambda o: [
                     _slope(o, later) < _slope(o, earlier) for earlier, later in pairwise(VARIANTS["15"])
                 ],

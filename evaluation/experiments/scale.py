@@ -89,8 +89,8 @@ def _cell(sizes: Sizes, subscriptions: int, servers: int, placement: str, seed: 
 def _partitioned(
     sizes: Sizes, subscriptions: int, servers: int, chosen: Ints, rng: np.random.Generator
 ) -> list[tuple[Floats, Floats]]:
-    """What the chosen servers get: the split of a sample decides, all subscriptions are drawn and go by "
-    "it."""
+    """What the chosen servers get: the split of a sample decides, all subscriptions are drawn and go by
+    it."""
     lo, hi = uniform_rectangles(rng, min(subscriptions, sizes.learnt), DIMENSIONS)
     rows = LocalRows(lo, hi)
     tree: Tree = split(rows, servers, Volume.over(rows.space), halve=True)

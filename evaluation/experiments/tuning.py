@@ -42,8 +42,9 @@ def networks(sizes: Sizes, seed: int) -> dict[str, Model]:
 
 def run(sizes: Sizes, seed: int, progress: Progress) -> Outcome:
     values: dict[str, float] = {}
-    for done, (name, model) in enumerate(networks(sizes, seed).items()):
-        progress(done, 12, name)
+    kinds = networks(sizes, seed)
+    for done, (name, model) in enumerate(kinds.items()):
+        progress(done, len(kinds), name)
         for policy in POLICIES:
             ended = [
                 settle(policy, 2.0, start, {name: model}, seed=1000 * seed + turn)[0]

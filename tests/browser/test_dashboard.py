@@ -22,7 +22,7 @@ def shown(page: Page, selector: str) -> int:
     return int(re.sub(r"\D", "", text) or -1)
 
 
-def test_the_numbers_on_the_page_are_those_of_the_interface(page: Page, lively: Network, hook: Hook) -> None:
+def test_the_numbers_on_the_page_are_those_of_the_interface(page: Page, lively: Network) -> None:
     def settled() -> bool:
         servers = lively.http.get("/v1/servers").json()["servers"]
         notified = sum(server["notified"] for server in servers)

@@ -17,9 +17,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
-import httptools
-
 from edn.checker import Recorder
+from tests.network.posts import PostProtocol
 
 Temper = Literal["steady", "flaky", "slow", "vanishing"]
 
@@ -27,62 +26,33 @@ Temper = Literal["steady", "flaky", "slow", "vanishing"]
 _HUNG_UP = 599
 
 
-class _Connection(asyncio.Protocol):
-    """One keep-alive connection of a server."""
+class _Connection(PostProtocol):
+    """One connection of a server."""
 
     def __init__(self, sink: Sink) -> None:
+        super().__init__()
         self._sink = sink
-        self._parser = httptools.HttpRequestParser(self)
-        self._transport: asyncio.Transport | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._sink.connections.add(transport)
+        super().connection_made(transport)
+        self._sink.connections.add(self.transport)
 
     def connection_lost(self, error: Exception | None) -> None:
-        assert self._transport is not None
-        self._sink.connections.discard(self._transport)
+        self._sink.connections.discard(self.transport)
 
-    def data_received(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError:
-            assert self._transport is not None
-            self._transport.abort()
-
-    # -- what the parser calls -------------------------------------------------------------------------
-
-    def on_message_begin(self) -> None:
-        self._url = b""
-        self._id = ""
-        self._body: list[bytes] = []
-
-    def on_url(self, url: bytes) -> None:
-        self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() == b"webhook-id":
-            self._id = value.decode()
-
-    def on_body(self, body: bytes) -> None:
-        self._body.append(body)
-
-    def on_message_complete(self) -> None:
-        answer = self._sink.take(self._url.decode(), self._id, b"".join(self._body))
-        task = asyncio.create_task(self._answer(answer))
+    def posted(self, path: str, webhook_id: str, body: bytes) -> None:
+        task = asyncio.create_task(self._respond(self._sink.take(path, webhook_id, body)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _answer(self, answer: _Answer) -> None:
+    async def _respond(self, answer: _Answer) -> None:
         if answer.after:
             await asyncio.sleep(answer.after)
-        assert self._transport is not None
         if answer.heard and answer.status != _HUNG_UP:
-            self._transport.write(b"HTTP/1.1 %d Answer\r\ncontent-length: 0\r\n\r\n" % answer.status)
+            self.answer(answer.status)
         else:
-            self._transport.abort()
+            self.transport.abort()
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ def test_a_pause_at_one_holds_what_both_bring_until_the_other_resumes(
     assert first.call("POST", "/v1/subscriptions/paused/pause").json()["state"] == "paused"
     assert second.call("GET", "/v1/subscriptions/paused").json()["state"] == "paused"
     during = [*first.publish({"n": 2}), *second.publish({"n": 3})]
-    until("both logs to be read", lambda: _read(network, doors))
+    until("both logs to be read", lambda: _read(doors))
     assert {event for _, event in arrived(receiver, "paused")} == set(before)
     assert second.call("POST", "/v1/subscriptions/paused/resume").json()["state"] == "active"
     after = [*first.publish({"n": 4}), *second.publish({"n": 5})]
@@ -173,7 +173,7 @@ def test_who_comes_and_goes_while_one_is_dead_is_told_what_that_one_kept(
     assert_exactly(arrived(receiver, "brief"), wanted)
 
 
-def _read(network: Network, doors: list[Door]) -> bool:
+def _read(doors: list[Door]) -> bool:
     listed = [one for door in doors for one in door.call("GET", "/v1/servers").json()["servers"]]
     return all(one["lag"] == 0 for one in listed)
 

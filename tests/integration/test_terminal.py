@@ -63,7 +63,7 @@ def _run(*arguments: str, env: dict[str, str]) -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
 
 
-def test_trace_follows_an_event_to_its_attempts(network: Network, hook: Hook) -> None:
+def test_trace_follows_an_event_to_its_attempts(network: Network) -> None:
     with edn(network, "trace", "stocks", "symbol=GE", "price=32.5") as terminal:
         terminal.wait_for(r"dispatcher\s+offset \d+, sent to s\d")
         found = terminal.wait_for(r"\+ *([\d.]+) ms\s+s\d\s+ann: delivered \(200, [\d.]+ ms\)")

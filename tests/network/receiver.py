@@ -19,58 +19,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-import httptools
 import msgspec
 
+from tests.network.posts import PostProtocol
 from tests.network.processes import Process, until
 
 _LENGTH = struct.Struct("<I")
 
 
-class _Connection(asyncio.Protocol):
-    """One keep-alive connection; a request is recorded when it is complete."""
+class _Connection(PostProtocol):
+    """A request is recorded when it is complete, then answered."""
 
     def __init__(self, journal: BinaryIO) -> None:
+        super().__init__()
         self._journal = journal
-        self._parser = httptools.HttpRequestParser(self)
-        self._transport: asyncio.Transport | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError:
-            assert self._transport is not None
-            self._transport.close()
-
-    # -- what the parser calls -------------------------------------------------------------------------
-
-    def on_message_begin(self) -> None:
-        self._path = b""
-        self._id = ""
-        self._body: list[bytes] = []
-
-    def on_url(self, url: bytes) -> None:
-        self._path += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() == b"webhook-id":
-            self._id = value.decode()
-
-    def on_body(self, body: bytes) -> None:
-        self._body.append(body)
-
-    def on_message_complete(self) -> None:
-        path = self._path.decode()
+    def posted(self, path: str, webhook_id: str, body: bytes) -> None:
         status = int(path.split("/")[2]) if path.startswith("/status/") else 204
-        record = msgspec.msgpack.encode((self._id, path, b"".join(self._body), status))
+        record = msgspec.msgpack.encode((webhook_id, path, body, status))
         self._journal.write(_LENGTH.pack(len(record)) + record)
         self._journal.flush()
-        assert self._transport is not None
-        self._transport.write(b"HTTP/1.1 %d Answer\r\ncontent-length: 0\r\n\r\n" % status)
+        self.answer(status)
 
 
 @dataclass(frozen=True, slots=True)

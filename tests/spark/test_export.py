@@ -101,7 +101,7 @@ def test_an_export_of_the_running_network_is_what_a_plan_is_made_from(
 
 
 def test_a_repartition_for_programs_prints_one_document(
-    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[str, Any] = {}
 

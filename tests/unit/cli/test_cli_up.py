@@ -157,7 +157,7 @@ def test_it_says_when_it_is_ready_and_stops_everything_on_sigterm(start: Start, 
     assert "hello from s2" in (tmp_path / "data/logs/s2.log").read_text()
 
 
-def test_several_dispatchers_know_one_another_and_the_servers_know_all(start: Start, tmp_path: Path) -> None:
+def test_several_dispatchers_know_one_another_and_the_servers_know_all(start: Start) -> None:
     network = start("--servers", "1", "--dispatchers", "2")
     ready = network.ready()
     urls = ready["url"].split(",")

@@ -15,6 +15,7 @@ from edn import wire
 from edn.errors import InvalidInput, Unavailable
 from edn.rect import Rects
 from edn.summary import Summary
+from partitioning.online import POLICIES
 
 TOPIC = 1
 
@@ -121,6 +122,18 @@ def test_after_a_restart_the_summaries_tell_what_is_where(tmp_path: Path) -> Non
         register(made, members, name)
         made.summarised(name, {TOPIC: summary([(at, at + 5)])})
     assert made.place([wanted((21, 22)), wanted((1, 2)), wanted((11, 12))]) == ["c", "a", "b"]
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_a_server_that_comes_with_nothing_hosts_what_comes_next(tmp_path: Path, policy: str) -> None:
+    made, members = placing("a", tmp_path, placement=policy)
+    made.place([wanted((0, 1))] * 3)
+    members.add(Member("new", "http://127.0.0.1:1", "key", 1, 0))
+    register(made, members, "new")
+    made.summarised("new", {})
+    made.forget_server("a")
+    members.remove("a")
+    assert made.place([wanted((0, 1))]) == ["new"]
 
 
 def test_what_is_placed_while_a_summary_is_awaited_is_not_forgotten(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def run(folder: Path, work: Work, *servers: str) -> None:
     asyncio.run(inside())
 
 
-def wanted(made: Core, name: str, filter: Any, **more: Any) -> Wanted:
+def wanted(name: str, filter: Any, **more: Any) -> Wanted:
     fields = {"id": None, "url": "http://h/", "recipient": None, "expires": None, **more}
     return Wanted(owner="o", topic=Subtree(name), filter=Filter.parse(filter), bound=None, **fields)
 
@@ -175,7 +175,7 @@ def test_a_changed_filter_changes_ends_and_begins_members(tmp_path: Path) -> Non
         before = made.members("w")
         assert set(before) == {"a.both", "a.price"}
         head = made.log.head
-        changed = await made.subscriptions.change("w", wanted(made, "a.**", "volume > 1"))
+        changed = await made.subscriptions.change("w", wanted("a.**", "volume > 1"))
         after = made.members("w")
         assert set(after) == {"a.both", "a.volume"}
         assert after["a.both"].version > before["a.both"].version
@@ -187,7 +187,7 @@ def test_a_changed_filter_changes_ends_and_begins_members(tmp_path: Path) -> Non
             "activate": [after["a.volume"].id],
         }
         with pytest.raises(Conflict, match="stays on its topic"):
-            await made.subscriptions.change("w", wanted(made, "**", None))
+            await made.subscriptions.change("w", wanted("**", None))
 
     run(tmp_path, work)
 
@@ -394,7 +394,7 @@ def test_members_are_always_those_that_they_should_be(steps: list[tuple[str, str
                 await made.subscribe(_id(name), name, value and f"{value} > 1")
                 model.wholes[name] = value
             elif step == "change" and name in model.wholes:
-                await made.subscriptions.change(_id(name), wanted(made, name, value and f"{value} > 1"))
+                await made.subscriptions.change(_id(name), wanted(name, value and f"{value} > 1"))
                 model.wholes[name] = value
             elif step == "pause" and name in model.wholes:
                 await made.subscriptions.pause(_id(name), value)

@@ -69,7 +69,7 @@ def test_a_tiny_run_can_be_kept_read_judged_and_drawn(one: AnyExperiment, tmp_pa
         assert claim.text in page
 
 
-def test_a_seed_gives_the_same_again(tmp_path: Path) -> None:
+def test_a_seed_gives_the_same_again() -> None:
     [one] = [one for one in ALL if one.name == "figure-3"]
     first = results.run(one, "tiny", [5], silent)
     assert results.run(one, "tiny", [5], silent).outcomes == first.outcomes
@@ -161,9 +161,7 @@ def test_at_least_half_of_the_published_claims_are_reproduced_and_four_fifths_at
 
 
 @pytest.mark.slow
-def test_deleting_the_results_and_running_again_gives_the_same_table_within_the_spread(
-    tmp_path: Path,
-) -> None:
+def test_running_again_with_other_seeds_gives_the_same_table_within_the_spread() -> None:
     """Of those experiments that take seconds; numbers of the first reading, quick sizes, other seeds."""
     for name in ("locality", "figure-9"):
         [one] = [one for one in ALL if one.name == name]
