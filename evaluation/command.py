@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -94,6 +95,7 @@ def evaluate(
             for name, those in GROUPS.items():
                 typer.echo(f"{name:16} {', '.join(one.name for one in those)}")
             return
+        _check_installed()
         scale: Scale = "full" if full else "tiny" if tiny else "quick"
         places = Places.under(out) if out else None
         if places is None:
@@ -109,6 +111,13 @@ def evaluate(
     if missing:
         say(f"not run yet: {', '.join(one.name for one in missing)}")
     say(f"{places.document}")
+
+
+def _check_installed() -> None:
+    """What experiments and their figures need beyond the rest, before minutes are spent on them."""
+    for name, package in (("matplotlib", "matplotlib"), ("sklearn", "scikit-learn")):
+        if find_spec(name) is None:
+            raise InvalidInput(f'{package} is not installed; `pip install "edn[spark]"` brings it')
 
 
 def choose(names: list[str], live: bool) -> list[AnyExperiment]:

@@ -19,7 +19,7 @@ from partitioning.contents import Contents
 from partitioning.kernels import Bools, Floats, Ints, kernel
 from partitioning.rows import Chunk, Rows
 from partitioning.selection import select
-from partitioning.space import Space
+from partitioning.space import MISSING_LENGTH, Space
 from partitioning.survey import survey
 
 #: clustering stops when all centroids together move less than this, in lengths of the range
@@ -89,7 +89,7 @@ def assign(rows: Rows, centroids: Floats, capacity: int) -> Nearest:
     servers = len(centroids)
     nearest = Nearest(rows.space, centroids, (), np.ones(servers, dtype=np.bool_))
     left = np.full(servers, capacity)
-    spans = dict.fromkeys(range(servers), (0.0, _furthest(centroids)))
+    spans = dict.fromkeys(range(servers), (0.0, _furthest(rows.space, centroids)))
     while True:
         asking = np.array([part.count for part in survey(rows, nearest.asking(), Contents(), servers)])
         over = np.flatnonzero(asking > left)
@@ -108,10 +108,11 @@ def assign(rows: Rows, centroids: Floats, capacity: int) -> Nearest:
         nearest = replace(nearest, rounds=(*nearest.rounds, done), open=still)
 
 
-def _furthest(centroids: Floats) -> float:
-    """No row's squared distance from one of them is longer: centres lie within the range, or below it by an
-    eighth."""
-    reach = np.maximum(np.abs(centroids + 0.125), np.abs(centroids - 1.0))
+def _furthest(space: Space, centroids: Floats) -> float:
+    """No row's squared distance from one of them is longer: centres lie within the range, or below it where
+    the attribute is missing."""
+    lowest = -MISSING_LENGTH * space.scale / (space.top - space.base)
+    reach = np.maximum(np.abs(centroids - lowest), np.abs(centroids - 1.0))
     # A little more, so that rounding cannot bring a row beyond.
     return 1.01 * float((reach * reach).sum(axis=1).max())
 

@@ -5,6 +5,7 @@ row for every line of the published evaluation.
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import msgspec
@@ -103,6 +104,17 @@ def test_what_cannot_be_run_is_refused_with_what_can(words: list[str], said: str
     outcome = CliRunner().invoke(app, words)
     assert outcome.exit_code == 2
     assert said in outcome.stderr
+
+
+@pytest.mark.parametrize("module", ["matplotlib", "sklearn"])
+def test_what_is_not_installed_is_said_before_anything_runs(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    outcome = CliRunner().invoke(app, ["load-factor", "--tiny", "--out", str(tmp_path)])
+    assert outcome.exit_code == 2
+    assert 'is not installed; `pip install "edn[spark]"` brings it' in outcome.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_those_that_belong_together_are_chosen_by_one_name() -> None:

@@ -115,6 +115,14 @@ def test_where_all_are_alike_the_servers_that_nobody_is_near_to_fill_up_too() ->
     assert np.bincount(parts, minlength=5).tolist() == [4, 4, 2, 0, 0]
 
 
+def test_ranges_as_short_as_numbers_can_be_apart_are_clustered() -> None:
+    """There "missing" is further away than any number."""
+    bounds = np.array([[0.0], [5e-324], *([[-INF]] * 4)])
+    rows = LocalRows(bounds, bounds)
+    parts = assign(rows, np.array([[0.0], [1.0]]), 3).parts(rows.whole)
+    assert np.bincount(parts).tolist() == [3, 3]
+
+
 def test_the_minimum_cut_keeps_the_capacity_where_vertices_are_groups() -> None:
     rng = np.random.default_rng(5)
     n, servers = MOST_VERTICES + 337, 3
