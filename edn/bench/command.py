@@ -98,7 +98,7 @@ def publish(
     servers: Servers = 10,
     subscriptions: PerServer = 10_000,
     events: Annotated[int, typer.Option("--events", min=100, help="Per round.")] = 60_000,
-    repeats: Annotated[int, typer.Option("--repeats", min=1)] = 3,
+    repeats: Annotated[int, typer.Option("--repeats", min=1)] = 5,
 ) -> None:
     """A whole network, from publishing to the committed outbox, beside a bare app that only decodes."""
 
