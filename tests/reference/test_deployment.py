@@ -156,7 +156,10 @@ def test_docker_takes_the_compose_file() -> None:
     program = shutil.which("docker")
     if program is None:
         pytest.skip("docker is not installed")
-    command = [program, "stack", "config", "--compose-file", str(DEPLOY / "compose.yaml")]
+    command = [program, "stack", "config"]
+    if subprocess.run([*command, "--help"], capture_output=True).returncode != 0:
+        pytest.skip("this docker reads no compose file by itself")
+    command += ["--compose-file", str(DEPLOY / "compose.yaml")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert yaml.safe_load(done.stdout)["services"].keys() == compose()["services"].keys()
