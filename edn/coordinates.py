@@ -26,6 +26,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, ClassVar
 
 from edn.rect import LOWEST
+from edn.wording import shown
 
 Key = float | int | str | bool
 #: an element of an ordered domain; marks of one domain only are ever compared
@@ -265,28 +266,3 @@ class String(Domain):
 DOMAINS: dict[str, Domain] = {
     domain.name: domain for domain in (Number(), Integer(), String(), Boolean(), Time())
 }
-
-
-def shown(value: object) -> str:
-    """A value of JSON as messages show it: short, with its type when that is not plain."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
-        case int() | float():
-            text = repr(value) if abs(value) < 1e300 else "a huge one"
-            return f"the number {text}"
-        case str():
-            return f"the string {quoted(value)}"
-        case list() | tuple():
-            return "an array"
-        case dict():
-            return "an object"
-    return f"a Python {type(value).__name__}"
-
-
-def quoted(text: str) -> str:
-    """A string for a message: short, and without the lone surrogates that no message could carry."""
-    short = text if len(text) <= 40 else text[:39] + "…"
-    return '"' + short.encode(errors="replace").decode() + '"'

@@ -7,20 +7,18 @@ one language.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edn.coordinates import DOMAINS, Key, instant, quoted, shown
+from edn.coordinates import DOMAINS, Key, instant
 from edn.errors import InvalidEvent, MalformedJson
 from edn.strictjson import decode, token
+from edn.wording import listed, meant, quoted, shown
 
 #: characters of an event's id
 MAX_ID = 256
-#: attributes that a message lists
-_LISTED = 10
 
 OWN_KEYS = ("$id", "$time", "$availability")
 
@@ -131,13 +129,11 @@ class _Reader:
         if name in self._parents:
             inside = [known for known in self._types if known.startswith(name + ".")]
             return self._wrong(
-                f'"{name}" is an object that holds {_listed(inside)}; got {shown(value)}', place
+                f'"{name}" is an object that holds {listed(inside)}; got {shown(value)}', place
             )
-        close = difflib.get_close_matches(name, self._types, 1)
-        hint = f'did you mean "{close[0]}"? ' if close else ""
         return self._wrong(
             f"{quoted(name)} is no attribute of this topic; "
-            f"{hint}its attributes are {_listed(list(self._types))}",
+            f"{meant(name, self._types)}its attributes are {listed(list(self._types))}",
             place,
         )
 
@@ -178,8 +174,3 @@ class _Reader:
 
     def _wrong(self, detail: str, pointer: str) -> InvalidEvent:
         return InvalidEvent(detail, index=self._index, pointer=pointer)
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more

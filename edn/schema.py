@@ -14,10 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from edn.coordinates import DOMAINS, Domain, Key, quoted, shown
+from edn.coordinates import DOMAINS, Domain, Key
 from edn.errors import InvalidSchema
 from edn.event import EventBatch, EventDecoder
 from edn.strictjson import token
+from edn.wording import quoted, shown
 
 MAX_ATTRIBUTES = 256
 MAX_NAME = 128

@@ -7,7 +7,6 @@ keys. From it come, independently of each other, the exact predicate (`predicate
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from edn.filter.boxes import Both, Either, Leaf, Normal
 from edn.filter.cells import Cell, Pattern
 from edn.filter.intervals import Intervals, complement, everything, single, union
 from edn.schema import Schema
+from edn.wording import listed, meant, quoted
 
 #: name → key, of the attribute's own type, which the type checker cannot know
 Values = Mapping[str, Any]
@@ -127,13 +127,9 @@ def _bind_test(test: Test, schema: Schema) -> BoundTest:
 
 
 def _unknown(name: str, schema: Schema) -> str:
-    close = difflib.get_close_matches(name, schema.attributes, 1)
-    hint = f'did you mean "{close[0]}"? ' if close else ""
     known = list(schema.attributes)
-    more = f" and {len(known) - 10} more" if len(known) > 10 else ""
-    return (
-        f'"{name[:80]}" is no attribute of this topic; {hint}its attributes are {", ".join(known[:10])}{more}'
-    )
+    hint = meant(name, known)
+    return f"{quoted(name)} is no attribute of this topic; {hint}its attributes are {listed(known)}"
 
 
 def _check_bounds(tests: Iterable[BoundTest]) -> None:

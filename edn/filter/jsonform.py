@@ -8,10 +8,8 @@ object all holds. `{"$xpath": "price > 30"}` is a condition in XPath.
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
-from edn.coordinates import quoted, shown
 from edn.errors import InvalidFilter, TooLarge
 from edn.filter.ast import (
     MAX_DEPTH,
@@ -36,6 +34,7 @@ from edn.filter.ast import (
 )
 from edn.filter.literals import attribute_name, literal
 from edn.strictjson import token
+from edn.wording import meant, quoted, shown
 
 _COMBINATORS = "$any, $all, $not and $xpath"
 _ALL_OPERATORS = (*OPERATORS, "not")
@@ -167,11 +166,11 @@ def _check_bounds(operators: dict[str, Any], at: str) -> None:
 
 
 def _unknown_operator(name: str, operator: object) -> str:
-    close = difflib.get_close_matches(str(operator), _ALL_OPERATORS, 1)
-    hint = f'did you mean "{close[0]}"? ' if close else ""
+    given = str(operator)
     return (
-        f"{quoted(str(operator))} is no operator; {hint}the operators are {', '.join(_ALL_OPERATORS)} "
-        f'(a nested attribute is written "{name}.{str(operator)[:40]}")'
+        f"{quoted(given)} is no operator; {meant(given, _ALL_OPERATORS)}"
+        f"the operators are {', '.join(_ALL_OPERATORS)} "
+        f'(a nested attribute is written "{name}.{given[:40]}")'
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from edn.coordinates import shown
 from edn.filter.ast import Literal
+from edn.wording import shown
 
 
 def literal(given: object) -> Literal:

@@ -1,0 +1,53 @@
+"""Messages repeat what was given in few words, and ask what was meant only where that is soon found."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from edn.wording import listed, meant, quoted, shown
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (0.5, "the number 0.5"),
+        (10**299, f"the number {10**299}"),
+        (10**400, "the number a huge one"),
+        (-math.inf, "the number a huge one"),
+        (math.nan, "the number nan"),
+        ("GE", 'the string "GE"'),
+        ([], "an array"),
+        ({}, "an object"),
+        (b"", "a Python bytes"),
+    ],
+)
+def test_a_value_is_shown_with_its_type(value: Any, words: str) -> None:
+    assert shown(value) == words
+
+
+def test_a_string_is_cut_and_can_be_encoded() -> None:
+    assert quoted("x" * 41) == '"' + "x" * 39 + '…"'
+    assert quoted("a\ud800b") == '"a?b"'
+
+
+def test_a_long_list_ends_with_how_many_more_there_are() -> None:
+    assert listed(["a", "b"]) == "a, b"
+    assert listed([f"a{number}" for number in range(12)]).endswith("a9 and 2 more")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("prise", 'did you mean "price"? '),
+        ("colour", ""),
+        ("a" * 40, 'did you mean "' + "a" * 39 + '"? '),
+        ("a" * 41, ""),  # as near, but it would take long to find that out of many
+    ],
+)
+def test_a_name_that_is_near_is_asked_for(name: str, hint: str) -> None:
+    assert meant(name, ["symbol", "price", "a" * 39, "a" * 42]) == hint
