@@ -32,8 +32,9 @@ from edn.lines import split
 from edn.rect import MISSING
 from edn.strictjson import check_keys, escapes_a_colon
 
-#: strings and times whose coordinates are remembered, per column
+#: strings and times whose coordinates are remembered: shared by the columns, but each has a few
 _REMEMBERED = 65_536
+_LEAST_REMEMBERED = 1_024
 #: longer ones are not worth the memory
 _REMEMBERED_LENGTH = 64
 
@@ -44,6 +45,8 @@ _JSON_TYPES: dict[str, Any] = {
     "boolean": bool,
     "time": str,
 }
+#: types whose values are strings in JSON, and have to be looked at to be numbers
+_TEXTS = ("string", "time")
 _OWN_FIELDS: list[tuple[str, Any, Any]] = [
     ("id_", Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID)] | UnsetType, UNSET),
     ("time_", str | UnsetType, UNSET),
@@ -80,14 +83,15 @@ class EventBatch:
 class _Coordinates(dict[Any, float]):
     """Coordinates of strings or times, remembered; missing ones among them, so that a column is one `map`."""
 
-    def __init__(self, domain: Domain) -> None:
+    def __init__(self, domain: Domain, most: int) -> None:
         super().__init__({None: MISSING, UNSET: MISSING})
         self._domain = domain
+        self._most = most
 
     def __missing__(self, text: str) -> float:
         coordinate = self._domain.coordinate(self._domain.key(text))
         if len(text) <= _REMEMBERED_LENGTH:
-            if len(self) >= _REMEMBERED:
+            if len(self) >= self._most:
                 self.clear()
                 self.update({None: MISSING, UNSET: MISSING})
             self[text] = coordinate
@@ -118,13 +122,15 @@ class EventDecoder:
         self._one = msgspec.json.Decoder(strict)
         self._many = msgspec.json.Decoder(list[strict])  # type: ignore[valid-type]  # the struct is made at run time
         self._stored = msgspec.json.Decoder(_struct(tree, strict=False))
+        texts = sum(type_ in _TEXTS for type_ in self._types.values())
+        most = max(_LEAST_REMEMBERED, _REMEMBERED // max(1, texts))
         self._fields = [
             _Field(
                 name,
                 type_,
                 place,
                 _getter(tree, name),
-                _Coordinates(DOMAINS[type_]) if type_ in ("string", "time") else None,
+                _Coordinates(DOMAINS[type_], most) if type_ in _TEXTS else None,
             )
             for name, (place, type_) in attributes.items()
         ]
@@ -237,7 +243,7 @@ class EventDecoder:
 
 def _lines_of(body: bytes, count: int) -> bytes | None:
     """The events of a body without strings that hold braces, a line each, if it is written so compactly."""
-    if b"\n" in body:
+    if b"\n" in body or b"\r" in body:  # a stream of events would take either for a line's end
         return None
     if count == 1 and body[:1] == b"{" and body[-1:] == b"}":
         return body + b"\n"

@@ -283,3 +283,21 @@ def test_events_of_numbers_are_lines_whichever_way_they_are_written(body: bytes,
 def test_a_repeated_attribute_is_refused_however_many_others_are_absent(body: bytes) -> None:
     with pytest.raises(MalformedJson, match="is repeated"):
         PLANE.decode_events(body)
+
+
+@pytest.mark.parametrize("blank", ["\n", "\r", "\r\n", "\t", " "])
+@pytest.mark.parametrize("form", ['{{"a":1,{0}"b":2}}', '[{{"a":1,{0}"b":2}},{{"a":3,"b":4}}]'])
+def test_no_body_holds_what_ends_a_line_however_it_was_written(blank: str, form: str) -> None:
+    """A stream of events has a line each, and takes a carriage return for its end, too."""
+    batch = Schema.parse({"a": "number", "b": "integer"}).decode_events(form.format(blank).encode())
+    assert json.loads(batch.bodies[0]) == {"a": 1, "b": 2}
+    assert not any(ending in body for body in batch.bodies for ending in (b"\n", b"\r"))
+
+
+def test_a_topic_of_many_strings_remembers_no_more_of_them_than_one_of_few() -> None:
+    schema = Schema.parse({f"s{column}": "string" for column in range(64)})
+    for start in range(0, 2000, 100):
+        events = [{f"s{column}": f"{row}" for column in range(64)} for row in range(start, start + 100)]
+        schema.decode_events(json.dumps(events).encode())
+    remembered = [len(field.coordinates or ()) for field in schema._decoder._fields]
+    assert 64 < sum(remembered) <= 65_536
