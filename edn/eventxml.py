@@ -12,6 +12,7 @@ toolkits that cannot choose the names of elements.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
@@ -130,13 +131,16 @@ def _read_into(found: dict[str, Any], parent: Element, prefix: str, types: Mappi
         if len(child):
             _read_into(found, child, name + ".", types)
         elif child.get(_NIL) not in ("true", "1"):
-            found[name] = _value(child.text or "", types.get(name))
+            value = _value(child.text or "", types.get(name))
+            # What is given twice is an array, as in JSON; no attribute is one.
+            found[name] = [found[name], value] if name in found else value
 
 
 def _value(content: str, type_: str | None) -> Any:
     bare = content.strip()
     if type_ == "number" and len(bare) <= _LONGEST_NUMBER and _DECIMAL.match(bare):
-        return float(bare)
+        number = float(bare)
+        return number if math.isfinite(number) else content
     if type_ == "integer" and _WHOLE.match(bare):
         return int(bare)
     if type_ == "boolean" and bare in ("true", "1", "false", "0"):
