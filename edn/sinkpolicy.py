@@ -18,7 +18,7 @@ import functools
 import ipaddress
 import re
 import socket
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -141,11 +141,15 @@ def mail_address(url: str) -> str:
     return mailbox
 
 
-@functools.cache
 def extension(scheme: str) -> Any:
-    """The entry point of a sink for another scheme, or None."""
-    found = [point for point in entry_points(group="edn.sinks") if point.name == scheme]
-    return found[0].load() if found else None
+    """What the entry point of a sink for another scheme gives, or None."""
+    found = _extensions().get(scheme)
+    return None if found is None else found.load()
+
+
+@functools.cache  # of what is installed, and not of the schemes that are asked for: these have no end
+def _extensions() -> dict[str, EntryPoint]:
+    return {point.name: point for point in reversed(entry_points(group="edn.sinks"))}
 
 
 def literal_address(host: str) -> Address | None:

@@ -223,7 +223,7 @@ def test_another_scheme_is_an_entry_point_that_checks_and_sends_its_own(
             return PagerSink
 
     monkeypatch.setattr(sinkpolicy, "entry_points", lambda group: [Point] if group == "edn.sinks" else [])
-    sinkpolicy.extension.cache_clear()
+    sinkpolicy._extensions.cache_clear()
     try:
         sinkpolicy.check_url("pager:42")
         with pytest.raises(InvalidSink, match="number"):
@@ -238,7 +238,7 @@ def test_another_scheme_is_an_entry_point_that_checks_and_sends_its_own(
 
         taken, failed, unknown = asyncio.run(main())
     finally:
-        sinkpolicy.extension.cache_clear()
+        sinkpolicy._extensions.cache_clear()
     assert taken.status == 200
     assert (failed.status, "battery" in (failed.reason or "")) == (None, True)
     assert (unknown.status, "fax" in (unknown.reason or "")) == (None, True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+from importlib.metadata import EntryPoint
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edn import sinkpolicy
 from edn.errors import InvalidSink
 from edn.sinkpolicy import address_allowed, check_url
 
@@ -196,3 +198,24 @@ def test_no_wrapping_makes_a_private_address_public(inner: ipaddress.IPv4Address
     base = int(ipaddress.IPv6Address(prefix))
     shift = 80 if prefix == "2002::" else 0
     assert not address_allowed(ipaddress.IPv6Address(base | int(inner) << shift))
+
+
+def test_schemes_that_nobody_has_are_looked_up_without_being_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def installed(group: str) -> list[EntryPoint]:
+        asked.append(group)
+        return []
+
+    monkeypatch.setattr(sinkpolicy, "entry_points", installed)
+    sinkpolicy._extensions.cache_clear()
+    try:
+        for number in range(100):
+            with pytest.raises(InvalidSink, match=f"s{number}"):
+                check_url(f"s{number}:42")
+        assert asked == ["edn.sinks"]
+        assert sinkpolicy._extensions.cache_info().currsize == 1
+    finally:
+        sinkpolicy._extensions.cache_clear()
