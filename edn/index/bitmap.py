@@ -164,8 +164,12 @@ class BitmapMatcher:
         # the copies are taken under the lock: a deletion is either in them or noted in the merge
         parts = [(segment, segment.alive.copy()) for segment in chosen]
         thread = threading.Thread(target=self._run_merge, args=(parts,), name="edn-index-merge")
-        # may fail when the process ends or has too many; then nothing has changed
-        thread.start()
+        try:
+            thread.start()
+        except (
+            RuntimeError
+        ):  # the process ends, or has too many: the segments stay as they are, and are right
+            return
         self._merge = _Merge(chosen, thread)
 
     def _run_merge(self, parts: list[tuple[Segment, np.ndarray[tuple[int], np.dtype[np.uint64]]]]) -> None:

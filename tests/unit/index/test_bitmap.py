@@ -213,3 +213,27 @@ def test_a_merge_that_fails_loses_nothing_and_is_tried_again(monkeypatch: pytest
     assert [type(failure) for failure in failures] == [MemoryError]
     assert len(matcher._segments) == 2
     assert sorted(matcher.match(CENTRE)[1].tolist()) == brute_force(ids, lo, hi, CENTRE[0])
+
+
+def test_where_no_thread_can_be_had_nothing_is_merged_and_all_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    matcher = BitmapMatcher(2)
+    lo, hi = rectangles(9, 6000)
+    ids = np.arange(6000)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        matcher.insert(ids[:3000], lo[:3000], hi[:3000])
+        matcher.insert(ids[3000:], lo[3000:], hi[3000:])
+        matcher.delete(ids[:1000])
+    assert len(matcher) == 5000
+    assert sorted(matcher.match(CENTRE)[1].tolist()) == brute_force(
+        ids[1000:], lo[1000:], hi[1000:], CENTRE[0]
+    )
+    matcher.insert(np.array([9000]), *EVERYWHERE)
+    matcher.delete(np.array([1000]))
+    matcher.settle()
+    assert len(matcher._segments) == 2, "the next change merges what was left"
