@@ -25,8 +25,9 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote_to_bytes, urlencode
 
@@ -65,6 +66,8 @@ class CloudEvent:
     #: None: there is none
     data: Any = None
     binary: bytes | None = None
+    #: of one in a batch, the pointer to it
+    place: str = ""
 
 
 def mode_of(content_type: bytes, headers: Headers) -> str | None:
@@ -88,12 +91,16 @@ def read(mode: str, content_type: bytes, headers: Headers, body: bytes) -> list[
         return [_structured(value, 0)]
     if not isinstance(value, list):
         raise InvalidEvent("a batch of CloudEvents is an array", index=0)
-    return [_structured(one, index) for index, one in enumerate(value)]
+    return [_of_batch(one, index) for index, one in enumerate(value)]
 
 
 def plain(events: Iterable[CloudEvent], types: Mapping[str, str]) -> bytes:
     """The same as a topic with these attributes takes it; raises `InvalidEvent`."""
-    return msgspec.json.encode([_plain(event, types, index) for index, event in enumerate(events)])
+    made = []
+    for index, event in enumerate(events):
+        with _pointing_from(event.place):
+            made.append(_plain(event, types, index))
+    return msgspec.json.encode(made)
 
 
 # -- reading ----------------------------------------------------------------------------------------------
@@ -138,6 +145,22 @@ def header_value(value: bytes, name: str = "") -> str:
         return unquote_to_bytes(text).decode()
     except UnicodeDecodeError:
         raise InvalidEvent(f"the header ce-{name} is no UTF-8 behind its escapes", index=0) from None
+
+
+def _of_batch(value: Any, index: int) -> CloudEvent:
+    with _pointing_from(f"/{index}"):
+        return replace(_structured(value, index), place=f"/{index}")
+
+
+@contextmanager
+def _pointing_from(place: str) -> Iterator[None]:
+    """What is wrong with an event is pointed at in the request, which may hold several."""
+    try:
+        yield
+    except InvalidEvent as error:
+        if error.pointer is not None:
+            error.pointer = place + error.pointer
+        raise
 
 
 def _structured(value: Any, index: int) -> CloudEvent:
@@ -287,7 +310,7 @@ def written(topic: str, event: Mapping[str, Any]) -> CloudEvent:
     source = kept.pop("source", assumed["source"])
     id = str(event["id"])
     context = {
-        "id": id.removeprefix(f"{source}#"),
+        "id": id.removeprefix(f"{source}#") or id,
         "source": source,
         "type": kept.pop("type", assumed["type"]),
         "time": event["time"],

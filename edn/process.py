@@ -69,6 +69,8 @@ def read_secret(file: Path) -> str:
         secret = file.read_text().strip()
     except OSError as error:
         raise CannotStart(f"the secret file {file} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise CannotStart(f"the secret in {file} is no text; `openssl rand -hex 32` makes one") from None
     if len(secret) < MIN_SECRET:
         raise CannotStart(
             f"the secret in {file} has {len(secret)} characters; at least {MIN_SECRET} are needed"

@@ -197,3 +197,14 @@ def test_the_command_checks_both_services(file: Path) -> None:
     result = CliRunner().invoke(app, ["config", "check", str(file)])
     assert result.exit_code == 2
     assert "no setting is called prot" in result.output
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"\xff\xfe" * 20, "is no text"), (b"short", "has 5 characters"), (None, "cannot be read")],
+)
+def test_a_secret_that_is_none_is_named(file: Path, content: bytes | None, words: str) -> None:
+    secret = file.parent / "secret"
+    secret.unlink() if content is None else secret.write_bytes(content)
+    with pytest.raises(CannotStart, match=words):
+        parse(["--config-file", str(file)], {})

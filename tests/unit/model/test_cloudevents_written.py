@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from edn.cloudevents import CloudEvent, as_binary, as_structured, plain, read, written
+from edn.errors import InvalidEvent
 
 TIME = "2026-01-01T00:00:00Z"
 
@@ -73,3 +75,37 @@ def test_attributes_that_no_context_can_have_stay_in_the_data() -> None:
         "ce-rank": "4",
     }
     assert len(headers) == 6
+
+
+GOOD = {"specversion": "1.0", "id": "a", "source": "/s", "type": "t"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "pointer"),
+    [
+        ({"type": ""}, "/type"),
+        ({"specversion": "0.3"}, "/specversion"),
+        ({"rank": 1.5}, "/rank"),
+        ({"data_base64": "!"}, "/data_base64"),
+        ({"rank": "x"}, "/rank"),
+        ({"unknown": "x"}, "/unknown"),
+        ({"data": 5}, "/data"),
+    ],
+)
+def test_what_is_wrong_is_pointed_at_in_the_request_alone_or_in_a_batch(
+    wrong: dict[str, Any], pointer: str
+) -> None:
+    types = {"ce.source": "string", "ce.type": "string", "ce.rank": "integer"}
+
+    def refused(mode: str, value: object) -> tuple[int, str | None]:
+        with pytest.raises(InvalidEvent) as error:
+            plain(read(mode, b"", [], json.dumps(value).encode()), types)
+        return error.value.index, error.value.pointer
+
+    assert refused("structured", {**GOOD, **wrong}) == (0, pointer)
+    assert refused("batch", [GOOD, {**GOOD, **wrong}]) == (1, "/1" + pointer)
+
+
+def test_an_id_that_is_a_source_alone_is_not_emptied() -> None:
+    made = written("sold", {"id": "/v1/topics/sold#", "time": TIME, "attributes": {}})
+    assert made.context["id"] == "/v1/topics/sold#"
