@@ -13,7 +13,7 @@ import typer
 
 from edn.cli.console import USAGE, fail, show_json, show_table
 from edn.errors import EdnError, InvalidInput
-from partitioning.methods import METHODS
+from partitioning.methods import METHODS, check_method
 
 if TYPE_CHECKING:
     from partitioning.job import Progress
@@ -118,6 +118,7 @@ def make(
         fail(f'{error.name} is not installed; `pip install "edn[spark]"` brings what the job needs', USAGE)
     try:
         order = job.Order(**wanted)
+        check_method(order.method)  # here, too: Spark takes its time to start
         # Under spark-submit the master is already chosen.
         submitted = "SPARK_ENV_LOADED" in os.environ
         jars = source.jar if isinstance(source, Database) else None

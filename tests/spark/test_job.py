@@ -381,6 +381,16 @@ def test_a_java_that_does_not_run_spark_is_told_with_the_right_one(tmp_path: Pat
     assert "Traceback" not in ran.stderr
 
 
+def test_a_method_that_is_none_is_refused_before_spark_starts() -> None:
+    app = typer.Typer()
+    app.command()(plan)
+    with mock.patch("partitioning.spark.session.new_session", side_effect=AssertionError):
+        options = ["--snapshot", "s", "--plan", "p", "--servers", "2", "--method", "best"]
+        done = CliRunner().invoke(app, options)
+    assert done.exit_code == 2, done.output
+    assert 'no method "best"' in done.stderr
+
+
 @pytest.mark.parametrize("options", [["--seed", "-1"], ["--partitions", "0"], ["--distances", "1,x"]])
 def test_numbers_that_make_no_sense_are_refused_before_anything_starts(options: list[str]) -> None:
     app = typer.Typer()
