@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from edn.summary.kernels import Floats, Ints, Words, edges_at_or_below, kernel, trailing_zeros
+from edn.summary.kernels import CHUNK, Floats, Ints, Words, edges_at_or_below, kernel, trailing_zeros
 
 #: values of `witness` that name no row
 ROOT = -1
 LOOSE = -2
 FREE = -3
 
-_CHUNK = 8
 _ONE = np.uint64(1)
 _NONE = np.uint64(0)
 
@@ -49,20 +48,20 @@ def find_cover(
 ) -> int:
     """A root that covers the row, or -1. `used` is the number of slots that were ever taken."""
     sides = table.shape[0]
-    chunks = (used + 64 * _CHUNK - 1) // (64 * _CHUNK)
+    chunks = (used + 64 * CHUNK - 1) // (64 * CHUNK)
     for chunk in range(chunks - 1, -1, -1):
-        base = chunk * _CHUNK
-        for w in range(_CHUNK):
+        base = chunk * CHUNK
+        for w in range(CHUNK):
             found[w] = table[0, bins[0], base + w] & table[1, bins[1], base + w]
         for side in range(2, sides):
             b = bins[side]
             some = _NONE
-            for w in range(_CHUNK):
+            for w in range(CHUNK):
                 found[w] &= table[side, b, base + w]
                 some |= found[w]
             if some == _NONE:
                 break
-        for w in range(_CHUNK - 1, -1, -1):
+        for w in range(CHUNK - 1, -1, -1):
             word = found[w]
             while word != _NONE:
                 slot = (base + w) * 64 + trailing_zeros(word)
@@ -143,9 +142,9 @@ def _demote_covered(
     """Roots that the row covers lose their slot and take the row as their witness."""
     sides = table.shape[0]
     last = table.shape[1] - 1
-    for chunk in range((counts[0] + 64 * _CHUNK - 1) // (64 * _CHUNK)):
-        base = chunk * _CHUNK
-        for w in range(_CHUNK):
+    for chunk in range((counts[0] + 64 * CHUNK - 1) // (64 * CHUNK)):
+        base = chunk * CHUNK
+        for w in range(CHUNK):
             found[w] = alive[base + w]
         for side in range(sides):
             b = bins[side]
@@ -155,12 +154,12 @@ def _demote_covered(
             if below < 0 or below > last:
                 continue
             some = _NONE
-            for w in range(_CHUNK):
+            for w in range(CHUNK):
                 found[w] &= ~table[side, below, base + w]
                 some |= found[w]
             if some == _NONE:
                 break
-        for w in range(_CHUNK):
+        for w in range(CHUNK):
             word = found[w]
             while word != _NONE:
                 place = (base + w) * 64 + trailing_zeros(word)
@@ -197,7 +196,7 @@ def insert_rows(
     It stops early when no slot is left. `counts` is [slots ever taken, free among them, roots].
     """
     bins = np.zeros(table.shape[0], dtype=np.int64)
-    found = np.empty(_CHUNK, dtype=np.uint64)
+    found = np.empty(CHUNK, dtype=np.uint64)
     for i in range(begin, len(rows)):
         row = rows[i]
         bins_of(row, lo, hi, edges, bins)
