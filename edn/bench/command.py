@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,6 +50,8 @@ def _benchmark(
             benchmark = import_module(module or f"edn.bench.{name}")
             flags |= declared(**flags) or {}
             as_json, quickly, plot = flags.pop("as_json"), flags.pop("quick"), flags.pop("plot", None)
+            if plot is not None and find_spec("matplotlib") is None:  # before minutes are spent
+                raise typer.BadParameter('matplotlib is not installed; `pip install "edn[bench]"` brings it')
             if quick is None:
                 flags["quick"] = quickly
             elif quickly:

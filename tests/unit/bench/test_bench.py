@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from edn.bench import command
 from edn.bench import kernels as kernels_bench
 from edn.bench.command import app
 from edn.bench.cuts import PRECISIONS, Comparison, CutQuality, compare, over_seeds
@@ -122,3 +123,12 @@ def test_runs_take_turns() -> None:
     # once to warm up, then in rounds
     assert "".join(turns) == "ab" + "ab" * 3
     assert set(seconds) == {"a", "b"}
+
+
+def test_a_plot_that_cannot_be_drawn_is_refused_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    result = CliRunner().invoke(app, ["scaling", "--plot", str(tmp_path / "plot.png")])
+    assert result.exit_code == 2
+    assert "edn[bench]" in result.output
