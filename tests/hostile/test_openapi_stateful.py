@@ -206,6 +206,8 @@ def explore(
         phases=[Phase.generate],
         verbosity=Verbosity.quiet,
         database=None,
+        # Where CI is set Hypothesis draws the same each time, and so would every round.
+        derandomize=False,
         suppress_health_check=list(HealthCheck),
     )
     for done in range(5 * rounds):
