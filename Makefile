@@ -9,12 +9,12 @@ ARGS ?=
 FUZZ_SECONDS ?= 60
 # Tests wait more than they compute, so one more at once than there are cores.
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+PYTEST := PATH="$(CURDIR)/$(VENV)/programs/usr/bin:$$PATH" $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-.PHONY: help setup java run test test-all lint format typecheck bench evaluate fuzz chaos load lock clean docs
+.PHONY: help setup programs run test test-all lint format typecheck bench evaluate fuzz audit differential soak chaos load lock clean docs
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## create .venv and install the locked dependencies (idempotent)
 
@@ -31,17 +31,15 @@ $(STAMP): requirements.lock pyproject.toml
 run: setup ## start a network with sample traffic and print where it is (Ctrl-C stops it)
 	$(BIN)/edn up --demo $(ARGS)
 
-test: setup java lint typecheck ## lint, types and the tests of the everyday (under 12 minutes on two cores)
+test: setup programs lint typecheck ## lint, types and the tests of the everyday (under 12 minutes on two cores)
 	$(PYTEST) -m "not slow" $(ARGS)
 
-test-all: setup java lint typecheck ## everything, the long tests too
+test-all: setup programs lint typecheck ## everything, the long tests too
 	$(PYTEST) $(ARGS)
 
-# The Spark job runs on a Java machine; where there is none, root installs Debian's.
-java:
-	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
-	  && apt-get update -qq && apt-get install -y -qq openjdk-17-jre-headless >/dev/null; } \
-	  || { echo "Java 17 is needed for the Spark tests; on Debian: apt-get install openjdk-17-jre-headless"; exit 1; }
+# Tests use these programs; see tests/programs.sh, which installs Debian's packages where it may.
+programs: ## install the programs that tests run (Java, Chromium, gSOAP …), as root on Debian
+	@VENV=$(VENV) bash tests/programs.sh
 
 lint: setup ## ruff: style and formatting
 	$(BIN)/ruff check .
@@ -64,8 +62,17 @@ bench: setup ## kernels against their peers, side by side in one run
 evaluate: setup ## the published experiments, quick sizes; a page with figures in evaluation-results/ (some ten minutes)
 	$(BIN)/edn evaluate --quick $(ARGS)
 
-fuzz: setup ## bytes from anywhere against the parsers of JSON, filters, CloudEvents, their filter dialects, SOAP and XPath (FUZZ_SECONDS of CPU each)
-	for target in json filter cloudevents dialects soap xpath; do $(BIN)/python -m tests.fuzz $$target --seconds $(FUZZ_SECONDS) $(ARGS) || exit 1; done
+fuzz: setup ## bytes from anywhere against the parsers of JSON, filters, CloudEvents, SOAP, XPath, the binary protocol and Retry-After (FUZZ_SECONDS of CPU each)
+	for target in json filter cloudevents dialects soap xpath wire server retry; do $(BIN)/python -m tests.fuzz $$target --seconds $(FUZZ_SECONDS) $(ARGS) || exit 1; done
+
+differential: setup ## an independent matcher against the HTTP interface of a network, hostile values, five fresh seeds
+	$(BIN)/python -m tests.differential --seeds 5 $(ARGS)
+
+soak: setup ## a network under steady load and churn for 30 minutes: memory, descriptors, threads and files must not grow
+	$(BIN)/python -m tests.soak $(ARGS)
+
+audit: setup ## bill of materials (CycloneDX), licences and known vulnerabilities of the locked dependencies, in audit-results/
+	$(BIN)/python -m tests.audit $(ARGS)
 
 chaos: setup ## real processes killed, stopped and cut off under load, judged by the checker (15 minutes)
 	$(BIN)/python -m tests.chaos $(ARGS)

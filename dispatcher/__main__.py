@@ -12,19 +12,24 @@ from dataclasses import replace
 from pathlib import Path
 
 from dispatcher.app import create_app
+from dispatcher.quotas import TenantLimits
 from dispatcher.settings import Settings
-from edn import configuring, defects, summary
+from edn import configuring, defects, storage, summary
 from edn.errors import EdnError
+from edn.heads import UNCOUNTED, Connections
+from edn.privacy import keep_private
 from edn.process import (
     CannotStart,
     bind,
     configure_logs,
     is_loopback,
     lock_folder,
+    read_networks,
     read_secret,
     serve,
     url_of,
 )
+from edn.timekeeping import Limits
 from partitioning import online
 
 
@@ -51,6 +56,12 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         help="development only: ask nobody for a key; at a loopback address",
     )
     parser.add_argument(
+        "--allowed-hosts",
+        default=env("EDN_ALLOWED_HOSTS", ""),
+        metavar="NAMES",
+        help="with --open: names that browsers may call it by besides localhost, with commas between",
+    )
+    parser.add_argument(
         "--admin-port",
         type=int,
         default=env("EDN_ADMIN_PORT", "-1"),
@@ -58,6 +69,18 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--admin-host", default=env("EDN_ADMIN_HOST", "127.0.0.1"), help="the address of that (%(default)s)"
+    )
+    parser.add_argument(
+        "--connections-per-address",
+        type=_whole(0),
+        default=env("EDN_CONNECTIONS_PER_ADDRESS") or None,
+        help="open connections from one client address; 0 is no limit (1000, or a quarter of `ulimit -n`)",
+    )
+    parser.add_argument(
+        "--uncounted-clients",
+        default=env("EDN_UNCOUNTED_CLIENTS", ",".join(UNCOUNTED)),
+        metavar="NETWORKS",
+        help="proxies, whose connections have no such limit, with commas between (%(default)s)",
     )
     parser.add_argument(
         "--peer",
@@ -81,7 +104,7 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         "--require-consent",
         action="store_true",
         default=configuring.switch("require-consent", env("EDN_REQUIRE_CONSENT")),
-        help="ask every sink of CloudEvents for its consent before anything is posted to it",
+        help="ask every sink for its consent before anything is posted; refuse what cannot be asked",
     )
     parser.add_argument("--placement", default=env("EDN_PLACEMENT", "rtree"), choices=sorted(online.POLICIES))
     parser.add_argument(
@@ -138,10 +161,49 @@ def _arguments(argv: list[str]) -> argparse.Namespace:
         help="bytes a second that may leave for the servers",
     )
     parser.add_argument(
+        "--disk-reserve",
+        type=_whole(0),
+        default=env("EDN_DISK_RESERVE", str(256 << 20)),
+        metavar="BYTES",
+        help="accept no events while the log's disk has less room than this (%(default)s)",
+    )
+    limits = TenantLimits()
+    for name, default, what in (
+        ("topics", limits.topics, "topics"),
+        ("attributes", limits.attributes, "attributes of topics, all together"),
+        ("members", limits.members, "topics that subscriptions to subtrees reach, all together"),
+    ):
+        parser.add_argument(
+            f"--tenant-{name}",
+            type=_whole(0),
+            default=env(f"EDN_TENANT_{name.upper()}", str(default)),
+            metavar="COUNT",
+            help=f"{what}, that a tenant may have whose keys do not say (%(default)s)",
+        )
+    parser.add_argument(
+        "--retained-bytes",
+        type=_whole(0),
+        default=env("EDN_RETAINED_BYTES", str(1 << 30)),
+        metavar="BYTES",
+        help="bytes of a tenant's events that stay available to later subscribers; 0 is any (%(default)s)",
+    )
+    parser.add_argument(
         "--lag-limit",
         type=_whole(0),
         default=env("EDN_LAG_LIMIT", "0"),
         help="hold publishers while a server is so many records behind",
+    )
+    parser.add_argument(
+        "--clock-jump-seconds",
+        type=_above_0,
+        default=env("EDN_CLOCK_JUMP_SECONDS", "300"),
+        help="a wall clock that departs from the elapsed time by more is suspect (%(default)s)",
+    )
+    parser.add_argument(
+        "--clock-trust-seconds",
+        type=_above_0,
+        default=env("EDN_CLOCK_TRUST_SECONDS", "300"),
+        help="seconds that a suspect wall clock must agree with the elapsed time (%(default)s)",
     )
     parser.add_argument(
         "--repartition-threshold",
@@ -215,16 +277,23 @@ def main(argv: list[str] | None = None) -> int:
     except CannotStart as error:
         print(f"dispatcher: {error.detail}", file=sys.stderr)  # noqa: T201  it never started
         return 1
+    keep_private()
     configure_logs()
     defects.announce()
     try:
-        lock = lock_folder(arguments.data)
+        lock = storage.open_with_room(arguments.data, lambda: lock_folder(arguments.data))
         settings = Settings(
             data=arguments.data,
             secret=read_secret(arguments.secret_file),
             host=arguments.host,
             port=arguments.port,
             open=arguments.open,
+            allowed_hosts=tuple(name.strip() for name in arguments.allowed_hosts.split(",") if name.strip()),
+            connections_per_address=arguments.connections_per_address,
+            uncounted_clients=read_networks("--uncounted-clients", arguments.uncounted_clients),
+            tenant_limits=TenantLimits(
+                arguments.tenant_topics, arguments.tenant_attributes, arguments.tenant_members
+            ),
             allow_loopback_sinks=arguments.allow_loopback_sinks,
             allow_mail_sinks=arguments.allow_mail_sinks,
             require_consent=arguments.require_consent,
@@ -241,7 +310,10 @@ def main(argv: list[str] | None = None) -> int:
             tuning=arguments.tuning,
             tuning_seconds=arguments.tuning_seconds,
             link_bytes=arguments.link_bytes,
+            disk_reserve=arguments.disk_reserve,
+            retained_bytes=arguments.retained_bytes,
             lag_limit=arguments.lag_limit or None,
+            clock=Limits(jump=arguments.clock_jump_seconds, trust=arguments.clock_trust_seconds),
             repartition_threshold=arguments.repartition_threshold,
             repartition_seconds=arguments.repartition_seconds,
             repartition_command=arguments.repartition_command,
@@ -259,7 +331,7 @@ def main(argv: list[str] | None = None) -> int:
             listeners.append(bind(arguments.admin_host, arguments.admin_port))
             settings = replace(settings, admin_port=listeners[1].getsockname()[1])
             ready["admin"] = url_of(listeners[1])
-        app = create_app(settings)
+        app = storage.open_with_room(settings.data, lambda: create_app(settings))
     except EdnError as error:
         print(f"dispatcher: {error.detail}", file=sys.stderr)  # noqa: T201  it never started
         return 1
@@ -270,7 +342,8 @@ def main(argv: list[str] | None = None) -> int:
     # The first event shall not wait for a compiler.
     summary.compile_kernels()
     online.warm()
-    serve(app, listeners, {**ready, "log": app.state.door.network.log.id})
+    connections = Connections(settings.connections_per_address, settings.uncounted_clients)
+    serve(app, listeners, {**ready, "log": app.state.door.network.log.id}, connections)
     os.close(lock)
     return 0
 

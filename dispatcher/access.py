@@ -9,15 +9,21 @@ its body is read. A route that declares nothing needs the operator: forgetting i
 | need        | who                                                                                         |
 |---|---|
 | `PUBLIC`    | anybody                                                                                     |
-| `KEY`       | any key; also every path that there is no route for                                         |
+| `KEY`       | any key but one for metrics only; also every path that there is no route for                |
 | `PUBLISH`, `SUBSCRIBE`, `ADMIN` | a key with that scope; `admin` has the other two                        |
+| `METRICS`   | a key with the scope `metrics`, which opens nothing else, or the operator                   |
 | `OPERATOR`  | `admin` of the operator's own tenant, whose name is empty                                   |
 | `NETWORK`   | the network's own processes, by its secret                                                  |
 
 Whoever holds the network's secret is an operator, too: that is how the first key is made. A key belongs to a
 **tenant**; topics do, and what belongs to them; what another tenant has is not there (404).
 
-`Settings.open` switches this off, but for `NETWORK`: everybody is the operator then.
+`Settings.open` switches this off, but for `NETWORK`: everybody is the operator then. Web pages are not: in
+open mode a call must name this machine as its host, and a browser's must come from our own pages (see
+`dispatcher.browsers`).
+
+`Guard.require` decides for every interface whether a caller may do something, and at which address. A call
+that a client brought to a server carries that client's address and host; see `edn.asgi.VIA`.
 """
 
 from __future__ import annotations
@@ -25,7 +31,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
@@ -36,8 +42,10 @@ from starlette.requests import HTTPConnection
 from starlette.routing import BaseRoute
 from starlette.types import Scope as Connection
 
+from dispatcher import browsers
 from dispatcher.keys import Keys, Quota, Scope, identifier
-from dispatcher.quotas import Quotas
+from dispatcher.quotas import Quotas, TenantLimits
+from edn.asgi import CLIENT, CLIENT_HOST, VIA
 from edn.errors import Forbidden, NotFound, Unauthorized
 
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
@@ -46,6 +54,7 @@ _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 _WHO = "edn.caller"
 #: marks a call that another dispatcher has passed on; its value is the network's secret
 PASSED_ON = "x-edn-passed-on"
+_FORWARDED = frozenset(name.encode() for name in (VIA, CLIENT, CLIENT_HOST))
 
 
 class Need(StrEnum):
@@ -54,12 +63,13 @@ class Need(StrEnum):
     PUBLISH = "publish"
     SUBSCRIBE = "subscribe"
     ADMIN = "admin"
+    METRICS = "metrics"
     OPERATOR = "operator"
     NETWORK = "network"
 
 
 #: answered at the admin address only, where there is one
-_ADMINISTRATION = frozenset({Need.ADMIN, Need.OPERATOR})
+_ADMINISTRATION = frozenset({Need.ADMIN, Need.OPERATOR, Need.METRICS})
 
 
 def needs(need: Need) -> Callable[[_Endpoint], _Endpoint]:
@@ -95,16 +105,22 @@ class Caller:
     tenant: str
     scopes: frozenset[Scope]
     quota: Quota = _NO_QUOTA
+    #: of the key, microseconds since 1970; None is never
+    expires: int | None = None
 
     @property
     def operates(self) -> bool:
         return not self.tenant and Scope.ADMIN in self.scopes
 
     def may(self, need: Need) -> bool:
-        if need in (Need.PUBLIC, Need.KEY):
+        if need is Need.PUBLIC:
             return True
+        if need is Need.KEY:
+            return bool(self.scopes - {Scope.METRICS})
         if need is Need.OPERATOR:
             return self.operates
+        if need is Need.METRICS:
+            return self.operates or (not self.tenant and Scope.METRICS in self.scopes)
         return need is not Need.NETWORK and (Scope.ADMIN in self.scopes or need.value in self.scopes)
 
     def require(self, need: Need) -> None:
@@ -153,12 +169,25 @@ def authorization_of(scope: Connection) -> bytes:
 class Guard:
     """Asked once a request, before anything else is."""
 
-    def __init__(self, keys: Keys, secret: str, *, open: bool, admin_port: int | None = None) -> None:
+    def __init__(
+        self,
+        keys: Keys,
+        secret: str,
+        *,
+        open: bool,
+        admin_port: int | None = None,
+        hosts: Collection[str] = (),
+        limits: TenantLimits | None = None,
+    ) -> None:
+        """`hosts`: names, besides loopback's, that clients may call this dispatcher in open mode; `limits`:
+        of tenants whose keys name none.
+        """
         self._keys = keys
         self._secret = hashlib.sha256(secret.encode()).digest()
         self._open = open
+        self._hosts = frozenset(host.lower() for host in hosts)
         self._admin_port = admin_port
-        self.quotas = Quotas()
+        self.quotas = Quotas(limits=limits)
         self._routes: Sequence[BaseRoute] = ()
         self._guarded: list[_Guarded] | None = None
 
@@ -174,30 +203,60 @@ class Guard:
         ]
         return self._guarded
 
-    def admit(self, scope: Connection) -> Caller:
-        """Let a request pass, or raise `Unauthorized`, `Forbidden`, `NotFound` or `Overloaded`."""
+    def admit(self, scope: Connection, *, anywhere: bool = False) -> Caller:
+        """Let a request pass, or raise `Unauthorized`, `Forbidden`, `NotFound` or `Overloaded`.
+
+        `anywhere`: whatever the address that it came to.
+        """
         need = self._need(scope["path"], scope.get("method"))
+        self._restore_client(scope)
         authorization = authorization_of(scope)
         if need is Need.NETWORK:
             self.check_network(authorization)
             caller = NETWORK
         else:
+            self.check_browser(scope, need)
             caller = self._caller(need, authorization)
-            if need in _ADMINISTRATION and self._elsewhere(scope):
-                where = f"port {self._admin_port} of this dispatcher"
-                raise NotFound(f"calls that administer are answered at the admin address only: {where}")
+            caller.require(need) if anywhere else self.require(caller, need, scope)
         self.quotas.request(caller)
         scope[_WHO] = caller
         return caller
+
+    def require(self, caller: Caller, need: Need, scope: Connection) -> None:
+        """Raise unless this caller may do something that needs this, at the address that it came to."""
+        caller.require(need)
+        if need in _ADMINISTRATION and self._elsewhere(scope):
+            where = f"port {self._admin_port} of this dispatcher"
+            raise NotFound(f"calls that administer are answered at the admin address only: {where}")
+
+    def check_browser(self, scope: Connection, need: Need) -> None:
+        """Raise if a web page that is not ours makes this call."""
+        if not self._passed_on(scope):  # the dispatcher that it came to has checked it
+            browsers.check(scope, open=self._open, public=need is Need.PUBLIC, hosts=self._hosts)
+
+    def is_valid(self, caller: Caller) -> bool:
+        """Whether the key of an earlier call still opens anything: for answers that go on for long."""
+        if not caller.key:
+            return True
+        expired = caller.expires is not None and caller.expires <= self._keys.now()
+        return not expired and self._keys.find(caller.key) is not None
+
+    def _restore_client(self, scope: Connection) -> None:
+        """Put the client's own address and host into a call that a server passed on."""
+        given = {name: value for name, value in scope["headers"] if name in _FORWARDED}
+        if not self._same_secret(given.get(VIA.encode(), b"")):
+            return
+        client = given.get(CLIENT.encode(), b"").decode("latin-1")
+        scope["client"] = (client, 0) if client else None
+        kept = [(name, value) for name, value in scope["headers"] if name != b"host"]
+        scope["headers"] = [*kept, (b"host", given.get(CLIENT_HOST.encode(), b""))]
 
     def _caller(self, need: Need, authorization: bytes) -> Caller:
         if self._open:
             return EVERYBODY
         if need is Need.PUBLIC:
             return Caller("", "anonymous", "", frozenset())
-        caller = self.identify(authorization)
-        caller.require(need)
-        return caller
+        return self.identify(authorization)
 
     def _need(self, path: str, method: str | None) -> Need:
         found = Need.KEY
@@ -216,8 +275,11 @@ class Guard:
         server = scope.get("server")
         if server is not None and server[1] == self._admin_port:
             return False
+        return not self._passed_on(scope)
+
+    def _passed_on(self, scope: Connection) -> bool:
         mark = PASSED_ON.encode()
-        return not any(name == mark and self._same_secret(value) for name, value in scope["headers"])
+        return any(name == mark and self._same_secret(value) for name, value in scope["headers"])
 
     def identify(self, authorization: bytes) -> Caller:
         """The caller of an Authorization header; raises `Unauthorized`."""
@@ -237,7 +299,7 @@ class Guard:
             raise Unauthorized("this key is not known here: it is mistyped, or was revoked")
         if key.expires is not None and key.expires <= self._keys.now():
             raise Unauthorized("this key has expired; `edn key create` makes another")
-        return Caller(key.id, key.name, key.tenant, key.scopes, key.quota)
+        return Caller(key.id, key.name, key.tenant, key.scopes, key.quota, key.expires)
 
     def check_network(self, authorization: bytes) -> None:
         """Raise unless the network's own secret is there."""

@@ -21,7 +21,7 @@ from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.replaying import Replay
 from dispatcher.topics import Topic
-from edn import wire
+from edn import namespace, wire
 from edn.errors import Conflict, NotFound
 from edn.filter import BoundFilter
 from edn.rect import Rects
@@ -49,6 +49,7 @@ class Prepared:
         return wire.StoreItem(
             subscription.id,
             subscription.version,
+            self.topic.tenant,
             subscription.owner,
             subscription.filter,
             subscription.url,
@@ -63,7 +64,7 @@ def live(transaction: Transaction, subscription: str) -> Subscription:
     """A subscription that has not ended, nor expired by now; raises `NotFound`."""
     found = directory.find(transaction.connection, subscription)
     if found is None or (found.expires is not None and found.expires <= transaction.time):
-        raise NotFound(f'no subscription "{subscription[:80]}"')
+        raise NotFound(f'no subscription "{namespace.told_as(subscription)[:80]}"')
     return found
 
 

@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 from dispatcher import (
     backup_door,
     bodies,
+    clock_door,
     cloudevents_door,
     consent_door,
     evidence,
@@ -66,8 +67,7 @@ class _App(FastAPI):
         try:
             who = self.guard.admit(scope)
         except EdnError as error:
-            self.audit.refused(scope, error)
-            await refuse(error, scope, receive, send)
+            await refuse(self.audit.refused(scope, error), scope, receive, send)
             return
         if self.audit.concerns(scope):
             send = self.audit.following(scope, who, send)
@@ -101,7 +101,7 @@ def create_app(settings: Settings) -> FastAPI:
     door.guard.watch(app.router.routes)
     for page in app.router.routes:  # so far, those that describe the interface
         needs(Need.PUBLIC)(getattr(page, "endpoint"))  # noqa: B009  what Starlette's base class does not name
-    app.heartbeat = internal.HeartbeatEndpoint(door.network, door.guard)
+    app.heartbeat = internal.HeartbeatEndpoint(door.network, door.guard, door.audit)
     if door.peers is not None:
         carry_out = functools.partial(FastAPI.__call__, app)
         app.leading = Leading(carry_out, door.peers, limit=settings.body_limit, secret=settings.secret)
@@ -133,20 +133,21 @@ def _routers(door: Door) -> list[APIRouter]:
     """All others, in the order of the OpenAPI document."""
     network, topics = door.network, door.topics
     return [
-        topics_door.routes(topics, door.joining),
+        topics_door.routes(topics, door.joining, door.guard.quotas),
         explaining_door.routes(topics, door.explainer, door.follower),
         subscriptions_door.routes(door),
         operations_door.routes(network, door.peers),
+        clock_door.routes(door),
         internal.routes(door),
         cloudevents_door.routes(door),
         consent_door.routes(network),
         keys_door.routes(door.keys),
         routes_door.routes(network, topics),
         tuning_door.routes(network, door.tuner),
-        dashboard_door.routes(door.sampler, Projector(network), topics),
+        dashboard_door.routes(door.sampler, Projector(network), topics, door.guard),
         metrics.routes(network, topics, door.tuner, door.accepting, door.partition),
         backup_door.routes(network),
         moving_door.routes(door.repartitioning, door.settling, door.proposing),
         evidence.routes(network, door.subscribing.find),
-        streaming.routes(network, door.subscribing.find),
+        streaming.routes(network, door.subscribing.find, door.guard),
     ]

@@ -4,6 +4,9 @@ A line names the key by its public id, never by its secret part, and neither bod
 they may hold secrets. Publishing and reading are not audited, refusals of them are. Refusals beyond some a
 second are only counted, so that nobody fills the disk by knocking. The file is closed at `MOST_BYTES` and
 kept beside its successor, as long as there are no more than `KEPT` of them.
+
+An address that sends wrong keys faster than `WRONG_KEYS` per second is answered 429 instead of 401, until it
+slows down. Right keys from the same address pass: a proxy's address is that of all its clients.
 """
 
 from __future__ import annotations
@@ -19,9 +22,10 @@ import structlog
 from starlette.types import Message, Scope, Send
 
 from dispatcher.access import Caller
+from dispatcher.quotas import Bucket
 from edn import clock
 from edn.coordinates import rfc3339
-from edn.errors import EdnError
+from edn.errors import EdnError, Overloaded, Unauthorized
 
 logger = structlog.get_logger()
 
@@ -30,6 +34,11 @@ MOST_BYTES = 16 << 20
 KEPT = 8
 #: refusals written in one second
 REFUSALS = 20
+#: wrong keys per second from one address, on the average, and how many at once
+WRONG_KEYS = 100.0
+WRONG_AT_ONCE = 1000.0
+#: addresses that are remembered for that
+_ADDRESSES = 10_000
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 #: the network's own calls, among themselves
 _INTERNAL = "/internal/"
@@ -46,6 +55,8 @@ class Audit:
         self._second = 0
         self._refused = 0
         self._suppressed = 0
+        #: by client address
+        self._wrong_keys: dict[str, Bucket] = {}
 
     def close(self) -> None:
         self._file.close()
@@ -60,25 +71,41 @@ class Audit:
 
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._write(
-                    "called", scope, key=who.key, name=who.name, tenant=who.tenant, status=message["status"]
-                )
+                self.called(scope, who, message["status"])
             await send(message)
 
         return noting
 
-    def refused(self, scope: Scope, error: EdnError) -> None:
-        """Somebody was turned away at the door."""
-        second = int(time.monotonic())
-        if second != self._second:
+    def called(self, scope: Scope, who: Caller, status: int) -> None:
+        """Note a call that was let in, and how it was answered."""
+        self._write("called", scope, key=who.key, name=who.name, tenant=who.tenant, status=status)
+
+    def refused(self, scope: Scope, error: EdnError) -> EdnError:
+        """Note a call that was turned away; return the error to answer it with."""
+        now = time.monotonic()
+        if int(now) != self._second:
             if self._suppressed:
                 self._write("refused", None, more=self._suppressed)
-            self._second, self._refused, self._suppressed = second, 0, 0
+            self._second, self._refused, self._suppressed = int(now), 0, 0
         self._refused += 1
         if self._refused > REFUSALS:
             self._suppressed += 1
-            return
-        self._write("refused", scope, status=error.status)
+        else:
+            self._write("refused", scope, status=error.status)
+        return self._throttled(scope, now) or error if isinstance(error, Unauthorized) else error
+
+    def _throttled(self, scope: Scope, now: float) -> Overloaded | None:
+        address = (scope.get("client") or ("", 0))[0]
+        bucket = self._wrong_keys.get(address)
+        if bucket is None:
+            if len(self._wrong_keys) >= _ADDRESSES:
+                self._wrong_keys.clear()
+            bucket = self._wrong_keys[address] = Bucket(WRONG_KEYS, WRONG_AT_ONCE, now, WRONG_AT_ONCE)
+        pause = bucket.wait(now)
+        if pause:
+            return Overloaded("too many wrong keys from this address", retry_after=pause)
+        bucket.spend(1)
+        return None
 
     def _write(self, what: str, scope: Scope | None, **fields: Any) -> None:
         line: dict[str, Any] = {"time": rfc3339(int(self._clock() * 1e6)), "what": what}

@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sqlite3
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 #: seconds after which a backup that nobody goes on with is forgotten
 SECONDS = 600.0
@@ -59,10 +57,3 @@ class Backing:
 
     def end(self) -> None:
         self._until = 0.0
-
-
-def copy(database: Path, target: Path) -> None:
-    """A whole and compact copy of a database in use, as of one moment; in a thread."""
-    with contextlib.closing(sqlite3.connect(database, isolation_level=None)) as connection:
-        connection.execute("PRAGMA busy_timeout = 10000")
-        connection.execute("VACUUM INTO ?", (str(target),))

@@ -12,8 +12,8 @@ from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, StreamingResponse
 
 from dispatcher.access import Need, needs
-from dispatcher.backing import copy
 from dispatcher.network import Network
+from edn import storage
 from edn.errors import Conflict, NotFound, Unavailable
 from edn.process import copy_in
 
@@ -52,7 +52,8 @@ def routes(network: Network) -> APIRouter:
         """The dispatcher's data, after those of all servers."""
         under_way()
         target = copy_in(network.settings.data)
-        await asyncio.to_thread(copy, network.settings.data / "dispatcher.db", target)
+        database, watermark = network.settings.data / "dispatcher.db", network.settings.disk_reserve
+        await asyncio.to_thread(storage.copy, database, target, watermark=watermark)
         return FileResponse(target, media_type=_DATABASE, background=BackgroundTask(target.unlink))
 
     @router.get("/servers/{id}/backup", response_class=Response, responses=_CONTENT)

@@ -140,8 +140,12 @@ class Bindings:
 def check_name(path: str) -> None:
     """Raise unless something can be bound to it: a topic or a subtree, the operator's or a tenant's."""
     tenant, slash, name = path.rpartition("/")
-    if slash and not tenant:
-        raise InvalidInput(f'"{path[:80]}": a tenant, a slash and a name are right', pointer="/name")
+    if slash and not namespace.is_tenant(tenant):
+        raise InvalidInput(
+            "name must be that of a topic or a subtree, or a tenant, a slash and such a name, got "
+            f'"{path[:80]}"',
+            pointer="/name",
+        )
     if namespace.is_subtree(name):
         namespace.check_subtree_name(name)
     else:

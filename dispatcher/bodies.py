@@ -91,7 +91,7 @@ class SinkBody(Body):
     )
     consent: bool | None = Field(
         None,
-        description="Of CloudEvents: whether the sink is asked for its consent before anything is posted.",
+        description="Whether the sink is asked for its consent before anything is posted.",
     )
     secret: str | None = Field(
         None,

@@ -281,7 +281,8 @@ def _topic(connection: sqlite3.Connection, uid: str) -> wire.TopicState | None:
 
 def _ring(connection: sqlite3.Connection, id: str) -> wire.RingState | None:
     row = connection.execute(
-        "SELECT id, owner, url, given, current, previous, until, version FROM rings WHERE id = ?", (id,)
+        "SELECT id, tenant, owner, url, given, current, previous, until, version FROM rings WHERE id = ?",
+        (id,),
     ).fetchone()
     return None if row is None else wire.RingState(*row)
 

@@ -171,7 +171,7 @@ class _Manager:
     async def delete(self, id: str, who: Caller) -> dict[str, Any]:
         """The subscription as it was."""
         found, topic = self._find(id, who)
-        await self._door.subscriptions.delete(id)
+        await self._door.subscriptions.delete(found.id)
         return _shown(self._door.subscribing.view(found, who), topic)
 
     def get(self, id: str, who: Caller) -> dict[str, Any]:
@@ -219,7 +219,7 @@ class _Manager:
         for name, given, there in (
             ("topic", config.topic, shown["topic"]),
             ("owner", config.owner, found.owner),
-            ("id", config.id, found.id),
+            ("id", config.id, shown["id"]),
         ):
             if given is not None and given != there:
                 raise Conflict(
@@ -342,6 +342,7 @@ _PLACES = {
     "/filter": "/filters",
     "/topic": "/config/topic",
     "/id": "/config/id",
+    "/owner": "/config/owner",
     "/expires": "/config/expires",
     "/from": "/config/from",
     "/location": "/config/location",

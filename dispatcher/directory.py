@@ -20,6 +20,7 @@ import msgspec
 
 from edn import namespace
 from edn.errors import InvalidInput
+from edn.filter import Filter
 
 _FIELDS = (
     "id, version, owner, topic, filter, url, recipient, expires, server, created, serial, location, ring, "
@@ -29,6 +30,7 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
+    #: its key: with the tenant, if it has one (`edn.namespace`)
     id: str
     #: grows with each change of filter or sink
     version: int
@@ -76,8 +78,8 @@ def insert(connection: sqlite3.Connection, new: Subscription, attributes: frozen
         serial = None
     connection.execute(
         "INSERT INTO subscriptions (serial, id, version, owner, topic, filter, attributes, url, recipient, "
-        "expires, server, created, location, ring, paused, subtree) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "expires, server, created, location, ring, paused, subtree, predicates) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             serial,
             new.id,
@@ -95,6 +97,7 @@ def insert(connection: sqlite3.Connection, new: Subscription, attributes: frozen
             new.ring,
             new.paused,
             new.subtree,
+            _predicates(new),
         ),
     )
 
@@ -102,7 +105,7 @@ def insert(connection: sqlite3.Connection, new: Subscription, attributes: frozen
 def replace(connection: sqlite3.Connection, changed: Subscription, attributes: frozenset[str]) -> None:
     connection.execute(
         "UPDATE subscriptions SET version = ?, filter = ?, attributes = ?, url = ?, recipient = ?, "
-        "expires = ?, ring = ? WHERE id = ?",
+        "expires = ?, ring = ?, predicates = ? WHERE id = ?",
         (
             changed.version,
             _json(changed.filter),
@@ -111,9 +114,15 @@ def replace(connection: sqlite3.Connection, changed: Subscription, attributes: f
             changed.recipient,
             changed.expires,
             changed.ring,
+            _predicates(changed),
             changed.id,
         ),
     )
+
+
+def _predicates(one: Subscription) -> int:
+    """What a quota counts; members are parts of what counts already."""
+    return 0 if namespace.is_member(one.id) else Filter.parse(one.filter).predicates
 
 
 def move(connection: sqlite3.Connection, subscription: str, server: str, version: int) -> None:
@@ -159,7 +168,10 @@ def page(
         conditions.append("owner = ?")
         values.append(owner)
     if search is not None:
-        said = "id || char(10) || owner || char(10) || url || char(10) || coalesce(recipient, '')"
+        said = (
+            f"substr(id, instr(id, '{namespace.OWNED}') + 1) || char(10) || owner || char(10) || url"
+            " || char(10) || coalesce(recipient, '')"
+        )
         conditions.append(f"instr(lower({said} || char(10) || coalesce(filter, '')), lower(?))")
         values.append(search)
     conditions.append("subtree IS NULL" if members else f"instr(id, '{namespace.MEMBER}') = 0")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+import structlog
 from fastapi import FastAPI
 
 from dispatcher import changes
@@ -32,8 +33,11 @@ from dispatcher.subscribing import Subscribing
 from dispatcher.subscriptions import Subscriptions
 from dispatcher.topics import Topics
 from dispatcher.tuning_loop import Tuner
+from edn import clock
 from edn.errors import Unavailable
 from selftune.tuning import Tuning
+
+logger = structlog.get_logger()
 
 
 class Door:
@@ -44,7 +48,14 @@ class Door:
         self.network = Network(settings)
         self.topics = Topics(self.network.log)
         self.keys = Keys(self.network.log)
-        self.guard = Guard(self.keys, settings.secret, open=settings.open, admin_port=settings.admin_port)
+        self.guard = Guard(
+            self.keys,
+            settings.secret,
+            open=settings.open,
+            admin_port=settings.admin_port,
+            hosts=settings.allowed_hosts,
+            limits=settings.tenant_limits,
+        )
         self.audit = Audit(settings.data)
         level = self._level if settings.peers else None
         self.replayer = Replayer(self.network, self.topics, level)
@@ -103,6 +114,7 @@ class Door:
         await self.network.start()
         self.replayer.start()
         self.network.spawn(self._sweep(), "expiry")
+        self.network.spawn(clock.keep(self._save_clock, self._step_clock), "clock")
         if self.peers is not None:
             self.peers.start()
         self.network.spawn(self.tuner.run(), "tuning")
@@ -121,12 +133,27 @@ class Door:
     async def _sweep(self) -> None:
         while True:
             try:
-                mine = self.peers is None or self.peers.leads()
-                ended = await self.subscriptions.sweep() if mine else 0
+                ended = await self.subscriptions.sweep() if self.leads() else 0
             except Unavailable:
                 ended = 0
             if not ended:
                 await asyncio.sleep(1.0)
+
+    def leads(self) -> bool:
+        """Whether expired subscriptions are ended here, and not by another dispatcher."""
+        return self.peers is None or self.peers.leads()
+
+    async def _save_clock(self, text: str) -> None:
+        try:
+            await self.network.log.save_clock(text)
+        except Unavailable as error:
+            logger.warning("clock_not_saved", reason=str(error))
+
+    async def _step_clock(self) -> None:
+        try:
+            await self.subscriptions.step_clock(sweep=self.leads())
+        except Unavailable as error:
+            logger.warning("clock_not_adopted", reason=str(error))
 
     async def _level(self) -> None:
         assert self.peers is not None
@@ -134,7 +161,7 @@ class Door:
 
     def accepting(self) -> bool:
         """Whether events are taken."""
-        return not self.network.disk_full and (self.peers is None or self.peers.accepting())
+        return self.network.shortage is None and (self.peers is None or self.peers.accepting())
 
     def partition(self) -> dict[str, float]:
         """How good the partition of subscriptions is, and what is being moved: for metrics."""

@@ -16,11 +16,15 @@ _EXAMPLES = "an instant such as 2030-01-31T09:00:00Z, or a duration such as PT1H
 _LATEST = instant("9999-12-31T23:59:59Z")
 
 
-def parse_expires(text: str, now: int, *, pointer: str = "/expires") -> int:
-    """Microseconds since 1970 of `text`, which must lie after `now`."""
+def parse_expires(text: str, now: int, *, estimate: int = 0, pointer: str = "/expires") -> int:
+    """Microseconds since 1970 of `text`, which must lie after `now`.
+
+    A duration counts from `estimate`, where that is later: network time may be about to catch up with it.
+    """
     found = _DURATION.fullmatch(text)
     if found is not None:
-        expires = now + _microseconds(found)
+        expires = max(now, estimate) + _microseconds(found)
+        now = max(now, estimate)
     else:
         try:
             expires = instant(text)

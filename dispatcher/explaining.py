@@ -29,7 +29,7 @@ from edn.errors import EdnError, InvalidInput
 from edn.filter import BoundFilter, Filter
 from edn.legend import shown_rect
 from edn.lines import split
-from edn.namespace import subscription_of
+from edn.namespace import told_as
 from edn.rect import Rects
 
 Floats = npt.NDArray[np.float64]
@@ -47,7 +47,7 @@ SHOWN = 16
 #: why an event goes to a server, or not (`explaining_door.ExplainedServer` says what they mean)
 Why = Literal["everything", "summary", "widening", "mask", "no rectangle"]
 
-_explained = msgspec.msgpack.Decoder(wire.Explained)
+_explained = wire.Decoder(wire.Explained)
 
 
 class Explainer:
@@ -121,7 +121,7 @@ class Explainer:
     def _named(self, one: wire.Explanation) -> dict[str, Any]:
         stored = directory.find(self._network.log.reader, one.id)
         return {
-            "id": subscription_of(one.id),
+            "id": told_as(one.id),
             "matches": one.matches,
             "clauses": one.clauses,
             "paused": one.paused,
@@ -225,9 +225,9 @@ class Explainer:
             # It may take a while; publishers shall not wait for it.
             for id, wider, narrower in await asyncio.to_thread(compare):
                 if wider:
-                    covers.append(id)
+                    covers.append(told_as(id))
                 if narrower:
-                    covered_by.append(id)
+                    covered_by.append(told_as(id))
             examined += len(page)
             if examined >= COMPARED or time.monotonic() - began > COMPARING_SECONDS:
                 break

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from dispatcher import directory
 from dispatcher.network import Network
 from dispatcher.records import EventsRecord
 from dispatcher.topics import Topic
@@ -18,12 +19,12 @@ from edn import tracing, wire
 from edn.coordinates import rfc3339
 from edn.errors import EdnError, NotFound
 from edn.lines import cut
-from edn.namespace import subscription_of
+from edn.namespace import told_as
 
 #: events looked through for an id that a publisher chose
 LOOKED_AT = 200_000
 
-_journey = msgspec.msgpack.Decoder(wire.Journey)
+_journey = wire.Decoder(wire.Journey)
 
 
 class Follower:
@@ -35,7 +36,7 @@ class Follower:
         offset = record.first + place
         routed = record.routed[place] if record.routed is not None else ()
         sent = [server for server, goes in zip(record.servers, routed, strict=False) if goes]
-        servers = await asyncio.gather(*(self._server(server, offset) for server in sent))
+        servers = await asyncio.gather(*(self._server(server, topic, offset) for server in sent))
         trace = record.traces[place] if record.traces else ""
         return {
             "id": id,
@@ -62,7 +63,7 @@ class Follower:
             f'no recent event "{id[:80]}" of {topic.name}; only events still in memory can be followed'
         )
 
-    async def _server(self, server: str, offset: int) -> dict[str, Any]:
+    async def _server(self, server: str, topic: Topic, offset: int) -> dict[str, Any]:
         found: dict[str, Any] = {"server": server, "taken": None, "matches": [], "failure": None}
         try:
             answer = await self._network.calls.tell(
@@ -76,7 +77,7 @@ class Follower:
             "taken": None if journey.committed is None else rfc3339(journey.committed),
             "matches": [
                 {
-                    "subscription": subscription_of(one.subscription),
+                    "subscription": self._named(one.subscription, topic),
                     "attempts": [
                         {**msgspec.structs.asdict(attempt), "time": rfc3339(attempt.time)}
                         for attempt in one.attempts
@@ -85,3 +86,12 @@ class Follower:
                 for one in journey.recipients
             ],
         }
+
+    def _named(self, key: str, topic: Topic) -> str:
+        """Return the id of a subscription that an event of this topic matched; empty if it has ended.
+
+        A server remembers matches by version numbers, and gives a number that is free to another version:
+        what it names may be a later subscription, of another topic and another tenant.
+        """
+        found = directory.find(self._network.log.reader, key)
+        return told_as(key) if found is not None and found.topic == topic.uid else ""

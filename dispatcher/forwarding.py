@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable
 
 import msgspec
-import numpy as np
 import structlog
 
 from dispatcher.channel import Channel, ChannelError
@@ -28,7 +27,7 @@ from edn import wire
 
 logger = structlog.get_logger()
 
-_ack = msgspec.msgpack.Decoder(wire.FrameAck)
+_ack = wire.Decoder(wire.FrameAck)
 
 #: offsets that may pass a server which needs none of them before it is told
 _QUIET_OFFSETS = 4096
@@ -177,15 +176,12 @@ class Forwarder:
         return frame, builder.events
 
     def _choose(self, builder: FrameBuilder, record: EventsRecord) -> None:
-        if record.routed is None or self.server not in record.servers:
-            # Read back from disk, or committed before this server was known: today's summary holds
-            # everything that this server has not yet been told the end of.
-            record.routed = self._table.route(record.topic, record.points)
-            record.servers = self._table.servers
-        if self.server in record.servers:
-            chosen = record.routed[:, record.servers.index(self.server)]
-        else:
-            chosen = np.ones(record.count, dtype=np.bool_)
+        if self.server not in record.servers:
+            # Read back from disk, or committed before this server was known: today's summary covers every
+            # subscription whose end this server has not read yet. The event was counted when it was
+            # committed, and other servers' columns are not this forwarder's business.
+            record.add_server(self.server, self._table.route_to(self.server, record.topic, record.points))
+        chosen = record.routed_to(self.server)
         if record.first <= self._scanned:
             # It came from disk up to here, request by request; in memory it lies in one with others.
             chosen = chosen.copy()

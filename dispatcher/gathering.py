@@ -9,7 +9,7 @@ from typing import Any
 
 #: the worst first
 _STATES = ("disabled", "failing", "healthy")
-_COUNTED = ("evaluated", "matched", "delivered", "failed", "dead_letters")
+_COUNTED = ("evaluated", "matched", "delivered", "failed", "dead_letters", "buffered_bytes", "dropped")
 
 #: of one of which no server hosts anything yet
 NOTHING: dict[str, Any] = {
@@ -23,6 +23,8 @@ NOTHING: dict[str, Any] = {
     "reason": None,
     "signed": False,
     "consent": None,
+    "dropped_limit": None,
+    "dropped_last": None,
     **dict.fromkeys(_COUNTED, 0),
 }
 
@@ -34,7 +36,14 @@ def delivery(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
     worst = min(answers, key=lambda one: (_STATES.index(one["state"]), -int(one["failures"])))
     # Each server asks the sink by itself: as long as one awaits the answer, it is awaited.
     consent = min((one["consent"] for one in answers if one["consent"]), default=None)
-    return {**worst, "consent": consent, **{name: sum(one[name] for one in answers) for name in _COUNTED}}
+    lost = max(answers, key=lambda one: str(one["dropped_last"] or ""))
+    last = {name: lost[name] for name in ("dropped_limit", "dropped_last")}
+    return {
+        **worst,
+        **last,
+        "consent": consent,
+        **{name: sum(one[name] for one in answers) for name in _COUNTED},
+    }
 
 
 def attempts(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -6,18 +6,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import TypeAdapter, ValidationError
 from starlette.types import Receive, Scope, Send
 
 from dispatcher import bodies, openapi
-from dispatcher.access import Guard, Need, authorization_of, needs
+from dispatcher.access import Caller, Guard, Need, authorization_of, needs
+from dispatcher.audit import Audit
 from dispatcher.door import Door
 from dispatcher.network import Network
 from edn import strictjson, wire
-from edn.asgi import bug_response, invalid, problem_response, read_body
-from edn.errors import Conflict, CorruptMessage, EdnError
+from edn.asgi import bug_response, invalid, problem_response, read_body, too_large
+from edn.errors import Conflict, EdnError, Unauthorized
 from edn.namespace import subscription_of
 from edn.soap.eventing import FAILED
 
@@ -31,10 +31,11 @@ class HeartbeatEndpoint:
     _BEFORE, _AFTER = "/internal/servers/", "/heartbeat"
     _LIMIT = 1 << 16
 
-    def __init__(self, network: Network, guard: Guard) -> None:
+    def __init__(self, network: Network, guard: Guard, audit: Audit) -> None:
         self._network = network
         self._guard = guard
-        self._decoder = msgspec.msgpack.Decoder(wire.Heartbeat)
+        self._audit = audit
+        self._decoder = wire.Decoder(wire.Heartbeat)
 
     @classmethod
     def serves(cls, scope: Scope) -> bool:
@@ -48,9 +49,9 @@ class HeartbeatEndpoint:
             body = await read_body(receive, self._LIMIT)
             self._network.heartbeat(path[len(self._BEFORE) : -len(self._AFTER)], self._decoder.decode(body))
         except EdnError as error:
+            if isinstance(error, Unauthorized):
+                error = self._audit.refused(scope, error)
             await problem_response(error)(scope, receive, send)
-        except msgspec.MsgspecError as error:
-            await problem_response(CorruptMessage(str(error)))(scope, receive, send)
         except Exception as error:
             await bug_response(path, error)(scope, receive, send)
         else:
@@ -60,17 +61,22 @@ class HeartbeatEndpoint:
 
 def routes(door: Door) -> APIRouter:
     router = APIRouter(prefix="/internal", tags=["internal"])
-    register_decoder = msgspec.msgpack.Decoder(wire.Register)
-    heartbeat_decoder = msgspec.msgpack.Decoder(wire.Heartbeat)
-    poll_decoder = msgspec.msgpack.Decoder(wire.PeerPoll)
-    subscribe_decoder = msgspec.msgpack.Decoder(wire.Subscribe)
+    register_decoder = wire.Decoder(wire.Register)
+    heartbeat_decoder = wire.Decoder(wire.Heartbeat)
+    poll_decoder = wire.Decoder(wire.PeerPoll)
+    client_decoder = wire.Decoder(wire.Client)
+    subscribe_decoder = wire.Decoder(wire.Subscribe)
     one_or_many: TypeAdapter[Any] = TypeAdapter(bodies.OneOrMany)
 
-    async def read(request: Request, decoder: msgspec.msgpack.Decoder[Any]) -> Any:
+    async def read(request: Request, decoder: wire.Decoder[Any]) -> Any:
+        return decoder.decode(await request.body())
+
+    def admit(asked: Scope) -> Caller:
+        """Hold what a client asked of a server against the same rules as what it asks here."""
         try:
-            return decoder.decode(await request.body())
-        except msgspec.MsgspecError as error:
-            raise CorruptMessage(str(error)) from error
+            return door.guard.admit(asked, anywhere=True)
+        except EdnError as error:
+            raise door.audit.refused(asked, error) from None
 
     @router.post("/servers", openapi_extra=openapi.MESSAGE)
     @needs(Need.NETWORK)
@@ -124,17 +130,31 @@ def routes(door: Door) -> APIRouter:
     async def subscribe(request: Request, response: Response) -> Any:
         """Subscribe what a client brought to a server, which may suggest hosts: `edn.wire.Subscribe`."""
         message: wire.Subscribe = await read(request, subscribe_decoder)
-        who = door.guard.identify(message.authorization.encode("latin-1", "replace"))
-        who.require(Need.SUBSCRIBE)
+        asked = _as_asked(message.client, "POST", "/v1/subscriptions")
+        who = admit(asked)
         try:
-            body = one_or_many.validate_python(strictjson.decode(message.body), from_attributes=True)
-        except ValidationError as error:
-            raise invalid(list(error.errors()), skip=bodies.UNION_TAGS) from None
-        content, response.status_code, headers = await door.subscribing.subscribe(
-            body, who, message.suggested
-        )
+            if who.quota.body is not None and len(message.body) > who.quota.body:
+                raise too_large(who.quota.body)
+            try:
+                body = one_or_many.validate_python(strictjson.decode(message.body), from_attributes=True)
+            except ValidationError as error:
+                raise invalid(list(error.errors()), skip=bodies.UNION_TAGS) from None
+            content, response.status_code, headers = await door.subscribing.subscribe(
+                body, who, message.suggested
+            )
+        except EdnError as error:
+            door.audit.called(asked, who, error.status)
+            raise
+        door.audit.called(asked, who, response.status_code)
         response.headers.update(headers)
         return content
+
+    @router.post("/metrics-access", status_code=204, openapi_extra=openapi.MESSAGE)
+    @needs(Need.NETWORK)
+    async def metrics_access(request: Request) -> None:
+        """Check that a client of a server may read metrics: `edn.wire.Client`."""
+        client: wire.Client = await read(request, client_decoder)
+        admit(_as_asked(client, "GET", "/metrics"))
 
     @router.post(
         "/subscriptions/{id}/failed",
@@ -147,3 +167,20 @@ def routes(door: Door) -> APIRouter:
         await door.subscriptions.delete(subscription_of(id), end=FAILED)
 
     return router
+
+
+def _as_asked(client: wire.Client, method: str, path: str) -> Scope:
+    """Return the request that a client made at a server, as if it had come here."""
+    given = (
+        ("authorization", client.authorization),
+        ("host", client.host),
+        ("origin", client.origin),
+        ("sec-fetch-site", client.site),
+    )
+    return {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "client": (client.address, 0) if client.address else None,
+        "headers": [(name.encode(), value.encode("latin-1", "replace")) for name, value in given if value],
+    }

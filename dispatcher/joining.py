@@ -28,6 +28,7 @@ from dispatcher.directory import Subscription
 from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.peers import Peers
+from dispatcher.quotas import Room
 from dispatcher.storing import Storing
 from dispatcher.subscriptions import Subscriptions
 from dispatcher.topics import Topic, Topics
@@ -69,45 +70,55 @@ class Joining:
         availability: float | None = None,
         *,
         tenant: str = "",
+        room: Room | None = None,
     ) -> tuple[Topic, bool]:
-        """Create a topic, or change it, as `Topics.put` does, and have it joined."""
+        """Create a topic, or change it, as `Topics.put` does, and have it joined; `room`: of the caller."""
         async with self._subscriptions.alone_in(tenant):
             draft = self._topics.draft(name, attributes, engine, availability, tenant=tenant)
-            if not self._topics.exists(draft.path):
-                topic, new = await self._create(draft, availability)
+            if not self._topics.exists(draft):
+                topic, new = await self._create(draft, availability, room)
                 if new:
                     return topic, True
             else:
-                topic, _ = await self._topics.put(draft, availability)
+                topic, _ = await self._topics.put(draft, availability, room=room)
             for whole in directory.reaching(self._log.reader, topic.path, self._log.now()):
                 if self._lacks(whole, topic):
-                    await self._align(whole)
+                    await self._align(whole, room)
             return topic, False
 
     async def delete(self, name: str, *, cascade: bool, tenant: str = "") -> None:
         """Delete a topic, as `Topics.delete` does."""
         async with self._subscriptions.alone_in(tenant):
             uid, ended = await self._topics.delete(name, cascade=cascade, tenant=tenant)
-        self._network.placing.forget_topic(uid)
+        self._network.forget_topic(uid)
         self._storing.ended(ended)
 
-    async def _create(self, draft: Topic, availability: float | None) -> tuple[Topic, bool]:
+    async def _create(
+        self, draft: Topic, availability: float | None, room: Room | None
+    ) -> tuple[Topic, bool]:
         wholes = directory.reaching(self._log.reader, draft.path, self._log.now())
         if not wholes:
             return await self._topics.put(
-                draft, availability, lambda transaction: _check_reached(transaction, draft, [])
+                draft, availability, lambda transaction: _check_reached(transaction, draft, []), room
             )
-        placed = self._storing.place(await asyncio.to_thread(self._members, draft, wholes))
+        prepared = await asyncio.to_thread(self._members, draft, wholes)
+        if room is not None:
+            # Early, too: before servers store anything for nothing.
+            room.check_topics(self._log.reader, 1, len(draft.schema.columns))
+            room.check_members(self._log.reader, len(prepared))
+        placed = await self._storing.place_in_slices(prepared)
 
         def also(transaction: Transaction, stored: Stored) -> None:
             _check_reached(transaction, draft, wholes)
+            if room is not None:
+                room.check_members(transaction.connection, len(placed))
             activating.begin(transaction, placed, stored)
 
         hosts = Counter(item.subscription.server for item in placed)
         try:
             stored = await self._storing.store(placed)
             topic, new = await self._topics.put(
-                draft, availability, lambda transaction: also(transaction, stored)
+                draft, availability, lambda transaction: also(transaction, stored), room
             )
         except BaseException as error:
             self._storing.ended(hosts)
@@ -128,7 +139,7 @@ class Joining:
 
     def _members(self, topic: Topic, wholes: list[Subscription]) -> list[Prepared]:
         """Those that a new topic gets; in a thread: many filters take a while to understand."""
-        now = self._log.now()
+        now = self._log.next_version()
         found = []
         with contextlib.closing(self._log.connect_reader()) as reader:
             for whole in wholes:
@@ -139,11 +150,11 @@ class Joining:
                 found.append(Prepared(subtrees.new_member(reader, whole, topic, now), topic, bound, None))
         return found
 
-    async def _align(self, whole: Subscription) -> bool:
+    async def _align(self, whole: Subscription, room: Room | None = None) -> bool:
         """Whoever calls it is alone in the tenant."""
         names = [whole.id, *(one.id for one in directory.members(self._log.reader, whole.id))]
         async with self._subscriptions.exclusion.hold(names):
-            return await self._subscriptions.align(whole)
+            return await self._subscriptions.align(whole, room=room)
 
     # -- what was missed --------------------------------------------------------------------------------
 

@@ -32,6 +32,21 @@ class Scope(StrEnum):
     PUBLISH = "publish"
     SUBSCRIBE = "subscribe"
     ADMIN = "admin"
+    #: reading the metrics of the whole network, and nothing else; of keys without a tenant only
+    METRICS = "metrics"
+
+
+class Pool(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The limits of a key that it shares with all keys that were made with it, directly or not.
+
+    A copy: the pool still counts when the key itself was revoked.
+    """
+
+    #: id of the key
+    key: str
+    requests_per_second: float | None = None
+    events_per_second: float | None = None
+    streams: int | None = None
 
 
 class Quota(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -40,11 +55,31 @@ class Quota(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     #: calls of any kind, and events published, on the average; bursts of a few seconds' worth pass
     requests_per_second: float | None = None
     events_per_second: float | None = None
-    #: that its tenant has at any time, and the attributes that their filters constrain, all together
+    #: that its tenant has at any time, and the comparisons that their filters make, all together
     subscriptions: int | None = None
     predicates: int | None = None
+    #: that its tenant has at any time: topics, the attributes of all of them, and the topics that its
+    #: subscriptions to subtrees reach, all together; for a tenant None is the default of the settings
+    topics: int | None = None
+    attributes: int | None = None
+    members: int | None = None
     #: bytes of one body
     body: int | None = None
+    #: streams that are read with it at the same time; None is `dispatcher.quotas.STREAMS`
+    streams: int | None = None
+    #: bytes of its tenant's events that stay available; None is the dispatcher's setting
+    retained_bytes: int | None = None
+    #: of the keys that it was made with, the maker first
+    pools: tuple[Pool, ...] = ()
+
+    def pooled(self, key: str, tenant: str) -> tuple[Pool, ...]:
+        """Return the pools of a key that is made with the key `key`, which has this quota.
+
+        An operator's key without limits is no pool: it makes keys for others. A tenant's always is, because
+        even without limits it may read only so many streams.
+        """
+        own = Pool(key, self.requests_per_second, self.events_per_second, self.streams)
+        return (own, *self.pools) if tenant or own != Pool(key) else self.pools
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +118,8 @@ class Keys:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self.now: Callable[[], int] = log.now
+        #: an expired key is refused by the best guess of the time: that ends nothing that cannot begin again
+        self.now: Callable[[], int] = log.estimate
         self._by_id: dict[str, Key] = {}
         self.reload()
 
@@ -122,7 +158,7 @@ class Keys:
         id = secrets.token_hex(6)
         token = f"edn_{id}_{secrets.token_urlsafe(32)}"
         digest = hashlib.sha256(token.encode()).digest()
-        key = Key(id, digest, name, tenant, scopes, self._log.now(), expires, quota or Quota())
+        key = Key(id, digest, name, tenant, scopes, self._log.estimate(), expires, quota or Quota())
 
         def operation(transaction: Transaction) -> None:
             insert(transaction.connection, key)

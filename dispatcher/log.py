@@ -10,10 +10,16 @@ file is synced) the records become visible, in order, to `on_commit`, and only t
 So nothing is routed, and nothing acknowledged, before it is on disk.
 
 Offsets count events and changes from 1. The log's id is random; event ids that a publisher did not choose
-are the id's beginning and the offset. Time never runs backwards inside the log, whatever the clock does.
+are the id's beginning and the offset. The order is that of the offsets alone. A record's time is the network
+time of its commit (`edn.clock`), which falls back when a wrong clock is corrected: what must grow, as the
+versions of subscriptions, is numbered by `next_version`.
 `incarnation` counts the starts of this log's dispatcher.
 
 Reading is done from the event loop on a connection of its own, which sees what is committed.
+
+Truncation and vacuum run between the transactions of others (`upkeep`), in steps that are bounded in bytes,
+so that they succeed on a disk that is nearly full (see `edn.storage`). An I/O error ends the process: what
+the file holds then is known only after it was opened anew.
 """
 
 from __future__ import annotations
@@ -27,13 +33,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import structlog
 
-from dispatcher import upgrading
+from dispatcher import retention
 from dispatcher.records import (
     ControlRecord,
     EventsRecord,
@@ -43,18 +49,26 @@ from dispatcher.records import (
     load_control,
     load_events,
 )
-from edn import defects, wire
+from edn import defects, storage, wire
 from edn.errors import EdnError, Unavailable
+from edn.process import wrong_format
 
 logger = structlog.get_logger()
 T = TypeVar("T")
 Floats = npt.NDArray[np.float64]
 
-#: rows that one step of a truncation forgets
+#: what one step of a truncation deletes at most: records, bytes of their payloads, and event ids, which lie
+#: scattered in their index, so that each may cost a page
 _STEP = 1000
+_STEP_BYTES = 8 << 20
+_STEP_IDS = 250
+#: seconds that truncation may take at the start; the rest follows while the dispatcher runs
+_START_SECONDS = 10.0
+#: bytes of the emergency reserve beside the log
+_RESERVE_BYTES = 8 << 20
 
-#: raised with every change of the tables below that older programs cannot read
-FORMAT = 5
+#: raised with every change of the tables below; a file of any other format is refused
+FORMAT = 6
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -110,16 +124,17 @@ CREATE TABLE IF NOT EXISTS subscriptions (
     serial INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, version INTEGER NOT NULL,
     owner TEXT NOT NULL, topic INTEGER NOT NULL, filter TEXT, attributes TEXT NOT NULL, url TEXT NOT NULL,
     recipient TEXT, expires INTEGER, server TEXT NOT NULL, created INTEGER NOT NULL, location TEXT,
-    ring TEXT NOT NULL DEFAULT '', paused INTEGER NOT NULL DEFAULT 0, subtree TEXT);
+    ring TEXT NOT NULL DEFAULT '', paused INTEGER NOT NULL DEFAULT 0, subtree TEXT,
+    predicates INTEGER NOT NULL DEFAULT 0);
 CREATE INDEX IF NOT EXISTS subscriptions_by_topic ON subscriptions (topic, serial);
 CREATE INDEX IF NOT EXISTS subscriptions_by_owner ON subscriptions (owner, serial);
 CREATE INDEX IF NOT EXISTS subscriptions_by_server ON subscriptions (server);
 CREATE INDEX IF NOT EXISTS subscriptions_by_expiry ON subscriptions (expires) WHERE expires IS NOT NULL;
 -- the secrets that notifications are signed with: those that subscribers gave, by fingerprint, or ours
 CREATE TABLE IF NOT EXISTS rings (
-    id TEXT PRIMARY KEY, owner TEXT NOT NULL, url TEXT NOT NULL, given TEXT NOT NULL,
+    id TEXT PRIMARY KEY, tenant TEXT NOT NULL, owner TEXT NOT NULL, url TEXT NOT NULL, given TEXT NOT NULL,
     current TEXT NOT NULL, previous TEXT, until INTEGER NOT NULL, version INTEGER NOT NULL) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS rings_by_url ON rings (owner, url, given);
+CREATE INDEX IF NOT EXISTS rings_by_url ON rings (tenant, owner, url, given);
 -- what other dispatchers must learn of, in the order in which it changed (see `dispatcher.changes`)
 CREATE TABLE IF NOT EXISTS changes (
     touched INTEGER PRIMARY KEY AUTOINCREMENT, kind INTEGER NOT NULL, name TEXT NOT NULL,
@@ -147,8 +162,12 @@ CREATE INDEX IF NOT EXISTS subscriptions_by_subtree ON subscriptions (subtree) W
 """
 
 
+class LogFull(Unavailable):
+    """The disk had no room for a transaction of the log."""
+
+
 class WrongFormat(EdnError):
-    """The data folder was written by a newer program."""
+    """The data folder was written by an older or a newer version of the program."""
 
 
 @dataclass(slots=True)
@@ -162,10 +181,17 @@ class Transaction:
     head: int
     #: the log's time of this transaction, microseconds
     time: int
+    #: the steady time, for ages, and the best guess of the civil time, for stamps and new expiries
+    steady: int = 0
+    estimate: int = 0
     records: list[Record] = field(default_factory=list)
     #: whether changes are kept for other dispatchers, and whether there were any (see `changes`)
     noting: bool = False
     noted: bool = False
+
+    def __post_init__(self) -> None:
+        self.steady = self.steady or self.time
+        self.estimate = max(self.estimate, self.time)
 
     def append_control(self, server: str, kind: wire.Kind, **fields: Any) -> int:
         """Append a change that concerns `server`; its offset."""
@@ -197,10 +223,10 @@ class Transaction:
         made = wire.made_ids(self.log, first, count)
         chosen = ids.count(None) < count
         named = [own or name for own, name in zip(ids, made, strict=True)] if chosen else made
-        stamped = np.full(count, self.time, dtype=np.int64)
+        stamped = np.full(count, self.estimate, dtype=np.int64)
         if stamps.count(None) < count:
-            stamped[:] = [self.time if stamp is None else stamp for stamp in stamps]
-        expiries = None if availability is None else expiries_of(self.time, availability)
+            stamped[:] = [self.estimate if stamp is None else stamp for stamp in stamps]
+        expiries = None if availability is None else expiries_of(self.estimate, availability)
         record = EventsRecord(
             first, self.time, topic, named if chosen else [], stamped, lines, points, expiries
         )
@@ -216,11 +242,61 @@ class Transaction:
         return named
 
 
+def _forget(transaction: Transaction, upto: int, ids_before: int) -> bool:
+    """Delete one step's worth of records and event ids; whether there is more."""
+    connection = transaction.connection
+    connection.execute(
+        "INSERT INTO meta VALUES ('floor', ?1) ON CONFLICT (key) DO UPDATE SET value = max(value, ?1)",
+        (upto,),
+    )
+    (end,) = connection.execute("SELECT coalesce(max(last), 0) FROM records").fetchone()
+    going, more = _within(
+        connection.execute(
+            "SELECT last, length(payload) FROM records WHERE expires IS NULL AND last <= ? AND last < ?"
+            " ORDER BY last LIMIT ?",
+            (upto, end, _STEP),
+        ).fetchall()
+    )
+    if not more:
+        expired, more = _within(
+            connection.execute(
+                "SELECT last, length(payload) FROM records WHERE expires <= ? AND last <= ? AND last < ?"
+                " LIMIT ?",
+                (_unneeded_before(transaction), upto, end, _STEP),
+            ).fetchall()
+        )
+        going += expired
+    connection.executemany("DELETE FROM records WHERE last = ?", [(last,) for last in going])
+    ids = connection.execute(
+        "DELETE FROM event_ids WHERE (topic, id) IN (SELECT topic, id FROM event_ids WHERE time < ? LIMIT ?)",
+        (ids_before, _STEP_IDS),
+    ).rowcount
+    return more or ids == _STEP_IDS
+
+
+def _within(found: list[tuple[int, int]]) -> tuple[list[int], bool]:
+    """The first of these records that one step may delete, at least one, and whether there are more."""
+    size = 0
+    for place, (_, length) in enumerate(found):
+        size += length
+        if size > _STEP_BYTES and place:
+            return [last for last, _ in found[:place]], True
+    return [last for last, _ in found], len(found) == _STEP
+
+
+def _unneeded_before(transaction: Transaction) -> int:
+    """Events that expired by then are needed by nobody, not even by a subscription that began before."""
+    (oldest,) = transaction.connection.execute("SELECT min(time) FROM replays").fetchone()
+    return transaction.time if oldest is None else min(transaction.time, int(oldest))
+
+
 @dataclass(slots=True)
 class _Waiting(Generic[T]):
     operation: Callable[[Transaction], T]
     future: asyncio.Future[T]
     size: int
+    #: in a transaction with others, in one of its own, or outside any
+    mode: Literal["shared", "alone", "bare"] = "shared"
     result: Any = None
     error: BaseException | None = None
 
@@ -234,11 +310,28 @@ class Log:
         *,
         on_commit: Callable[[list[Record]], None],
         clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] | None = None,
+        estimate: Callable[[], float] | None = None,
+        resume: Callable[[object, float], None] | None = None,
+        watermark: int = 0,
+        on_failure: Callable[[], None] = storage.end_process,
     ) -> None:
+        """`clock`, `steady` and `estimate`: seconds, as in `edn.clock`; by default all are `clock`.
+
+        `resume` is called with the saved clock and the time of the last record, before anything is forgotten.
+
+        `watermark`: bytes that the log leaves free on its disk; `on_failure` is called, in the writer's
+        thread, after an I/O error. Nothing is committed any more then.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "dispatcher.db"
+        self._on_failure = on_failure
+        self._failed = False
+        self.disk = storage.Disk(self._path, watermark=watermark, reserve=min(_RESERVE_BYTES, watermark // 8))
         self._on_commit = on_commit
         self.clock: Callable[[], float] = clock
+        self._steady = steady
+        self._estimate = estimate
         self._queue: queue.SimpleQueue[_Waiting[Any] | None] = queue.SimpleQueue()
         #: bytes submitted and not yet committed; what back-pressure looks at
         self.pending = 0
@@ -249,41 +342,32 @@ class Log:
         self.noting = False
         self.touched = 0
         self.on_change: Callable[[], None] | None = None
-        self._writer = self._connect()
+        #: called on the event loop when the disk had no room for a transaction
+        self.on_full: Callable[[], object] | None = None
+        self._writer = storage.connect(self._path)
+        storage.recover(self._writer)
         self._open()
+        if resume is not None:
+            resume(self.saved_clock, self.time / 1e6)
+        self._truncate_at_start()
         self.reader = self.connect_reader()
+        self.disk.keep_reserve(self.disk.measure(self.reader))
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
-
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA busy_timeout = 10000")
-        return connection
 
     def _open(self) -> None:
         connection = self._writer
         connection.execute("BEGIN IMMEDIATE")
+        known = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone()
+        meta = dict(connection.execute("SELECT key, value FROM meta").fetchall()) if known else {}
+        found = meta.get("format", FORMAT)
+        if found != FORMAT:
+            connection.execute("ROLLBACK")
+            connection.close()
+            raise WrongFormat(wrong_format(str(self._path), found, FORMAT))
         for statement in _TABLES.split(";"):
             connection.execute(statement)
-        meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
-        found = meta.get("format", FORMAT)
-        if found > FORMAT:
-            connection.execute("ROLLBACK")
-            raise WrongFormat(
-                f"{self._path} has format {found}, this program reads up to {FORMAT}: run the newer program"
-            )
-        if found == 1:
-            upgrading.from_format_1(connection)
-        if found <= 2:
-            upgrading.from_format_2(connection)
-        if found <= 3:
-            upgrading.from_format_3(connection)
-        if found < 5:
-            upgrading.from_format_4(connection)
-            meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
-        for statement in _INDEXES.split(";"):
+        for statement in (*_INDEXES.split(";"), retention.TABLE, *retention.TRIGGERS):
             connection.execute(statement)
         self.id: str = meta.get("log") or secrets.token_hex(16)
         self.incarnation: int = meta.get("incarnation", 0) + 1
@@ -296,6 +380,10 @@ class Log:
         #: the last committed offset, and the log's time then
         self.head: int = last[0] if last else 0
         self.time: int = last[1] if last else 0
+        #: what `edn.clock` saved here; the greatest number that `next_version` may have returned
+        self.saved_clock: object = meta.get("clock")
+        (newest,) = connection.execute("SELECT coalesce(max(version), 0) FROM subscriptions").fetchone()
+        self._version: int = max(self.time, meta.get("version", 0), newest)
         #: everything after this offset is still here
         self.floor: int = meta.get("floor", 0)
         self.touched = self._last_touched()
@@ -307,7 +395,7 @@ class Log:
 
     def perform_at_start(self, operation: Callable[[Transaction], None]) -> None:
         """Carry out an operation that appends nothing, before `start`."""
-        transaction = Transaction(self._writer, self.id, self.incarnation, self.head, self.now())
+        transaction = self._transaction()
         self._writer.execute("BEGIN IMMEDIATE")
         operation(transaction)
         self._writer.execute("COMMIT")
@@ -315,13 +403,51 @@ class Log:
 
     def connect_reader(self) -> sqlite3.Connection:
         """One more connection that reads what is committed; whoever asks for it closes it."""
-        reader = self._connect()
-        reader.execute("PRAGMA query_only = ON")
-        return reader
+        return storage.connect(self._path, read_only=True)
 
     def now(self) -> int:
-        """The log's time, microseconds: the clock's, but never behind what is written."""
-        return max(self.time, int(self.clock() * 1e6))
+        """Return the network time, microseconds. Only an adopted correction of the clock sets it back."""
+        return int(self.clock() * 1e6)
+
+    def steady(self) -> int:
+        """Return the steady time, microseconds: for ages."""
+        return self.now() if self._steady is None else int(self._steady() * 1e6)
+
+    def estimate(self) -> int:
+        """Return the best guess of the civil time, microseconds: for stamps and new expiries."""
+        now = self.now()
+        return now if self._estimate is None else max(now, int(self._estimate() * 1e6))
+
+    def next_version(self) -> int:
+        """Return a number above all that it returned before, in any life: the time, or one more.
+
+        Any thread: two that get the same number at once number different subscriptions.
+        """
+        self._version = version = max(self._version + 1, self.now())
+        return version
+
+    async def save_clock(self, text: str) -> None:
+        """Keep what the clock and `next_version` need after a restart."""
+
+        def operation(transaction: Transaction) -> None:
+            transaction.connection.executemany(
+                "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                [("clock", text), ("version", self._version)],
+            )
+
+        await self.submit(operation)
+
+    def _transaction(self) -> Transaction:
+        return Transaction(
+            self._writer,
+            self.id,
+            self.incarnation,
+            self.head,
+            self.now(),
+            self.steady(),
+            self.estimate(),
+            noting=self.noting,
+        )
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -341,45 +467,65 @@ class Log:
         self._queue.put(_Waiting(operation, future, size))
         return future
 
+    def upkeep(self, operation: Callable[[Transaction], T], *, bare: bool = False) -> asyncio.Future[T]:
+        """Run `operation` between the transactions of others, in one of its own; `bare`: outside any."""
+        assert self._loop is not None
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._queue.put(_Waiting(operation, future, 0, "bare" if bare else "alone"))
+        return future
+
     async def truncate(self, upto: int, ids_before: int) -> None:
-        """Forget records up to an offset, and chosen event ids of before a time, in small steps.
+        """Forget records up to an offset, and chosen event ids of before a steady time, in small steps.
 
         Events that are available to later subscribers stay until they no longer are. The last record stays:
         the log's end is read from it.
         """
-
-        (needed,) = self.reader.execute("SELECT min(after) FROM replays").fetchone()
-        upto = min(upto, self.head) if needed is None else min(upto, self.head, int(needed))
-
-        def operation(transaction: Transaction) -> bool:
-            transaction.connection.execute(
-                "INSERT INTO meta VALUES ('floor', ?1) ON CONFLICT (key)"
-                " DO UPDATE SET value = max(value, ?1)",
-                (upto,),
-            )
-            records = transaction.connection.execute(
-                "DELETE FROM records WHERE last IN (SELECT last FROM records WHERE expires IS NULL "
-                "AND last <= ?1 AND last < (SELECT max(last) FROM records) ORDER BY last LIMIT ?2) "
-                "OR last IN (SELECT last FROM records WHERE expires <= ?3 AND last <= ?1 "
-                "AND last < (SELECT max(last) FROM records) LIMIT ?2)",
-                (upto, _STEP, self._unneeded_before(transaction)),
-            ).rowcount
-            ids = transaction.connection.execute(
-                "DELETE FROM event_ids WHERE (topic, id) IN "
-                "(SELECT topic, id FROM event_ids WHERE time < ? LIMIT ?)",
-                (ids_before, _STEP),
-            ).rowcount
-            return records >= _STEP or ids == _STEP
-
-        while await self.submit(operation):
+        upto = self._forgettable(self.reader, upto)
+        while await self.upkeep(lambda transaction: _forget(transaction, upto, ids_before)):
             pass
         self.floor = max(self.floor, upto)
 
-    @staticmethod
-    def _unneeded_before(transaction: Transaction) -> int:
-        """Events that expired by then are needed by nobody, not even by a subscription that began before."""
-        (oldest,) = transaction.connection.execute("SELECT min(time) FROM replays").fetchone()
-        return transaction.time if oldest is None else min(transaction.time, int(oldest))
+    def _forgettable(self, connection: sqlite3.Connection, upto: int) -> int:
+        (needed,) = connection.execute("SELECT min(after) FROM replays").fetchone()
+        return min(upto, self.head) if needed is None else min(upto, self.head, int(needed))
+
+    def _truncate_at_start(self) -> None:
+        """Forget what every server has read, as far as that was noted: a full disk has room again then."""
+        connection = self._writer
+        (lost,) = connection.execute("SELECT count(*) FROM leaving WHERE state = 'lost'").fetchone()
+        (read,) = connection.execute(
+            "SELECT min(coalesce(c.cursor, 0)) FROM servers s LEFT JOIN cursors c ON c.server = s.id"
+        ).fetchone()
+        upto = self._forgettable(connection, 0 if lost else int(read or 0))
+        until = time.monotonic() + _START_SECONDS
+        try:
+            more = upto > 0
+            while more and time.monotonic() < until:
+                transaction = self._transaction()
+                connection.execute("BEGIN IMMEDIATE")
+                more = _forget(transaction, upto, 0)
+                connection.execute("COMMIT")
+                self.floor = max(self.floor, upto)
+            slack = self.disk.slack(self.disk.measure(connection))
+            while storage.reclaim(connection, slack) and time.monotonic() < until:
+                pass
+        except sqlite3.Error as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if not storage.is_full(error):
+                raise
+            freed = self.disk.free_reserve()
+            logger.warning("truncation_failed", error=str(error), reserve_freed=freed)
+
+    async def reclaim(self, slack: int, seconds: float) -> None:
+        """Return free pages beyond `slack` bytes to the disk, for some seconds at most."""
+        until = time.monotonic() + seconds
+
+        def step(transaction: Transaction) -> bool:
+            return storage.reclaim(transaction.connection, slack)
+
+        while await self.upkeep(step, bare=True) and time.monotonic() < until:
+            pass
 
     def expired(self) -> bool:
         """Whether there is an event that was available and no longer is."""
@@ -408,49 +554,83 @@ class Log:
     # -- the writer thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            # Nobody would be answered any more: only another process can go on.
+            logger.critical("log_writer_failed", exc_info=error)
+            self._on_failure()
+            raise
+
+    def _work(self) -> None:
         stopping, company = False, False
+        held: _Waiting[Any] | None = None
         while not stopping:
             batch: list[_Waiting[Any]] = []
-            waiting = self._queue.get()
+            waiting = held or self._queue.get()
+            held = None
             if company and self.patience:
                 time.sleep(self.patience)
             while True:
                 if waiting is None:
                     stopping = True
                     break
+                if waiting.mode != "shared":
+                    held = waiting
+                    break
                 batch.append(waiting)
                 try:
                     waiting = self._queue.get_nowait()
                 except queue.Empty:
                     break
+            company = len(batch) > 1
             if batch:
                 self._commit(batch)
-            company = len(batch) > 1
+            elif held is not None:
+                single, held = held, None
+                self._commit([single])
+            if self._failed:
+                self._on_failure()
+                return  # the file is left as it is
         self._writer.close()
 
     def _commit(self, batch: list[_Waiting[Any]]) -> None:
         connection = self._writer
-        transaction = Transaction(
-            connection, self.id, self.incarnation, self.head, self.now(), noting=self.noting
-        )
+        transaction = self._transaction()
         try:
-            connection.execute("BEGIN IMMEDIATE")
-            for waiting in batch:
-                self._perform(transaction, waiting)
-            if defects.planted("route-before-commit"):  # for tests only
+            if batch[0].mode == "bare":
+                batch[0].result = batch[0].operation(transaction)
+            else:
+                connection.execute("BEGIN IMMEDIATE")
+                for waiting in batch:
+                    self._perform(transaction, waiting)
+            if defects.planted("route-before-commit") and transaction.records:  # for tests only
                 assert self._loop is not None
                 self._loop.call_soon_threadsafe(self._on_commit, list(transaction.records))
                 time.sleep(defects.WINDOW)
-            elif defects.planted("acknowledge-before-commit"):  # for tests only
+            elif defects.planted("acknowledge-before-commit") and transaction.records:  # for tests only
                 time.sleep(defects.WINDOW)
-            connection.execute("COMMIT")
+            if connection.in_transaction:
+                connection.execute("COMMIT")
         except sqlite3.Error as error:
             # Nothing of this batch is on disk: not even an operation that seemed to go well.
-            if connection.in_transaction:
+            self._failed = storage.is_failure(error)
+            if connection.in_transaction and not self._failed:
                 connection.execute("ROLLBACK")
-            logger.error("commit failed", error=str(error), operations=len(batch))
+            logger.error(
+                "commit_failed",
+                error=str(error),
+                code=getattr(error, "sqlite_errorname", None),
+                operations=len(batch),
+                ending=self._failed,
+            )
+            full = storage.is_full(error)
             for waiting in batch:
-                waiting.error = Unavailable(f"the log could not be written: {error}", retry_after=1)
+                waiting.error = (
+                    LogFull(f"disk: the log has no room: {error}", retry_after=5)
+                    if full
+                    else Unavailable(f"the log could not be written: {error}", retry_after=1)
+                )
             transaction.records.clear()
         else:
             self.head, self.time = transaction.head, transaction.time
@@ -465,9 +645,9 @@ class Log:
         connection.execute("SAVEPOINT operation")
         try:
             waiting.result = waiting.operation(transaction)
-        except sqlite3.OperationalError:
-            raise  # a full disk and its like concern the whole transaction
         except Exception as error:
+            if isinstance(error, sqlite3.OperationalError) or storage.is_failure(error):
+                raise  # a full disk and its like concern the whole transaction
             waiting.error = error
             connection.execute("ROLLBACK TO operation")
             transaction.head = head
@@ -477,6 +657,8 @@ class Log:
     def _finish(self, batch: list[_Waiting[Any]], records: list[Record], changed: bool) -> None:
         if changed and self.on_change is not None:
             self.on_change()
+        if self.on_full is not None and isinstance(batch[0].error, LogFull):
+            self.on_full()
         if records and not defects.planted("route-before-commit"):
             self._on_commit(records)
         for waiting in batch:

@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import hmac
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -14,7 +13,7 @@ from typing import Literal
 import httpx
 
 from dispatcher.forwarding import Forwarder
-from edn import wire
+from edn import clock, wire
 from edn.errors import Conflict, InvalidInput
 
 Leaving = Literal["draining", "lost"]
@@ -64,6 +63,8 @@ class Member:
     cpu: float = 0.0
     #: notifications that sinks took, since the server's start
     notified: int = 0
+    #: seconds by which its wall clock is suspect; None: it is not
+    suspect: float | None = None
     #: monotonic time of the last sign of life
     seen: float = 0.0
     #: offset of its last join record; behind it the server is still joining
@@ -96,7 +97,7 @@ class Member:
 class Members:
     """All servers by id. Event loop only."""
 
-    def __init__(self, silence: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, silence: float, clock: Callable[[], float] = clock.monotonic) -> None:
         self._silence = silence
         self._clock = clock
         self._members: dict[str, Member] = {}

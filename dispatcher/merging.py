@@ -116,7 +116,7 @@ class Merger:
             self._topics.remember(topic)
         for uid in outcome.topics_gone:
             self._topics.forget(uid)
-            network.placing.forget_topic(uid)
+            network.forget_topic(uid)
         for name, count in outcome.begun.items():
             network.placing.begun(name, count)
         for name, count in outcome.ended.items():
@@ -378,9 +378,10 @@ def _take_ring(transaction: Transaction, state: wire.RingState) -> None:
     if row is not None and row[0] >= state.version:
         return
     connection.execute(
-        "INSERT OR REPLACE INTO rings VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO rings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             state.id,
+            state.tenant,
             state.owner,
             state.url,
             state.given,

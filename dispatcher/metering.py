@@ -74,6 +74,11 @@ class Meter:
             self.samples[topic] = sample = Recent(points.shape[1], size=SAMPLE, of_batch=SAMPLE_OF_COMMIT)
         sample.add(points)
 
+    def forget_topic(self, topic: int) -> None:
+        """Forget the sample of a deleted topic."""
+        self.samples.pop(topic, None)
+        self.by_topic.pop(topic, None)
+
     def sent(self, copies: int, size: int, seconds: float) -> None:
         """One frame was put together in that time."""
         counts = self.counts

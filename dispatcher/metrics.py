@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 
 from fastapi import APIRouter, Request, Response
@@ -11,7 +10,7 @@ from dispatcher.access import Need, needs
 from dispatcher.network import Network
 from dispatcher.topics import Topics
 from dispatcher.tuning_loop import Tuner
-from edn import __version__, metrics
+from edn import __version__, clock, metrics
 from edn.metrics import Metric, Values
 
 _SERVER = ("server",)
@@ -22,10 +21,14 @@ METRICS = (
     Metric("edn_dispatcher_topics", "gauge", "Topics."),
     Metric("edn_dispatcher_events_published_total", "counter", "Events accepted since the start."),
     Metric("edn_dispatcher_publishers_held_total", "counter", "Publishers that had to wait for a server."),
+    Metric("edn_dispatcher_clock_suspect", "gauge", "1 while the wall clock departs from the elapsed time."),
+    Metric("edn_dispatcher_clock_adopted_total", "counter", "Corrections of the wall clock adopted."),
     Metric("edn_dispatcher_log_head_offset", "gauge", "Last committed offset of the log."),
     Metric("edn_dispatcher_log_floor_offset", "gauge", "The log begins after this offset."),
     Metric("edn_dispatcher_log_pending_bytes", "gauge", "Bytes that wait for their commit."),
     Metric("edn_dispatcher_log_disk_free_bytes", "gauge", "Bytes free on the log's disk."),
+    Metric("edn_dispatcher_log_reusable_bytes", "gauge", "Bytes of free pages inside the log's file."),
+    Metric("edn_dispatcher_log_wal_bytes", "gauge", "Bytes of the log's write-ahead file."),
     Metric("edn_dispatcher_routing_questions_total", "counter", "(event, server) pairs asked about."),
     Metric("edn_dispatcher_routing_hits_total", "counter", "Those of them that were to be sent."),
     Metric("edn_dispatcher_routing_seconds_total", "counter", "CPU time of routing."),
@@ -81,16 +84,21 @@ def read(
     partition: Callable[[], Mapping[str, float]],
 ) -> dict[str, Values]:
     counts, log, tuning = network.meter.counts, network.log, tuner.tuning
+    space = log.disk.measure(log.reader)
     values: dict[str, Values] = {
         "info": {(log.id, __version__): 1},
         "accepting": float(accepting()),
         "topics": len(topics.all()),
         "events_published_total": network.published,
         "publishers_held_total": network.pressure.held,
+        "clock_suspect": float(clock.suspect() is not None),
+        "clock_adopted_total": clock.keeper.adoptions,
         "log_head_offset": log.head,
         "log_floor_offset": log.floor,
         "log_pending_bytes": log.pending,
-        "log_disk_free_bytes": shutil.disk_usage(network.settings.data).free,
+        "log_disk_free_bytes": space.free,
+        "log_reusable_bytes": space.reusable,
+        "log_wal_bytes": space.wal,
         "routing_questions_total": counts.asked,
         "routing_hits_total": counts.hits,
         "routing_seconds_total": counts.routing,
@@ -146,7 +154,7 @@ def routes(
     )
 
     @router.get("/metrics", response_class=Response, responses=metrics.CONTENT)
-    @needs(Need.OPERATOR)
+    @needs(Need.METRICS)
     async def scrape(request: Request) -> Response:
         """For Prometheus."""
         return metrics.answer(registry, request.headers.get("accept", ""))

@@ -148,7 +148,7 @@ class Moving:
         self, chosen: Sequence[tuple[Subscription, Topic, str, bool]], lost: Mapping[str, int]
     ) -> list[_Move]:
         """Understand their filters, which takes a while: in a thread."""
-        now = self._log.now()
+        now = self._log.next_version()
         return [
             _Move(
                 found,

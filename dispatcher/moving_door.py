@@ -21,7 +21,7 @@ MOST_ASSIGNMENTS = 5000
 
 Rate = Annotated[float, Field(gt=0, le=1_000_000, description="subscriptions a second")]
 #: of a subscription, also of a member of one to a subtree; of a server
-Name = Annotated[str, Field(min_length=1, max_length=160)]
+Name = Annotated[str, Field(min_length=1, max_length=240)]
 Id = Annotated[int, Path(ge=1, lt=1 << 53)]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import shutil
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
@@ -26,7 +25,7 @@ from dispatcher.channel import Channel
 from dispatcher.forwarding import Forwarder
 from dispatcher.framing import stack
 from dispatcher.link import Link, Pressure
-from dispatcher.log import Log, Transaction
+from dispatcher.log import Log, LogFull, Transaction
 from dispatcher.members import Member, Members, check_registration, hashed
 from dispatcher.metering import Meter
 from dispatcher.placing import Placing
@@ -34,8 +33,9 @@ from dispatcher.records import EventsRecord, Record, merge
 from dispatcher.routing import RoutingTable
 from dispatcher.settings import Settings
 from dispatcher.tail import Tail
-from edn import clock, defects, wire
+from edn import clock, defects, memory, wire
 from edn.errors import Conflict, NotFound, Unavailable
+from edn.storage import Space
 from edn.summary import Summary
 from edn.summary.selection import selected
 
@@ -45,6 +45,8 @@ logger = structlog.get_logger()
 #: committed at once: then publishers wait a little for each other, and fewer, larger commits cost less.
 _BEHIND = 500
 _PATIENCE_SECONDS = 0.003
+#: seconds after which the summaries lack a deleted topic
+_RELEASE_SECONDS = 15.0
 
 Floats = npt.NDArray[np.float64]
 
@@ -52,7 +54,15 @@ Floats = npt.NDArray[np.float64]
 class Network:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.log = Log(settings.data, on_commit=self._committed, clock=clock.now)
+        self.log = Log(
+            settings.data,
+            on_commit=self._committed,
+            clock=clock.now,
+            steady=clock.steady,
+            estimate=clock.estimate,
+            resume=lambda saved, least: clock.resume(saved, settings.clock, least=least),
+            watermark=settings.disk_reserve,
+        )
         self.tail = Tail(head=self.log.head, limit_bytes=settings.tail_bytes)
         self.table = RoutingTable(router=settings.router, cut=settings.cut, bloom=settings.bloom)
         self.members = Members(settings.heartbeat_seconds * settings.missed_heartbeats)
@@ -70,8 +80,15 @@ class Network:
         self.on_return: Callable[[str, str, int], Awaitable[None]] | None = None
         #: server → what was last noted of how far it has read
         self._noted: dict[str, int] = {}
-        #: too little room for the log: nothing is accepted
-        self.disk_full = False
+        #: when the last topic was deleted; 0 once its memory was given back
+        self._forgotten = 0.0
+        #: too little room for the log: no events are accepted
+        self.shortage = self.log.disk.shortage(self.log.disk.measure(self.log.reader))
+        # Readiness says so at once, not a second later.
+        self.log.on_full = self._measure
+        #: bytes accepted since the disk was last measured
+        self._unmeasured = 0
+        self._truncated, self._next_truncation = 0, 0.0
         self._tasks: set[asyncio.Task[Any]] = set()
         counts = dict(
             self.log.reader.execute("SELECT server, count(*) FROM subscriptions GROUP BY server").fetchall()
@@ -138,29 +155,84 @@ class Network:
                 member.forwarder.wake()
 
     async def _housekeeping(self) -> None:
-        """Look at the disk every second; take off the log what every server has."""
-        truncated, next_truncation = 0, 0.0
+        """Every second: measure the disk, truncate the log, return free pages, settle summaries."""
         while True:
-            free = shutil.disk_usage(self.settings.data).free
-            if (free < self.settings.disk_reserve) != self.disk_full:
-                self.disk_full = not self.disk_full
-                logger.warning("disk watermark", free=free, refusing=self.disk_full)
-            self._settle()
-            self.pressure.update()  # a server may have gone away meanwhile
-            if time.monotonic() >= next_truncation:
-                next_truncation = time.monotonic() + self.settings.truncate_seconds
-                await self._note_cursors()
-                cursors = [member.forwarder.acked if member.forwarder else 0 for member in self.members]
-                upto = min(cursors, default=0)
-                if not self.backing.active and (upto > truncated or self.log.expired()):
-                    ids_before = self.log.time - int(self.settings.idempotence_seconds * 1e6)
-                    try:
-                        await self.log.truncate(upto, ids_before)
-                    except Unavailable as error:
-                        logger.warning("the log could not be truncated", reason=str(error))
-                    else:
-                        truncated = upto
+            try:
+                self._settle()
+                await self._release()
+                self.pressure.update()  # a server may have gone away meanwhile
+                await self._keep_room()
+            except Exception as error:
+                # A log that is never truncated again is worse than one that is truncated late.
+                logger.error("housekeeping_failed", exc_info=error)
             await asyncio.sleep(1.0)
+
+    def check_room(self, size: int) -> None:
+        """Raise if the log may not grow by so many bytes; called for every request, so mostly one addition.
+
+        A second's traffic can be larger than the watermark, so the disk is measured by traffic, too.
+        """
+        self._unmeasured += size
+        if self._unmeasured > self.log.disk.watermark // 16:
+            self._measure()
+        if self.shortage is not None:
+            raise Unavailable(f"{self.shortage}; no events are accepted until there is room", retry_after=5)
+
+    def _measure(self) -> Space:
+        disk = self.log.disk
+        space = disk.measure(self.log.reader)
+        self._unmeasured = self.log.pending
+        before, self.shortage = self.shortage, disk.shortage(space, self.log.pending)
+        if (before is None) != (self.shortage is None):
+            logger.warning(
+                "disk_watermark",
+                refusing=self.shortage is not None,
+                free=space.free,
+                reusable=space.reusable,
+                wal=space.wal,
+                needed=disk.watermark,
+            )
+        return space
+
+    async def _keep_room(self) -> None:
+        disk = self.log.disk
+        space = self._measure()
+        if self.shortage is None:
+            disk.keep_reserve(space)
+        # What is short is sought every second, not every few.
+        if self.shortage is not None or time.monotonic() >= self._next_truncation:
+            self._next_truncation = time.monotonic() + self.settings.truncate_seconds
+            for step in (self._note_cursors, self._truncate, self._reclaim):
+                try:
+                    await step()
+                except LogFull as error:
+                    # The next step, or the next second, has the reserve to work with.
+                    freed = disk.free_reserve()
+                    logger.warning("disk_full", step=step.__name__, error=str(error), reserve_freed=freed)
+                except Unavailable as error:
+                    logger.warning("housekeeping_failed", step=step.__name__, error=str(error))
+
+    async def _truncate(self) -> None:
+        """Take off the log what every server has."""
+        upto = min([member.forwarder.acked if member.forwarder else 0 for member in self.members], default=0)
+        if not self.backing.active and (upto > self._truncated or self.log.expired()):
+            ids_before = self.log.steady() - int(self.settings.idempotence_seconds * 1e6)
+            await self.log.truncate(upto, ids_before)
+            self._truncated = upto
+
+    async def _reclaim(self) -> None:
+        """Return free pages to the disk, all of them when it is short."""
+        disk, short = self.log.disk, self.shortage is not None
+        space = disk.measure(self.log.reader)
+        slack = disk.slack(space)
+        if space.reusable > slack or (short and space.wal > 0):
+            await self.log.reclaim(slack, 0.5 if short else 0.1)
+
+    async def _release(self) -> None:
+        """Give memory back some time after the last topic went, when its rectangles have gone, too."""
+        if self._forgotten and time.monotonic() - self._forgotten > _RELEASE_SECONDS:
+            self._forgotten = 0.0
+            await asyncio.to_thread(memory.release)
 
     async def _note_cursors(self) -> None:
         """For the case that a server is lost while this dispatcher does not run."""
@@ -175,12 +247,8 @@ class Network:
             )
 
         if fresh:
-            try:
-                await self.log.submit(operation)
-            except Unavailable as error:
-                logger.warning("how far servers have read was not noted", reason=str(error))
-            else:
-                self._noted.update(fresh)
+            await self.log.submit(operation)
+            self._noted.update(fresh)
 
     def cursor(self, server: str) -> int:
         """Up to where a server has read the log, as far as is known."""
@@ -287,6 +355,7 @@ class Network:
         member.check_key(beat.key)
         self.members.touch(member)
         member.backlog, member.cpu, member.notified = beat.backlog, beat.cpu, beat.notified
+        member.suspect = beat.suspect
 
     def introduce(self, transaction: Transaction, state: wire.ServerState) -> bool:
         """Another dispatcher knows a server: from here on there may be records for it. Whether it is new."""
@@ -332,6 +401,13 @@ class Network:
             member.widened += len(lo)
             member.widened_at = time.monotonic()
 
+    def forget_topic(self, topic: int) -> None:
+        """Forget what is known of a deleted topic, but its rectangles: these go with the next summaries."""
+        self.placing.forget_topic(topic)
+        self.table.forget_topic(topic)
+        self.meter.forget_topic(topic)
+        self._forgotten = time.monotonic()
+
     def doubt(self, server: str) -> None:
         """Its summary may lack something that it hosts: route everything to it until a new one is there."""
         member = self.members.get(server)
@@ -371,7 +447,7 @@ class Network:
                 asked = member.asked
                 try:
                     snapshot = await self.calls.summary(member.url)
-                    summaries = {topic: Summary.from_bytes(data) for topic, data in snapshot.topics.items()}
+                    summaries = await asyncio.to_thread(_summaries, snapshot)
                     routed = await self._selected(summaries)
                 except Exception as error:  # not only the client's own: see `calling`
                     logger.warning("no summary", server=member.id, reason=str(error) or type(error).__name__)
@@ -381,9 +457,11 @@ class Network:
                     await asyncio.sleep(10 * defects.WINDOW)
                 if member.asked != asked:
                     continue  # what it was asked for counts no more
-                if self.table.accept(member.id, snapshot.epoch, snapshot.seq, routed):
+                if await self.table.accept_in_slices(member.id, snapshot.epoch, snapshot.seq, routed):
+                    if member.asked != asked:
+                        continue
                     member.summary = (snapshot.epoch, snapshot.seq)
-                    self.placing.summarised(member.id, summaries)
+                    await self.placing.summarised_in_slices(member.id, summaries)
                     break
             await asyncio.sleep(self.settings.heartbeat_seconds)
         finally:
@@ -414,7 +492,7 @@ class Network:
         return min(places, default=self.tail.head)
 
     def describe_servers(self) -> list[dict[str, Any]]:
-        now = time.monotonic()
+        now = clock.monotonic()
         described = []
         for member in self.members:
             forwarder = member.forwarder
@@ -434,6 +512,7 @@ class Network:
                     "useful": forwarder.useful if forwarder else 0,
                     "matched": forwarder.matched if forwarder else 0,
                     "notified": member.notified,
+                    "clock_suspect": member.suspect,
                     "failure": forwarder.failure if forwarder else None,
                     "hit_ratio": routed.routed / routed.asked if routed.asked else None,
                     "precision": routed.precision,
@@ -464,3 +543,7 @@ def _join(
         return transaction.head + 1, transaction.time, transaction.head + 1
     offset = transaction.append_control(request.id, "join", incarnation=transaction.incarnation)
     return offset, transaction.time, offset if first is None else first
+
+
+def _summaries(snapshot: wire.SummarySnapshot) -> dict[int, Summary]:
+    return {topic: Summary.from_bytes(data) for topic, data in snapshot.topics.items()}

@@ -36,6 +36,7 @@ _REFUSALS = {
     "415": "a media type that this call does not take",
     "422": "the body was read, but cannot be taken; the problem names the place",
     "429": "too much at once; Retry-After says when",
+    "431": "the head of the request is larger than 64 KiB or has more than 100 fields",
     "503": "not now; Retry-After says when",
 }
 _EVENT = {

@@ -34,6 +34,8 @@ class Server(BaseModel):
     matched: int
     #: notifications that sinks took, since the server's start
     notified: int
+    #: seconds by which its wall clock is suspect
+    clock_suspect: float | None
     failure: str | None
     last_seen_seconds: float | None
     #: share of the published events that its summary contained
@@ -112,8 +114,8 @@ def routes(network: Network, peers: Peers | None) -> APIRouter:
         """Ready when at least one server can host subscriptions, and this dispatcher may take events."""
         if peers is not None and not peers.accepting():
             raise Unavailable("not level with the other dispatchers", retry_after=1)
-        if network.disk_full:
-            raise Unavailable("too little room on the disk for the log", retry_after=5)
+        if network.shortage is not None:
+            raise Unavailable(f"{network.shortage}; no events are accepted", retry_after=5)
         ready = len(network.members.ready())
         if not ready:
             raise Unavailable("no server is ready", retry_after=math.ceil(network.settings.heartbeat_seconds))

@@ -26,19 +26,17 @@ Event loop only.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
-import msgspec
 import structlog
 
 from dispatcher import changes
 from dispatcher.merging import Merger
 from dispatcher.network import Network
-from edn import wire
+from edn import clock, wire
 from edn.errors import Conflict, Unavailable
 
 logger = structlog.get_logger()
@@ -57,7 +55,7 @@ SLOW = 3.0
 #: seconds that a call may wait for a leader
 TURN_SECONDS = 4.0
 
-_page = msgspec.msgpack.Decoder(wire.PeerPage)
+_page = wire.Decoder(wire.PeerPage)
 
 
 @dataclass(slots=True)
@@ -106,7 +104,7 @@ class Peers:
         self,
         network: Network,
         merger: Merger,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = clock.monotonic,
     ) -> None:
         self._network = network
         self._log = network.log

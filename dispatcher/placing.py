@@ -17,8 +17,10 @@ only.
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,6 +57,10 @@ class Candidate:
     suggested: str | None = None
     #: says which servers may host it; None: any may
     binding: Binding | None = None
+
+
+#: seconds for which learning from a snapshot may hold up the event loop
+SLICE_SECONDS = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,26 +208,43 @@ class Placing:
                 )
 
     def summarised(self, server: str, summaries: Mapping[int, Summary]) -> None:
-        """A snapshot of a server was accepted."""
+        """Learn from a snapshot of a server that was accepted."""
+        for _ in self._summarised(server, summaries):
+            pass
+
+    async def summarised_in_slices(self, server: str, summaries: Mapping[int, Summary]) -> None:
+        """Learn from a snapshot, with the event loop free after each slice of topics."""
+        began = time.monotonic()
+        for _ in self._summarised(server, summaries):
+            if time.monotonic() - began > SLICE_SECONDS:
+                await asyncio.sleep(0)
+                began = time.monotonic()
+
+    def _summarised(self, server: str, summaries: Mapping[int, Summary]) -> Iterator[None]:
         bound = self._settings.routing_rectangles
         held = self._cuts.setdefault(server, {})
         self._version += 1
+        version = self._version
         for topic in held.keys() | summaries.keys():
             summary = summaries.get(topic)
             lo, hi = summary.cut(bound) if summary and summary.count else (np.empty((0, 0)),) * 2
             known = held.get(topic)
-            if known is None or not (np.array_equal(known.lo, lo) and np.array_equal(known.hi, hi)):
-                held[topic] = _Cut(self._version, lo, hi)
+            if summary is None and known is not None and not len(known.lo):
+                del held[topic]  # servers were told that nothing is there
+            elif known is None or not (np.array_equal(known.lo, lo) and np.array_equal(known.hi, hi)):
+                held[topic] = _Cut(version, lo, hi)
+            yield
         if server not in self._awaited:
             return
         self._ended.pop(server, None)
-        for topic, policy in self._policies.items():
+        for topic, policy in list(self._policies.items()):
             cut = held.get(topic)
             if cut is None or not len(cut.lo):
                 policy.forget(server)
             else:
                 policy.summarise(server, cut.lo, cut.hi)
-        for candidate in self._awaited.pop(server):
+            yield
+        for candidate in self._awaited.pop(server, []):
             _tell(self._policy(candidate.topic), server, candidate)
 
     def _await(self, server: str) -> None:
@@ -252,8 +275,8 @@ class Placing:
     def exchange(
         self, topics: Sequence[wire.TopicInfo], *, incarnation: int, since: int
     ) -> wire.RoutingSummaries:
-        """What all servers host, in few rectangles each; only what is newer than `since`."""
-        settings = self._settings
+        """What all servers host of these topics, in few rectangles each; only what is newer than `since`."""
+        settings, told = self._settings, {topic.uid for topic in topics}
         return wire.RoutingSummaries(
             incarnation=incarnation,
             version=self._version,
@@ -275,7 +298,8 @@ class Placing:
                 )
                 for server, cuts in self._cuts.items()
                 for topic, cut in cuts.items()
-                if cut.version > since
+                # Servers choose for the operator's topics only; those of tenants would be sent in vain.
+                if cut.version > since and topic in told
             ],
         )
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from starlette.types import Receive, Scope, Send
 
+from dispatcher import retention
 from dispatcher.access import EVERYBODY, Caller, Guard, Need, authorization_of, needs
 from dispatcher.audit import Audit
 from dispatcher.log import Transaction
@@ -82,6 +83,7 @@ class PublishEndpoint:
         path = scope["path"]
         try:
             limit = self._network.settings.body_limit
+            self._guard.check_browser(scope, Need.PUBLISH)
             who = self._guard.identify(authorization_of(scope))
             who.require(Need.PUBLISH)
             self._guard.quotas.request(who)
@@ -95,7 +97,7 @@ class PublishEndpoint:
             accepted = msgspec.json.encode(await self.publish(topic, body, key, trace, who))
         except EdnError as error:
             if isinstance(error, Unauthorized | Forbidden):
-                self._audit.refused(scope, error)
+                error = self._audit.refused(scope, error)
             await problem_response(error)(scope, receive, send)
         except Exception as error:
             await bug_response(path, error)(scope, receive, send)
@@ -115,7 +117,7 @@ class PublishEndpoint:
     ) -> Accepted:
         """Accept one event or an array of them, all or nothing; `trace` is the context they came with."""
         settings = self._network.settings
-        bucket = self._guard.quotas.publishing(who)
+        buckets = self._guard.quotas.publishing(who)
         log = self._network.log
         if self._peers is not None and not self._peers.accepting():
             raise Unavailable(
@@ -123,10 +125,7 @@ class PublishEndpoint:
             )
         if log.pending > settings.pending_bytes:
             raise Overloaded("more is waiting for the disk than the dispatcher holds", retry_after=1)
-        if self._network.disk_full:
-            raise Unavailable(
-                "the log's disk is full; nothing is accepted until there is room", retry_after=5
-            )
+        self._network.check_room(len(body))
         if self._network.pressure.full:
             await self._network.pressure.wait()
         batch = topic.schema.decode_events(body)
@@ -136,13 +135,15 @@ class PublishEndpoint:
             )
         if not len(batch):
             return Accepted(0, [])
-        if bucket is not None:
+        for bucket in buckets:
             bucket.spend(len(batch))
         ids = batch.ids
         if key is not None:
             ids = [name if name is not None else f"{key}/{place}" for place, name in enumerate(ids)]
 
         lasting = _availability(topic, batch)
+        limits = [settings.retained_bytes or None, who.quota.retained_bytes]
+        limit = min((most for most in limits if most is not None), default=None)
 
         def append(transaction: Transaction) -> list[str]:
             if not transaction.connection.execute(
@@ -150,10 +151,14 @@ class PublishEndpoint:
             ).fetchone():
                 raise NotFound(f'no topic "{topic.name}": it was deleted meanwhile')
             if ids.count(None) < len(ids):
-                return _append_once(transaction, topic, ids, batch, lasting, trace)
-            return transaction.append_events(
-                topic.uid, ids, batch.stamps, batch.lines, batch.points, lasting, trace
-            )
+                named = _append_once(transaction, topic, ids, batch, lasting, trace)
+            else:
+                named = transaction.append_events(
+                    topic.uid, ids, batch.stamps, batch.lines, batch.points, lasting, trace
+                )
+            if lasting is not None:
+                retention.check(transaction.connection, topic.tenant, limit)
+            return named
 
         committed = log.submit(append, size=len(body))
         if defects.planted("acknowledge-before-commit"):  # for tests only
@@ -200,7 +205,7 @@ def _append_once(
             before = row[0] if row else None
         if before is None:
             connection.execute(
-                "INSERT INTO event_ids VALUES (?, ?, ?, ?)", (topic.uid, name, digest, transaction.time)
+                "INSERT INTO event_ids VALUES (?, ?, ?, ?)", (topic.uid, name, digest, transaction.steady)
             )
             fresh.append(place)
         elif before != digest:

@@ -70,6 +70,17 @@ class EventsRecord:
     def last(self) -> int:
         return self.first + len(self.stamps) - 1
 
+    def add_server(self, server: str, chosen: npt.NDArray[np.bool_]) -> None:
+        """Note which events one more server needs; the array of the other servers is not changed in place."""
+        routed = np.empty((self.count, 0), dtype=np.bool_) if self.routed is None else self.routed
+        self.routed = np.column_stack([routed, chosen])
+        self.servers = (*self.servers, server)
+
+    def routed_to(self, server: str) -> npt.NDArray[np.bool_]:
+        """Return which events a server needs; it must be one of `servers`."""
+        assert self.routed is not None
+        return self.routed[:, self.servers.index(server)]
+
     @property
     def size(self) -> int:
         return len(self.lines) + self.points.nbytes + 32 * len(self.stamps) + 96 * len(self.ids)

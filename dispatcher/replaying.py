@@ -65,7 +65,7 @@ TOGETHER = 4
 #: `since` of a subscription that is told nothing of its past
 NOTHING = 1 << 62
 
-_ack = msgspec.msgpack.Decoder(wire.ReplayAck)
+_ack = wire.Decoder(wire.ReplayAck)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from dispatcher import directory, keyrings
 from dispatcher.directory import Subscription
 from dispatcher.network import Network
 from dispatcher.records import load_control
-from dispatcher.topics import Topics
+from dispatcher.topics import Topic, Topics
 from edn import wire
 
 #: subscriptions of one request
@@ -64,16 +64,17 @@ class Restoring:
             if topic is None:
                 continue
             for start in range(0, len(rows), STEP):
-                await self._store(server, url, topic.info(), rows[start : start + STEP])
+                await self._store(server, url, topic, rows[start : start + STEP])
 
     async def _store(
-        self, server: str, url: str, topic: wire.TopicInfo, rows: Sequence[tuple[Subscription, bool]]
+        self, server: str, url: str, topic: Topic, rows: Sequence[tuple[Subscription, bool]]
     ) -> None:
         log = self._network.log
         items = [
             wire.StoreItem(
                 row.id,
                 row.version,
+                topic.tenant,
                 row.owner,
                 row.filter,
                 row.url,
@@ -86,5 +87,5 @@ class Restoring:
         ]
         rings = keyrings.read(log.reader, {row.ring for row, _ in rows})
         await self._network.calls.store_at(
-            server, url, wire.Store(log.id, log.incarnation, topic, items, rings)
+            server, url, wire.Store(log.id, log.incarnation, topic.info(), items, rings)
         )

@@ -21,6 +21,8 @@ so are the columns. All other methods are for one thread, the event loop's.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -46,6 +48,8 @@ CUTS = ("waste", "weighted", "level")
 RECENT = 2048
 RECENT_OF_BATCH = 128
 RECENT_LEAST = 512
+#: seconds for which taking a snapshot may hold up the event loop
+SLICE_SECONDS = 0.005
 
 
 class ServerRouting(msgspec.Struct, frozen=True):
@@ -158,30 +162,66 @@ class RoutingTable:
 
         False, and nothing changes, when it is older than one that was accepted before.
         """
-        held = self._servers[server]
-        at = (epoch, seq)
-        forgetful = defects.planted("accept-an-old-snapshot")  # for tests only
-        if held.accepted is not None and at < held.accepted and not forgetful:
+        if self._is_old(server, epoch, seq):
             return False
+        for _ in self._accept(server, (epoch, seq), summaries):
+            pass
+        return True
+
+    async def accept_in_slices(
+        self, server: str, epoch: int, seq: int, summaries: Mapping[int, Summary]
+    ) -> bool:
+        """Take a snapshot as `accept` does, with the event loop free after each slice of topics.
+
+        A topic is replaced whole, and each state in between is wide enough: a topic that is not replaced yet
+        has its former summary and its widenings. One call per server at a time. False also when the server
+        was removed meanwhile.
+        """
+        if self._is_old(server, epoch, seq):
+            return False
+        held, began = self._servers[server], time.monotonic()
+        for _ in self._accept(server, (epoch, seq), summaries):
+            if time.monotonic() - began > SLICE_SECONDS:
+                await asyncio.sleep(0)
+                began = time.monotonic()
+                if self._servers.get(server) is not held:
+                    return False
+        return True
+
+    def _is_old(self, server: str, epoch: int, seq: int) -> bool:
+        accepted = self._servers[server].accepted
+        forgetful = defects.planted("accept-an-old-snapshot")  # for tests only
+        return accepted is not None and (epoch, seq) < accepted and not forgetful
+
+    def _accept(self, server: str, at: Instant, summaries: Mapping[int, Summary]) -> Iterator[int]:
+        """Replace one topic after the other."""
+        held = self._servers[server]
+        forgetful = defects.planted("accept-an-old-snapshot")  # for tests only
 
         def outlives(widenings: Widenings) -> Bools:
             return np.zeros(len(widenings), dtype=np.bool_) if forgetful else self._outlives(widenings, at)
 
-        touched = held.topics.keys() | summaries.keys()
-        for topic in touched:
+        for topic in held.topics.keys() | summaries.keys():
             holding = held.topics.setdefault(topic, Holding())
             holding.rebase(self._router, summaries.get(topic), outlives)
             holding.cut_to(self._router, held.precision, self._how, self._sample(topic))
             if holding.empty:
                 del held.topics[topic]
+            self._renew_topic(topic)
+            yield topic
         first = held.accepted is None
         held.accepted = at
-        for topic in touched:
-            self._renew_topic(topic)
         # Last: until the topics are in place, everything goes there.
         if first:
             self._renew_flags()
-        return True
+
+    def forget_topic(self, topic: int) -> None:
+        """Forget the recent events of a deleted topic.
+
+        The rectangles stay until a snapshot lacks them: a server that lags must still get the events that
+        were published before the deletion.
+        """
+        self._recent.pop(topic, None)
 
     def set_precision(self, precision: float, server: str | None = None) -> None:
         """0 routes everything; else a summary of n rectangles is cut to max(1, ceil(precision × n)) of them.
@@ -270,6 +310,21 @@ class RoutingTable:
         counts[columns.rows, 0] += out.sum(axis=0)
         counts[columns.rows, 1] += len(points)
         return out
+
+    def route_to(self, server: str, topic: int, points: Floats) -> Bools:
+        """Mark the events that concern one server; nothing is counted, and nothing enters the sample.
+
+        For events that were routed and counted when they were published, and are read again. Asks only that
+        server's rectangles: bundles skip what is marked already, so all other columns are marked before.
+        """
+        columns = self._columns
+        if server not in columns.servers:
+            return np.ones(len(points), dtype=np.bool_)
+        column = columns.servers.index(server)
+        out = np.ones((len(points), len(columns.servers)), dtype=np.bool_)
+        out[:, column] = columns.everything[column]
+        _mark(columns, topic, points, out)
+        return np.ascontiguousarray(out[:, column])
 
     def would_route(self, topic: int, points: Floats, recut: Recut | None = None) -> Bools:
         """The same of events that nobody published: nothing is counted. With a plan, as if in force."""
@@ -378,12 +433,16 @@ class RoutingTable:
 def _marked(columns: _Columns, topic: int, points: Floats) -> Bools:
     out = np.empty((len(points), len(columns.servers)), dtype=np.bool_)
     out[:] = columns.everything
+    _mark(columns, topic, points, out)
+    return out
+
+
+def _mark(columns: _Columns, topic: int, points: Floats, out: Bools) -> None:
     bundles = columns.topics.get(topic)
     if bundles is not None:
         bundles.cuts.mark(points, out)
         bundles.packed.mark(points, out)
         bundles.tails.mark(points, out)
-    return out
 
 
 def _checked(precision: float) -> float:

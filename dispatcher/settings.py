@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from dispatcher.quotas import TenantLimits
+from edn.heads import UNCOUNTED
+from edn.timekeeping import Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,14 +20,22 @@ class Settings:
     port: int = 8080
     #: no keys are asked for: for development only
     open: bool = False
+    #: names, besides those of loopback, that it may be called by then
+    allowed_hosts: tuple[str, ...] = ()
     #: calls that administer are answered at this port only; None: at the same as all others
     admin_port: int | None = None
+    #: open connections from one client address; 0 is no limit, None the default of `edn.heads`
+    connections_per_address: int | None = None
+    #: networks whose clients are not counted: proxies
+    uncounted_clients: tuple[str, ...] = UNCOUNTED
     #: sinks on loopback and over plain http are for development only
     allow_loopback_sinks: bool = False
     #: whether mailto: addresses are taken; the servers need a relay for them
     allow_mail_sinks: bool = False
-    #: every sink of CloudEvents is asked for its consent, not only where the subscriber wants it
+    #: every sink is asked for its consent, or refused, not only where the subscriber wants it
     require_consent: bool = False
+    #: of a tenant whose keys name none: topics, their attributes, and topics that its subtrees reach
+    tenant_limits: TenantLimits = field(default_factory=TenantLimits)
     #: bytes of one request's body
     body_limit: int = 1 << 20
     #: subscriptions in one array
@@ -44,12 +56,17 @@ class Settings:
     tail_bytes: int = 64 << 20
     #: bytes waiting for their commit beyond which publishers are told to wait
     pending_bytes: int = 64 << 20
-    #: bytes that must stay free on the log's disk; below that publishers are told to wait
+    #: bytes that must stay free for the log: on its disk, or as free pages in its file; below that no events
+    #: are accepted
     disk_reserve: int = 256 << 20
+    #: bytes of events that stay available to later subscribers, per tenant; 0 is any number
+    retained_bytes: int = 1 << 30
     #: a server that gets no new subscriptions for so long is asked for a summary of those it got
     settle_seconds: float = 2.0
     #: how often what every server has is taken off the log
     truncate_seconds: float = 5.0
+    #: when a wall clock is suspect, and how long it must agree with the elapsed time to be trusted again
+    clock: Limits = field(default_factory=Limits)
     #: how long an event id that a publisher chose is known
     idempotence_seconds: float = 86_400.0
     #: seconds a server may take to store a subscription

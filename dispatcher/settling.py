@@ -34,10 +34,10 @@ SOON, LATE = 0.05, 3.0
 #: and at least so many times what asking took: on a busy machine more is asked at once, not more often
 RESTS = 3.0
 
-_departed = msgspec.msgpack.Decoder(wire.Departed)
-_kept = msgspec.msgpack.Decoder(wire.Kept)
-_told = msgspec.msgpack.Decoder(wire.Told)
-_taken = msgspec.msgpack.Decoder(wire.Taken)
+_departed = wire.Decoder(wire.Departed)
+_kept = wire.Decoder(wire.Kept)
+_told = wire.Decoder(wire.Told)
+_taken = wire.Decoder(wire.Taken)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,22 +9,18 @@ from dispatcher.bodies import SinkBody
 from dispatcher.directory import Subscription
 from edn import cloudevents
 from edn.cloudevents import SinkAddress
-from edn.errors import InvalidSink
+from edn.consent import PREFIX, asked
 
 _CLOUDEVENTS = "cloudevents-"
 
 
 def address_of(sink: SinkBody, *, consent: bool = False) -> str:
-    """`consent`: sinks of CloudEvents are asked for theirs, whatever the subscriber says of it."""
+    """Return the address to store; `consent`: sinks must consent, whatever the subscriber says of it."""
+    asks = consent or bool(sink.consent)
     if sink.format.startswith(_CLOUDEVENTS):
         mode = sink.format.removeprefix(_CLOUDEVENTS)
-        return SinkAddress(mode, sink.url, consent or bool(sink.consent)).url()
-    if sink.consent:
-        raise InvalidSink(
-            "sinks of CloudEvents are asked for their consent; the format cloudevents-binary is one",
-            pointer="/consent",
-        )
-    return sink.url
+        return SinkAddress(mode, sink.url, asks).url()
+    return asked(sink.url) if asks else sink.url
 
 
 def view(found: Subscription, secret: str | None) -> dict[str, Any] | None:
@@ -38,6 +34,9 @@ def view(found: Subscription, secret: str | None) -> dict[str, Any] | None:
         shown["format"] = _CLOUDEVENTS + address.mode
         if address.consent:
             shown["consent"] = True
+    elif found.url.startswith(PREFIX):
+        shown["url"] = found.url.removeprefix(PREFIX)
+        shown["consent"] = True
     if secret is not None:
         shown["secret"] = secret
     return shown

@@ -2,16 +2,25 @@
 
 A filter's rectangles are computed here, not taken from the server's answer: so an answer that got lost can
 never leave the table too narrow. What was stored for nothing, because something failed afterwards, is ended
-in the log; until then it costs only width.
+in the log; until then it costs only width. A store that reaches a server after that, because its answer took
+too long, is refused there (`edn_server.storing`); what an earlier life of this dispatcher left behind ends
+with its next join.
+
+A subscription to a subtree may have thousands of members. Each server gets them in messages of one topic
+each, a few at a time, so that its writer and both event loops serve others in between; after a failure
+nothing more is sent.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+
+import structlog
 
 from dispatcher import activating, keyrings
 from dispatcher.activating import Prepared, Stored
@@ -22,8 +31,17 @@ from dispatcher.replaying import Replay
 from edn import defects, wire
 from edn.errors import EdnError
 
+logger = structlog.get_logger()
+
 #: subscriptions of one message to a server: a topic may come to have more at once
 STORED_AT_ONCE = 1000
+#: messages of one call that a server has at a time: its writer commits those that wait together, in some ten
+#: milliseconds
+MESSAGES_AT_ONCE = 16
+#: seconds for which placing may hold up the event loop
+SLICE_SECONDS = 0.005
+#: seconds until an end that the log did not take is tried again
+AGAIN = 1.0
 
 
 class Storing:
@@ -57,6 +75,23 @@ class Storing:
             for item, server in zip(items, chosen, strict=True)
         ]
 
+    async def place_in_slices(
+        self, items: Sequence[Prepared], hosts: Mapping[str, str] | None = None
+    ) -> list[Prepared]:
+        """Place as `place` does, with the event loop free after each slice."""
+        placed: list[Prepared] = []
+        began = time.monotonic()
+        try:
+            for item in items:
+                placed += self.place([item], hosts)
+                if time.monotonic() - began > SLICE_SECONDS:
+                    await asyncio.sleep(0)
+                    began = time.monotonic()
+        except BaseException:
+            self.ended(Counter(item.subscription.server for item in placed))
+            raise
+        return placed
+
     async def store_and(
         self,
         placed: Sequence[Prepared],
@@ -76,6 +111,8 @@ class Storing:
             self.ended(Counter(item.subscription.server for item in placed))
             if isinstance(error, EdnError):
                 await self.discard(together)
+            else:  # the caller went away: this task may await no more
+                self._network.spawn(self.discard(together), "discarding")
             raise
         self.ended(ended)
         for replay in replays:
@@ -93,19 +130,32 @@ class Storing:
         What each answered, by server and topic. `asking`: sinks that must consent are asked before; else
         they are when there is something to post.
         """
-        groups: dict[tuple[str, int], list[Prepared]] = {}
+        groups: dict[str, dict[int, list[Prepared]]] = {}
         for item in prepared:
-            groups.setdefault((item.subscription.server, item.topic.uid), []).append(item)
-        # All answers are awaited before the first failure is raised: what is discarded then was stored.
-        outcomes = await asyncio.gather(
-            *(self._store_on(server, items, asking) for (server, _), items in groups.items()),
-            return_exceptions=True,
+            topics = groups.setdefault(item.subscription.server, {})
+            topics.setdefault(item.topic.uid, []).append(item)
+        stored: dict[tuple[str, int], wire.Stored] = {}
+        failed: list[Exception] = []
+
+        async def work(server: str, waiting: list[tuple[int, list[Prepared]]]) -> None:
+            while waiting and not failed:
+                topic, items = waiting.pop()
+                try:
+                    stored[server, topic] = await self._store_on(server, items, asking)
+                except Exception as error:
+                    failed.append(error)
+
+        # Answers that are due are awaited before a failure is raised: what is discarded then was stored.
+        await asyncio.gather(
+            *(
+                work(server, waiting)
+                for server, topics in groups.items()
+                for waiting in [list(reversed(topics.items()))]
+                for _ in range(min(MESSAGES_AT_ONCE, len(waiting)))
+            )
         )
-        stored = {}
-        for place, outcome in zip(groups, outcomes, strict=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
-            stored[place] = outcome
+        if failed:
+            raise failed[0]
         return stored
 
     async def _store_on(self, server: str, items: list[Prepared], asking: bool) -> wire.Stored:
@@ -141,5 +191,16 @@ class Storing:
             for server, versions in by_server.items():
                 transaction.append_control(server, "deactivate", versions=versions)
 
-        with contextlib.suppress(EdnError):
+        try:
             await self._log.submit(forget)
+        except EdnError as error:
+            logger.warning("discarding_failed", versions=len(prepared), reason=str(error))
+            self._network.spawn(self._discard_later(forget), "discarding")
+
+    async def _discard_later(self, forget: Callable[[Transaction], None]) -> None:
+        """Try until the log takes it: nobody else would end these before the dispatcher's next start."""
+        while True:
+            await asyncio.sleep(AGAIN)
+            with contextlib.suppress(EdnError):
+                await self._log.submit(forget)
+                return

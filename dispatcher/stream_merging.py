@@ -19,10 +19,12 @@ is tried again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 import msgspec
@@ -53,6 +55,21 @@ class _Line(msgspec.Struct, omit_defaults=True):
 
 
 _decoder = msgspec.json.Decoder(_Line)
+
+
+async def end(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """Cancel tasks once and wait until they have cleaned up, although this task is cancelled meanwhile.
+
+    A response that is cancelled is cancelled again at every step. `gather` would pass all of that on to tasks
+    that are closing connections, which then stay open for good.
+    """
+    waiting = set(tasks)
+    for task in waiting:
+        task.cancel()
+    while waiting:
+        with contextlib.suppress(asyncio.CancelledError):
+            _, waiting = await asyncio.wait(waiting)
+        waiting = {task for task in waiting if not task.done()}
 
 
 def read_positions(last: str | None) -> dict[str, str]:
@@ -123,9 +140,7 @@ class MergedStream:
                     silent = 0.0
                     yield told
         finally:
-            for reader in state.readers.values():
-                reader.cancel()
-            await asyncio.gather(*state.readers.values(), return_exceptions=True)
+            await end(state.readers.values())
 
     def _read(self, state: _State, members: list[Subscription]) -> None:
         """Read those that are not being read; what is not told yet of those that are gone is still told."""

@@ -12,13 +12,15 @@ query as `last_event_id` where headers cannot be set.
     data: {"reason": …}
 
 A subscription to a subtree is read topic by topic, and told as one (see `stream_merging`).
+
+A stream ends when the key that opened it is revoked or expires.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Annotated
 from urllib.parse import quote
 
@@ -26,18 +28,22 @@ import httpx
 import msgspec
 from fastapi import APIRouter, Header, Query, WebSocket
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from dispatcher import directory, stream_merging
-from dispatcher.access import Caller, Need, Who, caller_of, needs
+from dispatcher.access import Caller, Guard, Need, Who, caller_of, needs
 from dispatcher.directory import Subscription
 from dispatcher.network import Network
+from dispatcher.quotas import check_descriptors
 from dispatcher.stream_merging import MergedStream
 from edn.asgi import refuse
 from edn.errors import Conflict, EdnError, InvalidInput, NotFound, Unavailable
 
 _SCHEME = "stream:"
 _REFUSED = {404: NotFound, 422: InvalidInput}
+#: how often it is checked that a stream's key still opens it
+CHECK_SECONDS = 0.5
 #: so soon an EventSource comes back when its connection breaks, in milliseconds
 RETRY = 1000
 #: characters of an id: one more topic than a connection of a subtree ends with
@@ -65,8 +71,12 @@ def address(subscription: str) -> str:
     return _SCHEME + subscription
 
 
+def is_stream(url: str) -> bool:
+    return url.startswith(_SCHEME)
+
+
 def streams(found: Subscription) -> bool:
-    return found.url.startswith(_SCHEME)
+    return is_stream(found.url)
 
 
 @contextlib.asynccontextmanager
@@ -88,6 +98,7 @@ async def _lines(
         async with contextlib.aclosing(merged.lines(positions)) as told:
             yield told
         return
+    check_descriptors()  # of a subtree, each topic takes a connection
     path = f"/internal/subscriptions/{quote(found.id, safe='')}/events"
     headers = {} if last is None else {"last-event-id": last}
     try:
@@ -98,6 +109,46 @@ async def _lines(
     except httpx.HTTPError as error:
         reason = str(error) or type(error).__name__
         raise Unavailable(f"server {found.server} did not answer: {reason}", retry_after=2) from None
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events that go on for long, and what is held open for them until they end."""
+
+    def __init__(
+        self,
+        parts: AsyncIterator[bytes],
+        held: contextlib.AsyncExitStack,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        fields = {"cache-control": "no-store", **(headers or {})}
+        super().__init__(parts, media_type="text/event-stream", headers=fields)
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._held:
+            await super().__call__(scope, receive, send)
+
+
+async def while_valid(parts: AsyncIterator[bytes], valid: Callable[[], bool]) -> AsyncIterator[bytes]:
+    """Pass on what comes until it ends, or `valid` does not hold any more, which is asked twice a second."""
+    source = aiter(parts)
+    waiting: asyncio.Future[bytes] | None = None
+    try:
+        while valid():
+            if waiting is None:
+                waiting = asyncio.ensure_future(anext(source))
+            await asyncio.wait({waiting}, timeout=CHECK_SECONDS)
+            if waiting.done():
+                done, waiting = waiting, None
+                try:
+                    part = done.result()
+                except StopAsyncIteration:
+                    return
+                if valid():
+                    yield part
+    finally:
+        if waiting is not None:
+            await stream_merging.end([waiting])
 
 
 async def _refusal(response: httpx.Response, server: str) -> EdnError:
@@ -127,7 +178,7 @@ def server_sent(line: bytes) -> bytes:
     return b"".join((*fields, b"data: %b\n\n" % bytes(told.data)))
 
 
-def routes(network: Network, find: Callable[[Caller, str], Subscription]) -> APIRouter:
+def routes(network: Network, find: Callable[[Caller, str], Subscription], guard: Guard) -> APIRouter:
     """`find` gives a living subscription that a caller may know of, or raises `NotFound`."""
     router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
 
@@ -141,31 +192,32 @@ def routes(network: Network, find: Callable[[Caller, str], Subscription]) -> API
         id: str, who: Who, header: LastEventId = None, last_event_id: LastEventIdQuery = None
     ) -> StreamingResponse:
         """What a subscription without a sink is told, as server-sent events, from the last one seen on."""
-        stack = contextlib.AsyncExitStack()
-        lines = await stack.enter_async_context(_lines(network, find(who, id), header or last_event_id))
+        found = find(who, id)
+        async with contextlib.AsyncExitStack() as opening:
+            opening.enter_context(guard.quotas.stream(who))
+            lines = await opening.enter_async_context(_lines(network, found, header or last_event_id))
+            stack = opening.pop_all()
 
         async def told() -> AsyncIterator[bytes]:
-            async with stack:
-                yield b"retry: %d\n\n" % RETRY
-                try:
-                    async for line in lines:
-                        yield server_sent(line)
-                except httpx.HTTPError:
-                    return  # the server is gone: the client comes back and asks again
+            yield b"retry: %d\n\n" % RETRY
+            with contextlib.suppress(httpx.HTTPError):  # the server is gone: the client asks again
+                async for line in while_valid(lines, lambda: guard.is_valid(who)):
+                    yield server_sent(line)
 
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(told(), media_type="text/event-stream", headers=headers)
+        return EventStream(told(), stack, {"x-accel-buffering": "no"})
 
     @router.websocket("/{id}/events")
     @needs(Need.SUBSCRIBE)
     async def messages(socket: WebSocket, id: str) -> None:
         """The same as messages of a WebSocket."""
         last = socket.headers.get("last-event-id") or socket.query_params.get("last_event_id")
+        who = caller_of(socket.scope)
         try:
-            found = find(caller_of(socket.scope), id)
-            async with _lines(network, found, last) as lines:
-                await socket.accept()
-                await _send(socket, lines)
+            found = find(who, id)
+            with guard.quotas.stream(who):
+                async with _lines(network, found, last) as lines:
+                    await socket.accept()
+                    await _send(socket, while_valid(lines, lambda: guard.is_valid(who)))
         except EdnError as error:
             if socket.client_state is WebSocketState.CONNECTING:
                 await refuse(error, socket.scope, socket.receive, socket.send)
@@ -192,9 +244,7 @@ async def _send(socket: WebSocket, lines: AsyncIterator[bytes]) -> None:
     try:
         await asyncio.wait({telling, listening}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in (telling, listening):
-            task.cancel()
-        await asyncio.gather(telling, listening, return_exceptions=True)
+        await stream_merging.end([telling, listening])
         if (
             socket.client_state is WebSocketState.CONNECTED
             and socket.application_state is WebSocketState.CONNECTED

@@ -6,6 +6,7 @@ The errors of a request name the place in it, as a JSON pointer.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
@@ -15,15 +16,16 @@ from typing import Any
 from dispatcher import bodies, directory, keyrings, sinks, streaming
 from dispatcher.access import Caller
 from dispatcher.expiry import parse_expires, parse_since
+from dispatcher.keys import Scope
 from dispatcher.network import Network
 from dispatcher.quotas import Quotas
 from dispatcher.replaying import Replayer
-from dispatcher.subscriptions import Subscriptions, Wanted, new_id
+from dispatcher.subscriptions import Subscriptions, Wanted, check_room, new_id
 from dispatcher.subtrees import Subtree, bind, check_fits
 from dispatcher.topics import Topic, Topics, path_of
 from edn import namespace
 from edn.coordinates import rfc3339
-from edn.errors import EdnError, InvalidInput, InvalidSink, NotFound, TooLarge
+from edn.errors import EdnError, Forbidden, InvalidInput, InvalidSink, NotFound, TooLarge
 from edn.filter import BoundFilter, Filter
 from edn.sinkpolicy import check_url
 from edn.webhooks import check_secret
@@ -57,14 +59,14 @@ class Subscribing:
         return Subtree(path_of(who.tenant, name))
 
     def find(self, who: Caller, id: str) -> directory.Subscription:
-        """A living subscription that this caller may know of; raises `NotFound`."""
-        found = self._subscriptions.get(id)
-        topic = self._topic_of(found)
+        """A living subscription that this caller may know of; raises `NotFound`.
+
+        Only the operator names those of tenants, by their keys (`edn.namespace`).
+        """
         # Members are parts of what they are members of, and nothing by themselves.
-        foreign = not who.operates and (topic is None or topic.tenant != who.tenant)
-        if foreign or namespace.is_member(id):
+        if namespace.is_member(id):
             raise NotFound(f'no subscription "{id[:80]}"')
-        return found
+        return self._subscriptions.get(id if who.operates else namespace.key_of(who.tenant, id))
 
     def _topic_of(self, found: directory.Subscription) -> Topic | Subtree | None:
         """What a subscription is to; None if its topic has just ended."""
@@ -85,19 +87,21 @@ class Subscribing:
             most = self._settings.subscriptions_per_request
             if len(body) > most:
                 raise TooLarge(f"{len(body)} subscriptions in one request; at most {most} are taken")
-            wanted = [self._wanted(one, who, f"/{place}", hosts.get(place)) for place, one in enumerate(body)]
+            wanted = [
+                await self._wanted(one, who, f"/{place}", hosts.get(place)) for place, one in enumerate(body)
+            ]
             self._check_room(who, wanted)
             wanted, secrets = await keyrings.assign(self._network.log, wanted)
-            made = await self._subscriptions.create(wanted) if wanted else []
+            made = await self._subscriptions.create(wanted, self._quotas.room(who)) if wanted else []
             status = 200 if made and not any(new for _, new in made) else 201
             return {"subscriptions": [self.view(found, who, secrets) for found, _ in made]}, status, {}
-        wanted = [self._wanted(body, who, "", hosts.get(0))]
+        wanted = [await self._wanted(body, who, "", hosts.get(0))]
         self._check_room(who, wanted)
         wanted, secrets = await keyrings.assign(self._network.log, wanted)
         with _at_the_sink():
-            [(found, new)] = await self._subscriptions.create(wanted)
-        headers = {"location": f"/v1/subscriptions/{found.id}"}
-        return self.whole_view(found, who, secrets), 201 if new else 200, headers
+            [(found, new)] = await self._subscriptions.create(wanted, self._quotas.room(who))
+        headers = {"location": f"/v1/subscriptions/{_shown(found.id, who)}"}
+        return await self.whole_view(found, who, secrets), 201 if new else 200, headers
 
     async def change(self, id: str, body: bodies.ChangeBody, who: Caller) -> dict[str, Any]:
         """Replace filter, sink and expiry; the subscription as it is shown."""
@@ -105,7 +109,7 @@ class Subscribing:
         topic = self._topic_of(found)
         if topic is None:
             raise NotFound(f'no subscription "{id[:80]}"')
-        want = self._wanted_on(topic, body, "", id=id, owner=found.owner)
+        want = await self._wanted_on(topic, body, "", id=found.id, owner=found.owner)
         self._check_room(who, [want])
         secrets: dict[str, str] = {}
         if want.secret is None and want.url == found.url:
@@ -113,12 +117,12 @@ class Subscribing:
         else:
             [want], secrets = await keyrings.assign(self._network.log, [want])
         with _at_the_sink():
-            changed = await self._subscriptions.change(id, want)
-        return self.whole_view(changed, who, secrets)
+            changed = await self._subscriptions.change(found.id, want, self._quotas.room(who))
+        return await self.whole_view(changed, who, secrets)
 
     # -- from bodies to the model -----------------------------------------------------------------------
 
-    def _wanted(
+    async def _wanted(
         self, body: bodies.SubscriptionBody, who: Caller, prefix: str, suggested: str | None
     ) -> Wanted:
         """A request for a new one, checked; `prefix`: its own place in what was sent."""
@@ -128,8 +132,11 @@ class Subscribing:
             error.pointer = f"{prefix}/topic"
             raise
         # A stream is named after its subscription, so the id comes first.
-        id = body.id if body.sink is not None else body.id or new_id()
-        want = self._wanted_on(topic, body, prefix, id=id, owner=body.owner or who.name)
+        id = None if body.id is None else namespace.key_of(who.tenant, body.id)
+        if body.sink is None and id is None:
+            id = new_id(who.tenant)
+        owner = _owner(body.owner, who, prefix)
+        want = await self._wanted_on(topic, body, prefix, id=id, owner=owner)
         want = replace(want, since=self._since(topic, body.since, prefix))
         if body.location is None:
             return replace(want, suggested=suggested)
@@ -140,7 +147,7 @@ class Subscribing:
             raise
         return replace(want, suggested=suggested, location=tuple(body.location))
 
-    def _wanted_on(
+    async def _wanted_on(
         self,
         topic: Topic | Subtree,
         body: bodies.SubscriptionBody | bodies.ChangeBody,
@@ -154,7 +161,7 @@ class Subscribing:
         sink = body.sink or bodies.SinkBody.model_validate({"url": streaming.address(id or "")})
         try:
             parsed = Filter.parse(body.filter)
-            bound = self._bound(parsed, topic)
+            bound = await self._bound(parsed, topic)
             if body.sink is not None:
                 place = "/sink/url"
                 self._check_sink(body.sink.url)
@@ -162,9 +169,16 @@ class Subscribing:
             if sink.secret is not None:
                 check_secret(sink.secret)
             place = "/sink"
-            url = sinks.address_of(sink, consent=self._settings.require_consent)
+            # A stream is no address that anybody else could be asked about.
+            required = self._settings.require_consent and body.sink is not None
+            url = sinks.address_of(sink, consent=required)
             place = ""
-            expires = None if body.expires is None else parse_expires(body.expires, self._network.log.now())
+            log = self._network.log
+            expires = (
+                None
+                if body.expires is None
+                else parse_expires(body.expires, log.now(), estimate=log.estimate())
+            )
         except EdnError as error:
             error.pointer = prefix + place + (error.pointer or "")
             raise
@@ -180,10 +194,11 @@ class Subscribing:
             secret=sink.secret,
         )
 
-    def _bound(self, filter: Filter, topic: Topic | Subtree) -> BoundFilter | None:
+    async def _bound(self, filter: Filter, topic: Topic | Subtree) -> BoundFilter | None:
         """A filter under a topic's schema; of a subtree it is only checked that there may be one for it."""
         if isinstance(topic, Subtree):
-            check_fits(filter, topic, self._topics.below(topic.path))
+            # In a thread: there may be thousands of topics, each with a schema of its own.
+            await asyncio.to_thread(check_fits, filter, topic, self._topics.below(topic.path))
             return None
         return bind(filter, topic)
 
@@ -214,14 +229,8 @@ class Subscribing:
         )
 
     def _check_room(self, who: Caller, wanted: Sequence[Wanted]) -> None:
-        """Raise `Overloaded` if a key's quota has none; what is there under the same id counts once."""
-        self._quotas.check_room(
-            who,
-            self._network.log.reader,
-            [topic.uid for topic in self._topics.all(who.tenant)],
-            [want.attributes for want in wanted],
-            [want.id for want in wanted if want.id is not None],
-        )
+        """Refuse early what a key's quota has no room for; the transaction that appends it decides."""
+        check_room(self._quotas.room(who), self._network.log.reader, wanted)
 
     # -- from the model to bodies -----------------------------------------------------------------------
 
@@ -231,7 +240,7 @@ class Subscribing:
         """A subscription as it is shown; `made` are the secrets that were made for this very request."""
         secret = (made or {}).get(found.ring)
         return {
-            "id": found.id,
+            "id": _shown(found.id, who),
             "topic": _named(self._topic_of(found), who),
             "filter": found.filter,
             "sink": sinks.view(found, secret),
@@ -243,7 +252,7 @@ class Subscribing:
             "location": found.location,
         }
 
-    def whole_view(
+    async def whole_view(
         self, found: directory.Subscription, who: Caller, made: dict[str, str] | None = None
     ) -> dict[str, Any]:
         """The same; one to a subtree with the topics that it has, and those that it has not."""
@@ -256,9 +265,30 @@ class Subscribing:
         ]
         others = [
             {"topic": _named(one.topic, who), "reason": one.reason}
-            for one in self._subscriptions.left_out(found)
+            for one in await self._subscriptions.left_out(found)
         ]
         return {**view, "topics": sorted(members, key=lambda one: one["topic"]), "left_out": others}
+
+
+def _owner(given: str | None, who: Caller, prefix: str) -> str:
+    """Return the owner of a new subscription: the key's name, unless a key with the scope admin says another.
+
+    An owner is a name inside the caller's tenant. Subscriptions of one owner to one URL share a secret, so a
+    key must not be able to name somebody else.
+    """
+    if given is None or given == who.name or Scope.ADMIN in who.scopes:
+        return given or who.name
+    error = Forbidden(
+        f'owner must be "{who.name}", the name of the key, got "{given[:80]}"; a key with the scope '
+        "admin may set another one"
+    )
+    error.pointer = f"{prefix}/owner"
+    raise error
+
+
+def _shown(key: str, who: Caller) -> str:
+    """A subscription by its id; of another tenant by its key."""
+    return namespace.id_of(key) if namespace.owner_of(key) == who.tenant else key
 
 
 def _named(topic: Topic | Subtree | None, who: Caller) -> str:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import secrets
+import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,11 +28,12 @@ from dispatcher.exclusion import Exclusion
 from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.placing import Candidate
+from dispatcher.quotas import Room
 from dispatcher.replaying import Replay
 from dispatcher.storing import Storing
 from dispatcher.subtrees import Alignment, Subtree
 from dispatcher.topics import Topic, Topics, path_of
-from edn import namespace
+from edn import clock, namespace
 from edn.errors import Conflict, EdnError, NotFound, Unavailable
 from edn.filter import BoundFilter, Filter
 from edn.soap.eventing import CANCELLED
@@ -40,6 +43,7 @@ from edn.soap.eventing import CANCELLED
 class Wanted:
     """A checked request for one subscription."""
 
+    #: its key (`edn.namespace`); None: one is made
     id: str | None
     owner: str
     topic: Topic | Subtree
@@ -66,9 +70,19 @@ class Wanted:
         return self.filter.attributes if self.bound is None else self.bound.attributes
 
 
-def new_id() -> str:
-    """For a subscription whose subscriber chose none."""
-    return f"sub_{secrets.token_urlsafe(15)}"
+def check_room(room: Room | None, connection: sqlite3.Connection, wanted: Sequence[Wanted]) -> None:
+    """Raise `Overloaded` if a caller's quota has no room for these; one under the same id makes room."""
+    if room is not None:
+        room.check_subscriptions(
+            connection,
+            [want.filter.predicates for want in wanted],
+            [want.id for want in wanted if want.id is not None],
+        )
+
+
+def new_id(tenant: str) -> str:
+    """Make the key of a tenant's subscription whose subscriber chose no id."""
+    return namespace.key_of(tenant, f"sub_{secrets.token_urlsafe(15)}")
 
 
 class Subscriptions:
@@ -84,7 +98,7 @@ class Subscriptions:
     def get(self, subscription: str) -> Subscription:
         found = directory.find(self._log.reader, subscription)
         if found is None or (found.expires is not None and found.expires <= self._log.now()):
-            raise NotFound(f'no subscription "{subscription[:80]}"')
+            raise NotFound(f'no subscription "{namespace.told_as(subscription)[:80]}"')
         return found
 
     def page(
@@ -151,10 +165,11 @@ class Subscriptions:
         )
         return (None, None) if below is None else ([one.uid for one in self._topics.below(below)], below)
 
-    def left_out(self, whole: Subscription) -> list[subtrees.LeftOut]:
+    async def left_out(self, whole: Subscription) -> list[subtrees.LeftOut]:
         """The topics of a subtree that the filter does not fit."""
         assert whole.subtree is not None
-        _, others = subtrees.sort_out(Filter.parse(whole.filter), self._topics.below(whole.subtree))
+        below = self._topics.below(whole.subtree)
+        _, others = await asyncio.to_thread(subtrees.sort_out, Filter.parse(whole.filter), below)
         return others
 
     # -- one after the other ----------------------------------------------------------------------------
@@ -178,21 +193,23 @@ class Subscriptions:
 
     # -- changing ---------------------------------------------------------------------------------------
 
-    async def create(self, wanted: Sequence[Wanted]) -> list[tuple[Subscription, bool]]:
+    async def create(
+        self, wanted: Sequence[Wanted], room: Room | None = None
+    ) -> list[tuple[Subscription, bool]]:
         """All or none, and for each whether it is new: a repeated request gets what it made before."""
         named = [want.id for want in wanted if want.id is not None]
         repeated = (
             {name for name in named if named.count(name) > 1} if len(set(named)) < len(named) else set()
         )
         if repeated:
-            raise Conflict(f'id "{min(repeated)}" stands twice in one request')
+            raise Conflict(f'id "{namespace.told_as(min(repeated))}" stands twice in one request')
         async with contextlib.AsyncExitStack() as stack:
             for tenant in sorted({want.topic.tenant for want in wanted if isinstance(want.topic, Subtree)}):
                 await stack.enter_async_context(self.alone_in(tenant))
             await stack.enter_async_context(self.exclusion.hold(named))
             standing = [self._standing(want) for want in wanted]
             new = [want for want, found in zip(wanted, standing, strict=True) if found is None]
-            made = iter(await self._begin(new) if new else [])
+            made = iter(await self._begin(new, room) if new else [])
             return [(found, False) if found else (next(made), True) for found in standing]
 
     def _standing(self, want: Wanted) -> Subscription | None:
@@ -212,26 +229,27 @@ class Subscriptions:
         )
         if not same:
             raise Conflict(
-                f'subscription "{want.id}" exists with another owner, topic, filter or sink; '
-                "PUT /v1/subscriptions/{id} changes it",
+                f'subscription "{namespace.told_as(want.id)}" exists with another owner, topic, filter or '
+                "sink; PUT /v1/subscriptions/{id} changes it",
                 pointer="/id",
             )
         return found
 
     def _check_departures(self, names: Sequence[str]) -> None:
         """What a server still keeps under an id is not to be taken for that of a new subscription."""
-        for name in names:
-            row = self._log.reader.execute(
-                "SELECT source FROM moves WHERE subscription = ? AND keeping", (name,)
-            ).fetchone()
-            if row is not None:
-                raise Unavailable(
-                    f'subscription "{name}" ended while it was being moved away from {row[0]}: '
-                    "its id is free when that is over",
-                    retry_after=1,
-                )
+        row = self._log.reader.execute(
+            "SELECT subscription, source FROM moves WHERE keeping"
+            " AND subscription IN (SELECT value FROM json_each(?)) LIMIT 1",
+            (json.dumps(names),),
+        ).fetchone()
+        if row is not None:
+            raise Unavailable(
+                f'subscription "{namespace.told_as(row[0])}" ended while it was being moved away from '
+                f"{row[1]}: its id is free when that is over",
+                retry_after=1,
+            )
 
-    async def _begin(self, wanted: Sequence[Wanted]) -> list[Subscription]:
+    async def _begin(self, wanted: Sequence[Wanted], room: Room | None) -> list[Subscription]:
         """All of them, new; as they are in the directory then."""
         rows = [self._row(want) for want in wanted]
         topics: list[Prepared] = []
@@ -244,15 +262,17 @@ class Subscriptions:
                 if want.suggested is not None:
                     hosts[row.id] = want.suggested
             else:
-                below = self._topics.below(want.topic.path)
-                now = self._log.now()
+                below, now = self._topics.below(want.topic.path), self._log.next_version()
                 plans.append(
-                    subtrees.align(self._log.reader, row, below, now=now, new=True, since=want.since)
+                    await asyncio.to_thread(self._planned, row, below, now, new=True, since=want.since)
                 )
         named = [row.id for row, want in zip(rows, wanted, strict=True) if want.id is not None]
         members = [item for plan in plans for item in plan.begin]
         self._check_departures([*named, *(item.subscription.id for item in members)])
-        placed = self._storing.place([*topics, *members], hosts)
+        if room is not None:
+            # Early, too: before servers store thousands for nothing.
+            room.check_members(self._log.reader, len(members))
+        placed = await self._storing.place_in_slices([*topics, *members], hosts)
         topics, members = placed[: len(topics)], placed[len(topics) :]
         rest = iter(members)
         for plan in plans:
@@ -262,6 +282,9 @@ class Subscriptions:
             ended: Counter[str] = Counter()
             for row in rows:
                 ended += activating.end_expired(transaction, row.id)
+            check_room(room, transaction.connection, wanted)
+            if room is not None:
+                room.check_members(transaction.connection, len(members))
             replays = activating.begin(transaction, topics, stored)
             for plan in plans:
                 directory.insert(
@@ -277,12 +300,16 @@ class Subscriptions:
 
     def _row(self, want: Wanted) -> Subscription:
         """What the directory will have of it; of one to a topic without the server."""
-        id, now = want.id or new_id(), self._log.now()
+        id, now, version = (
+            want.id or new_id(want.topic.tenant),
+            self._log.estimate(),
+            self._log.next_version(),
+        )
         return Subscription(
             id=id,
-            version=subtrees.first_version(self._log.reader, id, now)
+            version=subtrees.first_version(self._log.reader, id, version)
             if want.id and self._log.noting
-            else now,
+            else version,
             owner=want.owner,
             topic=want.topic.uid if isinstance(want.topic, Topic) else 0,
             filter=want.filter.to_json(),
@@ -296,7 +323,7 @@ class Subscriptions:
             subtree=want.topic.path if isinstance(want.topic, Subtree) else None,
         )
 
-    async def change(self, subscription: str, want: Wanted) -> Subscription:
+    async def change(self, subscription: str, want: Wanted, room: Room | None = None) -> Subscription:
         """Replace filter, sink and expiry: the old hold up to the record's offset, the new after it."""
         async with self.alone_with(subscription):
             found = self.get(subscription)
@@ -307,7 +334,7 @@ class Subscriptions:
                 )
             changed = replace(
                 found,
-                version=max(found.version + 1, self._log.now()),
+                version=max(found.version + 1, self._log.next_version()),
                 filter=want.filter.to_json(),
                 url=want.url,
                 recipient=want.recipient,
@@ -316,16 +343,17 @@ class Subscriptions:
             )
             if isinstance(want.topic, Topic):
                 assert want.bound is not None
-                await self._change(Prepared(changed, want.topic, want.bound))
+                await self._change(Prepared(changed, want.topic, want.bound), want, room)
             else:
-                await self.align(changed, row_too=True)
+                await self.align(changed, row_too=True, room=room, want=want)
             return changed
 
-    async def _change(self, item: Prepared) -> None:
+    async def _change(self, item: Prepared, want: Wanted, room: Room | None) -> None:
         changed = item.subscription
 
         def switch(transaction: Transaction) -> None:
             live(transaction, changed.id)
+            check_room(room, transaction.connection, [want])
             check_topic(transaction, item)
             directory.replace(transaction.connection, changed, item.bound.attributes)
             transaction.append_control(changed.server, "change", versions=[(changed.id, changed.version)])
@@ -339,19 +367,34 @@ class Subscriptions:
             raise
         self._placing.changed(changed.server, Candidate(item.topic.uid, item.bound.rects(), changed.location))
 
-    async def align(self, whole: Subscription, *, row_too: bool = False) -> bool:
+    async def align(
+        self,
+        whole: Subscription,
+        *,
+        row_too: bool = False,
+        room: Room | None = None,
+        want: Wanted | None = None,
+    ) -> bool:
         """Bring members in line with what they are part of; whether anything was to be done. Whoever calls it
-        is alone with it. `row_too`: its own row is not so yet, and changes with them.
+        is alone with it. `row_too`: its own row is not so yet, and changes with them, to `want`. `room`: of
+        the caller, if it is one that asks.
         """
         assert whole.subtree is not None
-        below, now = self._topics.below(whole.subtree), self._log.now()
+        below, now = self._topics.below(whole.subtree), self._log.next_version()
         plan = await asyncio.to_thread(self._planned, whole, below, now)
         if plan.empty and not row_too:
             return False
-        plan.begin = self._storing.place(plan.begin)
+        more = len(plan.begin) - len(plan.end)
+        if room is not None:
+            room.check_members(self._log.reader, more)
+        plan.begin = await self._storing.place_in_slices(plan.begin)
 
         def append(transaction: Transaction, stored: activating.Stored) -> tuple[Counter[str], list[Replay]]:
             live(transaction, whole.id)
+            if room is not None:
+                room.check_members(transaction.connection, more)
+            if want is not None:
+                check_room(room, transaction.connection, [want])
             if row_too:
                 attributes = Filter.parse(whole.filter).attributes
                 directory.replace(transaction.connection, whole, attributes)
@@ -362,10 +405,21 @@ class Subscriptions:
         await self._storing.store_and(plan.begin, append, plan.change, asking=row_too)
         return True
 
-    def _planned(self, whole: Subscription, below: Sequence[Topic], now: int) -> Alignment:
+    def _planned(
+        self,
+        whole: Subscription,
+        below: Sequence[Topic],
+        now: int,
+        *,
+        new: bool = False,
+        since: int | None = None,
+    ) -> Alignment:
         """In a thread: many filters take a while to understand."""
         with contextlib.closing(self._log.connect_reader()) as reader:
-            return subtrees.align(reader, whole, below, now=now)
+            plan = subtrees.align(reader, whole, below, now=now, new=new, since=since)
+        for item in (*plan.begin, *plan.change):
+            item.bound.rects()  # computed here, and found there
+        return plan
 
     async def renew(self, subscription: str, expires: int | None) -> Subscription:
         def operation(transaction: Transaction) -> Subscription:
@@ -408,16 +462,34 @@ class Subscriptions:
         """End what has expired; how many there were."""
 
         def operation(transaction: Transaction) -> Counter[str]:
-            ended: Counter[str] = Counter()
-            for name in directory.expired(transaction.connection, transaction.time, 1000):
-                ended += activating.end_expired(transaction, name)
-            return ended
+            return self._end_expired(transaction, 1000)
 
         if not directory.expired(self._log.reader, self._log.now(), 1):
             return 0
         ended = await self._log.submit(operation)
         self._storing.ended(ended)
         return ended.total()
+
+    async def step_clock(self, *, confirmed: bool = False, sweep: bool = True) -> float:
+        """Make a suspect wall clock network time (`edn.clock`); return the seconds of the step.
+
+        What has expired by then ends in the same transaction: a time that falls back revives nothing.
+        """
+
+        def operation(transaction: Transaction) -> tuple[float, Counter[str]]:
+            ended = self._end_expired(transaction, -1) if sweep else Counter[str]()
+            return clock.adopt(confirmed=confirmed), ended
+
+        step, ended = await self._log.submit(operation)
+        self._storing.ended(ended)
+        await self._log.save_clock(clock.encode(clock.keeper.save()))
+        return step
+
+    def _end_expired(self, transaction: Transaction, most: int) -> Counter[str]:
+        ended: Counter[str] = Counter()
+        for name in directory.expired(transaction.connection, transaction.time, most):
+            ended += activating.end_expired(transaction, name)
+        return ended
 
 
 def _is_to(found: Subscription, place: Topic | Subtree) -> bool:

@@ -13,7 +13,7 @@ from dispatcher.access import Need, Who, needs
 from dispatcher.door import Door
 from dispatcher.expiry import parse_expires
 from dispatcher.topics import Topic
-from edn import strictjson
+from edn import namespace, strictjson
 from edn.asgi import StrictRoute
 from edn.coordinates import rfc3339
 from edn.errors import EdnError
@@ -90,14 +90,16 @@ def routes(door: Door) -> APIRouter:
         except EdnError as error:
             error.pointer = "/filter" + (error.pointer or "")
             raise
-        return {"ids": await door.covering.unsubscribe(place, owner or who.name, parsed)}
+        ended = await door.covering.unsubscribe(place, owner or who.name, parsed)
+        return {"ids": [namespace.told_as(key) for key in ended]}
 
     @router.get("/{id}", response_model=bodies.Subscription, response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
     async def get_subscription(id: str, who: Who) -> Any:
         """One subscription, with the state of its delivery and its counters."""
         found = subscribing.find(who, id)
-        return {**subscribing.whole_view(found, who), "delivery": await evidence.glance(door.network, found)}
+        view = await subscribing.whole_view(found, who)
+        return {**view, "delivery": await evidence.glance(door.network, found)}
 
     @router.put("/{id}", response_model=bodies.Subscription, response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
@@ -109,16 +111,19 @@ def routes(door: Door) -> APIRouter:
     @needs(Need.SUBSCRIBE)
     async def renew_subscription(id: str, body: bodies.RenewBody, who: Who) -> Any:
         """Set a new expiry, or none."""
-        subscribing.find(who, id)
-        expires = None if body.expires is None else parse_expires(body.expires, door.network.log.now())
-        return subscribing.view(await door.subscriptions.renew(id, expires), who)
+        key = subscribing.find(who, id).id
+        log = door.network.log
+        expires = (
+            None if body.expires is None else parse_expires(body.expires, log.now(), estimate=log.estimate())
+        )
+        return subscribing.view(await door.subscriptions.renew(key, expires), who)
 
     @router.post("/{id}/pause", response_model=bodies.Subscription, response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
     async def pause_subscription(id: str, who: Who) -> Any:
         """Keep notifications, in order, instead of sending them."""
-        subscribing.find(who, id)
-        return subscribing.view(await door.subscriptions.pause(id, True), who)
+        key = subscribing.find(who, id).id
+        return subscribing.view(await door.subscriptions.pause(key, True), who)
 
     @router.post("/{id}/resume", response_model=bodies.Subscription, response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
@@ -129,13 +134,12 @@ def routes(door: Door) -> APIRouter:
             expires = None if found.expires is None else rfc3339(found.expires)
             changed = bodies.ChangeBody(filter=found.filter, sink=body.sink, expires=expires)
             await subscribing.change(id, changed, who)
-        return subscribing.view(await door.subscriptions.pause(id, False), who)
+        return subscribing.view(await door.subscriptions.pause(found.id, False), who)
 
     @router.delete("/{id}", status_code=204)
     @needs(Need.SUBSCRIBE)
     async def unsubscribe(id: str, who: Who) -> None:
         """Events that are accepted after the answer are not notified."""
-        subscribing.find(who, id)
-        await door.subscriptions.delete(id)
+        await door.subscriptions.delete(subscribing.find(who, id).id)
 
     return router

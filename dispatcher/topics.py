@@ -1,7 +1,9 @@
 """Topics: a name, a schema, a matcher. In memory for the hot path, changed only through the log's file.
 
-A topic belongs to a tenant, and names are the tenant's own: inside the network a topic is found by its
-**path**, `tenant/name`, and those of the operator by their bare names. No name holds a slash.
+A topic belongs to a tenant, and names are the tenant's own: topics are found by (tenant, name), where the
+tenant is the caller's and never part of what a caller spells. A topic's **path**, `tenant/name` or the bare
+name of one of the operator's, is what the log's file and operators call it. No name holds a slash: `path_of`
+refuses one that does, so no name of one tenant is a path of another.
 
 A topic that is created without a matcher gets the one that is bound to the nearest name above (`bindings`).
 What subscriptions to subtrees have to do with topics is `joining`'s.
@@ -20,6 +22,7 @@ import msgspec
 from dispatcher import bindings, changes, directory
 from dispatcher.changes import Kind
 from dispatcher.log import Log, Transaction
+from dispatcher.quotas import Room
 from edn import namespace, wire
 from edn.errors import Conflict, InvalidFilter, InvalidSchema, NotFound
 from edn.filter import Filter
@@ -59,11 +62,22 @@ class Topic:
         return self.path.rpartition("/")[0]
 
     def info(self) -> wire.TopicInfo:
-        return wire.TopicInfo(self.uid, self.name, self.schema.to_wire(), self.engine)
+        return wire.TopicInfo(self.uid, self.tenant, self.name, self.schema.to_wire(), self.engine)
 
 
 def path_of(tenant: str, name: str) -> str:
+    """Compose the path of a tenant's topic or subtree; raises `NotFound` for a name that holds a slash."""
+    if "/" in name:
+        raise not_found(name)
     return f"{tenant}/{name}" if tenant else name
+
+
+def not_found(name: str) -> NotFound:
+    if "/" in name:
+        return NotFound(
+            f'no topic "{name[:80]}": a name holds no slash; a tenant\'s topics are for its own keys'
+        )
+    return NotFound(f'no topic "{name[:80]}"; PUT /v1/topics/{{name}} creates one')
 
 
 def stored_schema(columns: str, attributes: str) -> Schema:
@@ -82,40 +96,41 @@ def check_dialect(filter: Filter, topic: Topic) -> None:
 
 
 class Topics:
-    """All topics, by path and by uid."""
+    """All topics, by (tenant, name) and by uid."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._by_path: dict[str, Topic] = {}
+        self._by_name: dict[tuple[str, str], Topic] = {}
         self._by_uid: dict[int, Topic] = {}
         for row in log.reader.execute(f"SELECT uid, name, {_FIELDS} FROM topics ORDER BY name"):
             self.remember(_load(*row))
 
     def remember(self, topic: Topic) -> None:
         """It is in the log's file."""
-        self._by_path[topic.path] = topic
+        self._by_name[topic.tenant, topic.name] = topic
         self._by_uid[topic.uid] = topic
 
     def all(self, tenant: str | None = None) -> list[Topic]:
         """Of one tenant, or of all."""
-        found = [topic for topic in self._by_path.values() if tenant is None or topic.tenant == tenant]
+        found = [topic for topic in self._by_name.values() if tenant is None or topic.tenant == tenant]
         return sorted(found, key=lambda topic: topic.path)
 
     def get(self, name: str, tenant: str = "") -> Topic:
         try:
-            return self._by_path[path_of(tenant, name)]
+            return self._by_name[tenant, name]
         except KeyError:
-            raise NotFound(f'no topic "{name[:80]}"; PUT /v1/topics/{{name}} creates one') from None
+            raise not_found(name) from None
 
-    def exists(self, path: str) -> bool:
-        return path in self._by_path
+    def exists(self, draft: Topic) -> bool:
+        """Whether there is a topic of this tenant and name."""
+        return (draft.tenant, draft.name) in self._by_name
 
     def by_uid(self, uid: int) -> Topic | None:
         return self._by_uid.get(uid)
 
     def below(self, subtree: str) -> list[Topic]:
         """Those of a subtree, by its path."""
-        found = [topic for topic in self._by_path.values() if namespace.reaches(subtree, topic.path)]
+        found = [topic for topic in self._by_name.values() if namespace.reaches(subtree, topic.path)]
         return sorted(found, key=lambda topic: topic.path)
 
     def draft(
@@ -152,11 +167,12 @@ class Topics:
         draft: Topic,
         availability: float | None,
         also: Callable[[Transaction], None] = lambda _: None,
+        room: Room | None = None,
     ) -> tuple[Topic, bool]:
         """Create a topic, or change it to what the draft has; whether it is new.
 
         An engine that was not chosen stays as it is, and so does the availability if it is None. `also` is
-        done in the transaction that creates it.
+        done in the transaction that creates it. `room`: what the caller may add.
         """
         engine = draft.engine if draft.chosen else None
 
@@ -165,11 +181,17 @@ class Topics:
                 f"SELECT uid, name, {_FIELDS} FROM topics WHERE name = ?", (draft.path,)
             ).fetchone()
             if row is None:
+                if room is not None:
+                    room.check_topics(transaction.connection, 1, len(draft.schema.columns))
                 topic = _create(transaction, draft)
                 also(transaction)
                 return topic, True
             topic = _load(*row)
             lasting = topic.availability if availability is None else availability
+            if room is not None:
+                wider = topic.schema.evolve(draft.schema.attributes)
+                more = len(wider.columns) - len(topic.schema.columns)
+                room.check_topics(transaction.connection, 0, more)
             return _change(transaction, topic, draft.schema.attributes, engine, lasting), False
 
         topic, new = await self._log.submit(operation)
@@ -204,8 +226,8 @@ class Topics:
     def forget(self, uid: int) -> None:
         """It is deleted in the log's file."""
         topic = self._by_uid.pop(uid, None)
-        if topic is not None and self._by_path[topic.path].uid == uid:
-            del self._by_path[topic.path]
+        if topic is not None and self._by_name[topic.tenant, topic.name].uid == uid:
+            del self._by_name[topic.tenant, topic.name]
 
 
 def remove(transaction: Transaction, uid: int, end: str = "") -> dict[str, int]:
@@ -305,7 +327,7 @@ def _change(
         attribute, subscription = sorted(used.items())[0]
         raise Conflict(
             f'attribute "{attribute}" cannot be removed or change its type: the filter of subscription '
-            f"{namespace.subscription_of(subscription)} uses it",
+            f"{namespace.told_as(subscription)} uses it",
             pointer=f"/attributes/{attribute}",
         )
     if (

@@ -10,12 +10,13 @@ from fastapi import APIRouter, Query, Response
 from dispatcher import bodies
 from dispatcher.access import Need, Who, needs
 from dispatcher.joining import Joining
+from dispatcher.quotas import Quotas
 from dispatcher.topics import Topic, Topics
 from edn.asgi import StrictRoute
 from edn.coordinates import rfc3339
 
 
-def routes(topics: Topics, joining: Joining) -> APIRouter:
+def routes(topics: Topics, joining: Joining, quotas: Quotas) -> APIRouter:
     router = APIRouter(prefix="/v1/topics", tags=["topics"], route_class=StrictRoute)
 
     @router.put("/{name}", response_model=bodies.Topic, responses={201: {"model": bodies.Topic}})
@@ -23,7 +24,9 @@ def routes(topics: Topics, joining: Joining) -> APIRouter:
     async def put_topic(name: str, body: bodies.TopicBody, response: Response, who: Who) -> Any:
         """Create a topic, or change its schema. What stored filters use cannot be taken away."""
         lasting = math.inf if body.availability == "forever" else body.availability
-        topic, new = await joining.put(name, body.attributes, body.engine, lasting, tenant=who.tenant)
+        topic, new = await joining.put(
+            name, body.attributes, body.engine, lasting, tenant=who.tenant, room=quotas.room(who)
+        )
         if new:
             response.status_code = 201
             response.headers["location"] = f"/v1/topics/{topic.name}"

@@ -27,6 +27,9 @@ from edn import strictjson
 from edn.errors import EdnError, InvalidInput, TooLarge, Unauthorized
 
 PROBLEM = "application/problem+json"
+#: fields of a client's call that a server passes on: the network's secret, which vouches for the others, the
+#: address of the client, and the Host field that it sent
+VIA, CLIENT, CLIENT_HOST = "x-edn-via", "x-edn-client", "x-edn-host"
 
 log = structlog.get_logger()
 
@@ -195,10 +198,15 @@ class BodyLimit:
         await self.app(scope, counted, send)
 
 
+def bearer(header: str) -> str:
+    """Return the token of an Authorization header, "" if there is none."""
+    scheme, _, token = header.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
 def check_bearer(header: str | None, secret: str) -> None:
     """Raise unless the Authorization header carries the secret; compared in constant time."""
-    scheme, _, token = (header or "").partition(" ")
-    if scheme.lower() != "bearer" or not hmac.compare_digest(token.strip().encode(), secret.encode()):
+    if not hmac.compare_digest(bearer(header or "").encode(), secret.encode()):
         raise Unauthorized(
             "this call is for the network's own processes: send Authorization: Bearer <network secret>"
         )

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from edn.heads import BoundedProtocol
 
 #: seconds for a whole request, from its first byte
 REQUEST_SECONDS = 30.0
 
 
-class PunctualProtocol(HttpToolsProtocol):
+class PunctualProtocol(BoundedProtocol):
     _deadline: asyncio.TimerHandle | None = None
     #: a request has begun, and is not complete
     _amid = False

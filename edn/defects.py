@@ -28,6 +28,7 @@ Defect = Literal[
     "cursor-before-outbox",
     "forget-the-join",
     "move-before-widening",
+    "trust-the-wall-clock",
 ]
 
 #: what each one does
@@ -39,6 +40,7 @@ DEFECTS: Mapping[str, str] = {
     "cursor-before-outbox": "a server commits how far it has read before the notifications that follow",
     "forget-the-join": "a returning server's stream goes on at the log's end, the gap unseen",
     "move-before-widening": "a subscription moves to a server before events for it are routed there",
+    "trust-the-wall-clock": "ages and expiries are read from the wall clock, wherever it jumps",
 }
 assert set(DEFECTS) == set(get_args(Defect))
 

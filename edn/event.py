@@ -27,6 +27,7 @@ import numpy.typing as npt
 from msgspec import UNSET, UnsetType
 
 from edn.coordinates import DOMAINS, Domain, Key, instant
+from edn.errors import CorruptMessage
 from edn.eventcheck import MAX_ID, CheckedEvent, check_events, flatten
 from edn.lines import split
 from edn.rect import MISSING
@@ -231,7 +232,11 @@ class EventDecoder:
 
     def _salvaged(self, body: bytes) -> dict[str, Key]:
         found: dict[str, Key] = {}
-        for name, value in flatten(msgspec.json.decode(body)):
+        try:
+            event = msgspec.json.decode(body, type=dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise CorruptMessage(f"the body of an event must be a JSON object: {error}") from None
+        for name, value in flatten(event):
             type_ = self._types.get(name)
             if type_ is not None and value is not None:
                 try:

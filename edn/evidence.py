@@ -33,6 +33,12 @@ class Delivery(BaseModel):
     failed: int
     #: dead letters that name it; counted up to 1,000
     dead_letters: int
+    #: bytes that wait for it because it is paused, or because nobody reads its stream
+    buffered_bytes: int
+    #: notifications that were dropped because its tenant was at a limit of bytes, the limit, and when last
+    dropped: int
+    dropped_limit: Literal["paused_bytes", "stream_bytes", "dead_letter_bytes"] | None
+    dropped_last: str | None
 
 
 class Attempt(BaseModel):

@@ -7,15 +7,24 @@ begin with `stocks.`; `**` is all of them. Inside the network a name stands behi
 A subscription to a subtree has a **member** a topic: an ordinary subscription, whose id is that of the whole
 and, behind a sign that no subscriber's id can hold, the topic's number. Whoever is notified never hears of
 members: what stands before the sign is what they are told (`subscription_of`).
+
+Ids of subscriptions are the tenant's own. Inside the network a subscription is found by its **key**: the
+tenant, a comma and the id, or the bare id of one of the operator's. Neither a tenant nor an id holds a comma.
+A caller names ids and never keys, except the operator, who sees the keys of tenants' subscriptions:
+
+    acme,s1          subscription s1 of tenant acme
+    acme,s1+2f       its member on topic 2f
+    s1               subscription s1 of the operator
 """
 
 from __future__ import annotations
 
 import re
 
-from edn.errors import InvalidInput
+from edn.errors import InvalidInput, NotFound
 
 _NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+_TENANT = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MAX_NAME = 256
 
 #: the subtree of all topics, and what ends the name of any other
@@ -23,6 +32,8 @@ ALL = "**"
 _BELOW = "." + ALL
 #: between the id of a subscription to a subtree and the number of a topic
 MEMBER = "+"
+#: between a tenant and the id of one of its subscriptions
+OWNED = ","
 
 
 def check_topic_name(name: str) -> None:
@@ -41,6 +52,11 @@ def check_subtree_name(name: str) -> None:
             f"topics, at most {MAX_NAME} characters",
             pointer="/name",
         )
+
+
+def is_tenant(name: str) -> bool:
+    """Whether it can be the name of a tenant; the operator, who has none, is not one."""
+    return _TENANT.fullmatch(name) is not None
 
 
 def is_subtree(name: str) -> bool:
@@ -75,9 +91,32 @@ def member_id(subscription: str, topic: int) -> str:
     return f"{subscription}{MEMBER}{topic:x}"
 
 
-def subscription_of(id: str) -> str:
-    """What a subscriber calls it: of a member the whole that it is part of."""
-    return id.partition(MEMBER)[0]
+def subscription_of(key: str) -> str:
+    """Return the key of a subscription: of a member that of the whole that it is part of."""
+    return key.partition(MEMBER)[0]
+
+
+def key_of(tenant: str, id: str) -> str:
+    """Compose the key of a tenant's subscription; raises `NotFound` for an id that spells a key itself."""
+    if OWNED in id:
+        raise NotFound(f'no subscription "{id[:80]}"')
+    return f"{tenant}{OWNED}{id}" if tenant else id
+
+
+def owner_of(key: str) -> str:
+    """Return the tenant that a subscription belongs to; empty is the operator."""
+    tenant, comma, _ = key.partition(OWNED)
+    return tenant if comma else ""
+
+
+def id_of(key: str) -> str:
+    """Return the id inside the tenant; of a member with its topic."""
+    return key.partition(OWNED)[2] or key
+
+
+def told_as(key: str) -> str:
+    """Return the id that a subscriber is told: without the tenant, of a member that of the whole."""
+    return id_of(subscription_of(key))
 
 
 def is_member(id: str) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import gc
+import io
 import ipaddress
 import json
 import logging
@@ -17,20 +19,25 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 import structlog
 import uvicorn
 from fastapi import FastAPI
 
+from edn import storage
 from edn.deadlines import PunctualProtocol
 from edn.errors import EdnError
+from edn.heads import Connections
+from edn.privacy import protect
 
 MIN_SECRET = 16
 #: Longer than clients keep a connection that they do not use (httpx and Node 5 s, aiohttp 15 s, nginx 60 s).
 #: Where a server gives up first, or at the same moment, it closes under a request that is on its way, and
 #: whoever sent that cannot know whether it was read.
 KEEP_ALIVE_SECONDS = 75
+#: bytes of one message that a client sends over a WebSocket
+_SOCKET_BYTES = 64 << 10
 _COPY = "backup-"
 #: nobody reads a copy for so long
 _COPY_SECONDS = 86_400.0
@@ -40,12 +47,29 @@ class CannotStart(EdnError):
     """Something outside the program keeps it from starting; the message says what would help."""
 
 
+def wrong_format(place: str, found: object, read: int) -> str:
+    """Say why data of another format is refused, and what to do with it."""
+    if isinstance(found, int) and found > read:
+        return (
+            f"{place} must have format {read}, got {found}: a newer version of the program wrote it; run "
+            "that version or a newer one"
+        )
+    return (
+        f"{place} must have format {read}, got {found}: an older version of the program wrote it, and "
+        "formats are not converted; run that version to export the subscriptions (edn export), start this "
+        "version with an empty folder, create the topics and import them (edn import)"
+    )
+
+
 def lock_folder(folder: Path) -> int:
     """Make the data folder and take it for this process; the descriptor must be kept open."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        protect(folder)
         handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
+        if storage.is_full(error):
+            raise  # there may be room later
         raise CannotStart(f"the data folder {folder} cannot be used: {error.strerror}") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -87,6 +111,22 @@ def hide_secrets(_: Any, __: str, line: Any) -> str:
     return _SECRET.sub(r"\1…", line)
 
 
+class _Unfailing(io.TextIOBase):
+    """A text file that drops what cannot be written: a log on a full disk must not end what it tells of."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            self._file.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._file.flush()
+
+
 def configure_logs() -> None:
     """Structured lines on stderr; stdout belongs to the ready line."""
     structlog.configure(
@@ -99,7 +139,7 @@ def configure_logs() -> None:
             hide_secrets,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(file=cast(TextIO, _Unfailing(sys.stderr))),
     )
 
 
@@ -151,7 +191,23 @@ class _Server(uvicorn.Server):
             print(json.dumps({"ready": True, **self.ready}), flush=True)  # noqa: T201  programs read it
 
 
-def serve(app: FastAPI, listeners: Sequence[socket.socket], ready: dict[str, Any]) -> None:
+def read_networks(flag: str, text: str) -> tuple[str, ...]:
+    """Parse networks with commas between, such as 10.0.0.0/8,::1; raises `CannotStart`."""
+    found = tuple(part.strip() for part in text.split(",") if part.strip())
+    for network in found:
+        try:
+            ipaddress.ip_network(network)
+        except ValueError:
+            raise CannotStart(f'{flag} must be networks such as 10.0.0.0/8, got "{network}"') from None
+    return found
+
+
+def serve(
+    app: FastAPI,
+    listeners: Sequence[socket.socket],
+    ready: dict[str, Any],
+    connections: Connections | None = None,
+) -> None:
     """Run until SIGTERM or SIGINT; from the main thread."""
     # uvicorn raises the signal that stopped it once more when all is closed: a stop that was asked for
     # shall end with exit code 0.
@@ -161,7 +217,11 @@ def serve(app: FastAPI, listeners: Sequence[socket.socket], ready: dict[str, Any
         app,
         log_config=None,
         access_log=False,
-        http=PunctualProtocol,
+        # Called like the class, with what uvicorn gives it.
+        http=cast(Any, functools.partial(PunctualProtocol, connections=connections or Connections())),
+        # Readers of streams send nothing but control frames.
+        ws_max_size=_SOCKET_BYTES,
+        ws_max_queue=4,
         lifespan="on",
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=5,

@@ -57,13 +57,20 @@ class Schema:
     @classmethod
     def from_wire(cls, columns: Sequence[Sequence[str]]) -> Schema:
         """The schema that `to_wire` gave, except that what was removed without a successor is live in it."""
-        live: list[Column] = []
-        for index, (name, type_) in enumerate(columns):
+        for index, (_, type_) in enumerate(columns):
             if type_ not in DOMAINS:
                 raise InvalidSchema(f"column {index} has the unknown type {shown(type_)}")
-            clashing = any(_clash(name, later) for later, _ in columns[index + 1 :])
+        live: list[Column] = []
+        # Names of later columns, and the names that these lie below: linear, as servers read many schemas.
+        later: set[str] = set()
+        above: set[str] = set()
+        for name, type_ in reversed(columns):
+            ancestors = _ancestors(name)
+            clashing = name in later or name in above or not later.isdisjoint(ancestors)
             live.append(Column(name, type_, retired=clashing))
-        return cls(tuple(live))
+            later.add(name)
+            above.update(ancestors)
+        return cls(tuple(reversed(live)))
 
     def to_wire(self) -> list[tuple[str, str]]:
         return [(column.name, column.type) for column in self.columns]
@@ -118,16 +125,36 @@ class Schema:
 
     def _reusable(self, name: str, type_: str) -> int | None:
         """The column that the attribute has or may take up again; one that a later one retires it may not."""
-        for place in range(self.width - 1, -1, -1):
-            column = self.columns[place]
-            if _clash(column.name, name):
-                return place if (column.name, column.type) == (name, type_) else None
-        return None
+        named, above = self._last
+        clashing = [
+            named.get(name, -1),
+            above.get(name, -1),
+            *(named.get(one, -1) for one in _ancestors(name)),
+        ]
+        place = max(clashing)
+        if place < 0:
+            return None
+        column = self.columns[place]
+        return place if (column.name, column.type) == (name, type_) else None
+
+    @cached_property
+    def _last(self) -> tuple[dict[str, int], dict[str, int]]:
+        """The last column of each name, and the last one below each name."""
+        named: dict[str, int] = {}
+        above: dict[str, int] = {}
+        for place, column in enumerate(self.columns):
+            named[column.name] = place
+            above.update(dict.fromkeys(_ancestors(column.name), place))
+        return named, above
 
 
-def _clash(one: str, other: str) -> bool:
-    """Whether two names cannot be attributes at the same time."""
-    return one == other or one.startswith(other + ".") or other.startswith(one + ".")
+def _ancestors(name: str) -> list[str]:
+    """The names that cannot be attributes beside this one, because it lies below them: a.b.c → a.b, a."""
+    found = []
+    while (at := name.rfind(".")) >= 0:
+        name = name[:at]
+        found.append(name)
+    return found
 
 
 def _checked(attributes: object) -> dict[str, str]:

@@ -15,6 +15,7 @@ the entry points `edn.sinks`, which check their own.
 from __future__ import annotations
 
 import functools
+import hashlib
 import ipaddress
 import re
 import socket
@@ -139,6 +140,29 @@ def mail_address(url: str) -> str:
     if not _MAILBOX.match(mailbox) or local.startswith(".") or local.endswith(".") or ".." in mailbox:
         raise InvalidSink("the sink's mail address cannot be used; mailto:name@example.org is right")
     return mailbox
+
+
+def redacted(url: str) -> str:
+    """Describe a sink for the log: a digest replaces paths, queries and mailboxes, which may hold secrets.
+
+    The digest is the beginning of the URL's SHA-256, so that two sinks of one host can be told apart.
+    """
+    digest = hashlib.sha256(url.encode("utf-8", "replace")).hexdigest()[:8]
+    scheme, _, rest = url.partition(":")
+    if scheme == "mailto":
+        return f"mailto:…@{rest.rpartition('@')[2][:253]} {digest}"
+    try:
+        if scheme == "cloudevents":
+            return f"cloudevents:{redacted(cloudevents.SinkAddress.parse(url).to)}"
+        if scheme == "consent":
+            return f"consent:{redacted(rest)}"
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port is not None else ""
+        if scheme in ("http", "https") and parts.hostname:
+            return f"{scheme}://{parts.hostname[:253]}{port}/… {digest}"
+    except (ValueError, InvalidSink):
+        pass
+    return f"{scheme[:20]}:… {digest}"
 
 
 def extension(scheme: str) -> Any:

@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Iterable, Sequence
+from typing import Annotated
 
 import msgspec
 
@@ -29,9 +30,9 @@ class KeyRing(msgspec.Struct, frozen=True, array_like=True):
     current: str
     previous: str | None = None
     #: microseconds: until when the previous one signs, too
-    until: int = 0
+    until: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] = 0
     #: counts rotations, so that an older copy that comes late is known as one
-    version: int = 1
+    version: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] = 1
 
     def __repr__(self) -> str:
         # Whatever prints one, a log or a failed assertion, shall not print what it keeps.

@@ -55,18 +55,25 @@ Arrays travel as the little-endian bytes that they are in memory.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar, cast
+import functools
+from typing import Annotated, Any, Generic, Literal, TypeVar, cast
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from edn.errors import CorruptMessage
 from edn.webhooks import KeyRing
 
 #: the media type of all of these
 MSGPACK = "application/msgpack"
 #: that of streams: a line of JSON each
 LINES = "application/x-ndjson"
+
+#: integers that a database and a column of numbers can hold; msgpack has larger ones
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+#: columns of a row of points
+Width = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
 
 Kind = Literal["activate", "deactivate", "change", "move", "renew", "pause", "resume", "rotate", "join"]
 
@@ -75,7 +82,9 @@ class TopicInfo(msgspec.Struct, frozen=True, array_like=True):
     """What a server must know of a topic to bind its filters."""
 
     #: unique for ever; a topic that is deleted and made again gets another
-    uid: int
+    uid: Int64
+    #: empty is the operator
+    tenant: str
     name: str
     #: (name, type) in column order; append-only, so a shorter point is an older one
     columns: list[tuple[str, str]]
@@ -88,14 +97,16 @@ class StoreItem(msgspec.Struct, frozen=True, array_like=True):
 
     id: str
     #: grows with each change of filter, sink or host: the log's time then, or one more than before
-    version: int
+    version: Int64
+    #: whose it is; empty is the operator. Part of the address that it is delivered to
+    tenant: str
     owner: str
     #: the filter in its JSON form; None is everything
     filter: Any
     url: str
     recipient: str | None
     #: microseconds; None is never
-    expires: int | None
+    expires: Int64 | None
     #: id of the key ring that its notifications are signed with; empty is none
     ring: str = ""
     #: it comes from another server: what is found here waits until that one has delivered its own
@@ -105,7 +116,7 @@ class StoreItem(msgspec.Struct, frozen=True, array_like=True):
 class Store(msgspec.Struct, frozen=True):
     log: str
     #: how often this log's dispatcher has started; a store from an earlier life is refused
-    incarnation: int
+    incarnation: Int64
     topic: TopicInfo
     items: list[StoreItem]
     #: those that the items name
@@ -115,9 +126,9 @@ class Store(msgspec.Struct, frozen=True):
 
 
 class Stored(msgspec.Struct, frozen=True):
-    epoch: int
+    epoch: Int64
     #: the server's store counter, taken in the transaction that stored the items
-    seq: int
+    seq: Int64
 
 
 class Control(msgspec.Struct, frozen=True):
@@ -139,17 +150,17 @@ class Control(msgspec.Struct, frozen=True):
     rotate      `rings`: the secrets that count from now on
     """
 
-    offset: int
-    time: int
+    offset: Int64
+    time: Int64
     kind: Kind
-    versions: list[tuple[str, int]] = []
+    versions: list[tuple[str, Int64]] = []
     ids: list[str] = []
-    expiries: list[tuple[str, int | None]] = []
-    incarnation: int = 0
+    expiries: list[tuple[str, Int64 | None]] = []
+    incarnation: Int64 = 0
     rings: list[KeyRing] = []
-    replays: list[tuple[str, int]] = []
+    replays: list[tuple[str, Int64]] = []
     #: of pause and resume, where there are several dispatchers: which state of the subscription it is
-    revision: int = 0
+    revision: Int64 = 0
     #: of deactivate: why, for sinks that want to be told (`edn.soap`); empty if the subscriber asked for it
     end: str = ""
 
@@ -157,7 +168,7 @@ class Control(msgspec.Struct, frozen=True):
 class Segment(msgspec.Struct, frozen=True):
     """The events of one topic in a frame, column by column, in the order of their offsets."""
 
-    topic: int
+    topic: Int64
     #: int64 each
     offsets: bytes
     #: int64 each: the log's time, which expiry is compared with
@@ -166,7 +177,7 @@ class Segment(msgspec.Struct, frozen=True):
     stamps: bytes
     #: float64, row-major; rows have `width` columns
     points: bytes
-    width: int
+    width: Width
     #: empty where no publisher chose one: the ids are then made from log and offset
     ids: list[str]
     #: the attributes as JSON, as they go into the notification: a line each
@@ -177,21 +188,21 @@ class Segment(msgspec.Struct, frozen=True):
 
 class Frame(msgspec.Struct, frozen=True):
     log: str
-    incarnation: int
-    after: int
-    upto: int
+    incarnation: Int64
+    after: Int64
+    upto: Int64
     controls: list[Control]
     segments: list[Segment]
 
 
 class FrameAck(msgspec.Struct, frozen=True):
-    epoch: int
-    cursor: int
+    epoch: Int64
+    cursor: Int64
     #: rows that are stored but no longer needed by the summary: a hint to ask for a snapshot
-    shrinkable: int = 0
+    shrinkable: Int64 = 0
     #: (event, subscription) pairs and events with at least one pair, for the dispatcher's counters
-    matched: int = 0
-    useful: int = 0
+    matched: Int64 = 0
+    useful: Int64 = 0
 
 
 class ReplayPage(msgspec.Struct, frozen=True):
@@ -203,17 +214,17 @@ class ReplayPage(msgspec.Struct, frozen=True):
 
     log: str
     subscription: str
-    version: int
+    version: Int64
     #: it holds what there is in the offsets (after, upto]
-    after: int
-    upto: int
+    after: Int64
+    upto: Int64
     segment: Segment | None
     final: bool
 
 
 class ReplayAck(msgspec.Struct, frozen=True):
     #: where the next page begins
-    position: int
+    position: Int64
     done: bool
 
 
@@ -221,15 +232,15 @@ class Explain(msgspec.Struct, frozen=True):
     """What would an event be to a server? Nothing is stored, counted or sent."""
 
     log: str
-    topic: int
+    topic: Int64
     #: the log's time, which expiry is compared with
-    time: int
+    time: Int64
     #: float64 each
     point: bytes
     #: the attributes as JSON
     line: bytes
     #: subscriptions that are named at most
-    limit: int
+    limit: Int64
 
 
 class Explanation(msgspec.Struct, frozen=True, array_like=True):
@@ -245,14 +256,14 @@ class Explanation(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Explained(msgspec.Struct, frozen=True):
-    matched: int
+    matched: Int64
     subscriptions: list[Explanation]
 
 
 class Departures(msgspec.Struct, frozen=True):
     """Which subscriptions have moved away, each with the version that it goes on as elsewhere."""
 
-    versions: list[tuple[str, int]]
+    versions: list[tuple[str, Int64]]
     #: those of which nothing that was kept is needed any more
     forget: list[str] = []
 
@@ -269,13 +280,13 @@ class Departed(msgspec.Struct, frozen=True):
 class KeptAfter(msgspec.Struct, frozen=True):
     subscription: str
     #: how many rows of what is kept were taken before
-    after: int
+    after: Int64
 
 
 class KeptEvent(msgspec.Struct, frozen=True, array_like=True):
-    topic: int
+    topic: Int64
     id: str
-    stamp: int
+    stamp: Int64
     #: the attributes as JSON
     body: bytes
     #: the trace context that it came with
@@ -286,9 +297,9 @@ class Kept(msgspec.Struct, frozen=True):
     """What a server kept for a subscription that was paused when it moved: rows (after, upto], in order."""
 
     subscription: str
-    version: int
-    after: int
-    upto: int
+    version: Int64
+    after: Int64
+    upto: Int64
     events: list[KeptEvent]
     #: nothing follows
     final: bool
@@ -297,23 +308,23 @@ class Kept(msgspec.Struct, frozen=True):
 class ToldAfter(msgspec.Struct, frozen=True):
     subscriptions: list[str]
     #: topic and id of the last event of the page before
-    after: tuple[int, str]
+    after: tuple[Int64, str]
 
 
 class Told(msgspec.Struct, frozen=True):
     """Which events, whose ids their publishers chose, were told to whom: another log may bring them again."""
 
     #: topic, id, the log's time, places in `subscriptions` of the question
-    events: list[tuple[int, str, int, list[int]]]
+    events: list[tuple[Int64, str, Int64, list[Int64]]]
     subscriptions: list[str]
     #: where the next page begins; None: there is none
-    following: tuple[int, str] | None
+    following: tuple[Int64, str] | None
 
 
 class Arrivals(msgspec.Struct, frozen=True):
     """Subscriptions of which the server that they come from has nothing to deliver any more."""
 
-    versions: list[tuple[str, int]]
+    versions: list[tuple[str, Int64]]
 
 
 class Consented(msgspec.Struct, frozen=True):
@@ -327,7 +338,7 @@ class Consented(msgspec.Struct, frozen=True):
 
 class Taken(msgspec.Struct, frozen=True):
     #: how many rows were taken of what was kept elsewhere; of no meaning elsewhere
-    position: int = 0
+    position: Int64 = 0
     #: what it is about is not awaited here (any more)
     unknown: bool = False
 
@@ -336,15 +347,15 @@ class AskJourney(msgspec.Struct, frozen=True):
     """What became of an event?"""
 
     log: str
-    offset: int
+    offset: Int64
 
 
 class JourneyAttempt(msgspec.Struct, frozen=True, array_like=True):
     """A POST that told of it; as `edn_server.attempts.Attempt`."""
 
-    time: int
+    time: Int64
     webhook_id: str
-    status: int | None
+    status: Int64 | None
     reason: str | None
     seconds: float
     outcome: str
@@ -359,25 +370,25 @@ class JourneyRecipient(msgspec.Struct, frozen=True, array_like=True):
 
 class Journey(msgspec.Struct, frozen=True):
     #: when the server had applied it; None if it is not known there, or not any more
-    committed: int | None
+    committed: Int64 | None
     recipients: list[JourneyRecipient]
 
 
 class SummarySnapshot(msgspec.Struct, frozen=True):
-    epoch: int
-    seq: int
+    epoch: Int64
+    seq: Int64
     #: topic uid → the bytes of its `edn.summary.Summary`
-    topics: dict[int, bytes]
+    topics: dict[Int64, bytes]
 
 
 class Register(msgspec.Struct, frozen=True):
     id: str
     url: str
     key: str
-    epoch: int
+    epoch: Int64
     #: log id → offset
-    cursors: dict[str, int]
-    subscriptions: int
+    cursors: dict[str, Int64]
+    subscriptions: Int64
     #: where it is, in coordinates that subscribers use too; empty where it does not matter
     location: list[float] = []
     #: network distance from the dispatcher, in a unit of the operator's own
@@ -386,36 +397,38 @@ class Register(msgspec.Struct, frozen=True):
 
 class Registered(msgspec.Struct, frozen=True):
     log: str
-    incarnation: int
+    incarnation: Int64
     heartbeat_seconds: float
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
     key: str
-    epoch: int
+    epoch: Int64
     #: notifications waiting to be delivered
-    backlog: int
+    backlog: Int64
     #: share of one core used since the last one, 0..1
     cpu: float
     #: notifications that sinks took, since the server's start
-    notified: int = 0
+    notified: Int64 = 0
+    #: seconds by which its wall clock is suspect (`edn.clock`); None: it is not
+    suspect: float | None = None
 
 
 class PlacementRule(msgspec.Struct, frozen=True, array_like=True):
     """How the network chooses the host of a new subscription; see `partitioning.placement.Settings`."""
 
     policy: str
-    threshold: int | None
+    threshold: Int64 | None
     factor: float | None
-    bound: int
-    spread: int
+    bound: Int64
+    spread: Int64
 
 
 class Peer(msgspec.Struct, frozen=True, array_like=True):
     """A server that can host subscriptions."""
 
     id: str
-    subscriptions: int
+    subscriptions: Int64
     location: list[float]
     distance: float
 
@@ -423,20 +436,20 @@ class Peer(msgspec.Struct, frozen=True, array_like=True):
 class Boxes(msgspec.Struct, frozen=True, array_like=True):
     """The rectangles that stand for one server's subscriptions of one topic; none if it has none."""
 
-    topic: int
+    topic: Int64
     server: str
     #: float64, row-major; rows have `width` columns
     lo: bytes
     hi: bytes
-    width: int
+    width: Width
 
 
 class RoutingSummaries(msgspec.Struct, frozen=True):
     """What one has to know to choose a host."""
 
-    incarnation: int
+    incarnation: Int64
     #: what `since` of the next question is
-    version: int
+    version: Int64
     rule: PlacementRule
     topics: list[TopicInfo]
     #: those that are ready
@@ -445,22 +458,32 @@ class RoutingSummaries(msgspec.Struct, frozen=True):
     boxes: list[Boxes]
 
 
+class Client(msgspec.Struct, frozen=True):
+    """A client that called a server: where it is, and the fields of its request that say who it is."""
+
+    address: str = ""
+    authorization: str = ""
+    host: str = ""
+    origin: str = ""
+    #: Sec-Fetch-Site
+    site: str = ""
+
+
 class Subscribe(msgspec.Struct, frozen=True):
     #: as the client sent it: one subscription or an array of them
     body: bytes
     #: a host for each of them, in their order, or none; empty if there is nothing to say of any
     suggested: list[str | None]
-    #: the client's own Authorization header
-    authorization: str = ""
+    client: Client = Client()
 
 
 class PeerPoll(msgspec.Struct, frozen=True):
     """A dispatcher asks another one what has changed."""
 
     log: str
-    incarnation: int
+    incarnation: Int64
     #: everything up to this place of the other's changes is in this log
-    after: int
+    after: Int64
     #: log of the dispatcher that it takes for the one that carries out changes; empty is none
     sees: str
 
@@ -470,36 +493,37 @@ class ServerState(msgspec.Struct, frozen=True, array_like=True):
     url: str
     #: hash of its key
     key: str
-    epoch: int
+    epoch: Int64
 
 
 class TopicState(msgspec.Struct, frozen=True, array_like=True):
-    uid: int
+    uid: Int64
     name: str
     #: of the schema
-    revision: int
+    revision: Int64
     #: both as JSON
     columns: str
     attributes: str
     engine: str
-    created: int
+    created: Int64
     availability: float
     #: of the topic as a whole
-    changed: int
+    changed: Int64
     #: its engine was chosen for this very name
     chosen: bool = False
 
 
 class RingState(msgspec.Struct, frozen=True, array_like=True):
     id: str
+    tenant: str
     owner: str
     url: str
     #: fingerprint of a secret that the subscriber gave
     given: str
     current: str
     previous: str | None
-    until: int
-    version: int
+    until: Int64
+    version: Int64
 
     def __repr__(self) -> str:
         return f"RingState({self.id!r}, …)"
@@ -510,27 +534,27 @@ class SubscriptionState(msgspec.Struct, frozen=True, array_like=True):
 
     id: str
     #: grows with every change of any field
-    revision: int
-    version: int
+    revision: Int64
+    version: Int64
     owner: str
-    topic: int
+    topic: Int64
     filter: Any
     #: those that the filter names
     attributes: list[str]
     url: str
     recipient: str | None
-    expires: int | None
+    expires: Int64 | None
     server: str
-    created: int
-    serial: int
+    created: Int64
+    serial: Int64
     location: list[float] | None
     ring: str
     paused: bool
     #: the server's answer to the store of this version, if it is known
-    epoch: int | None
-    seq: int | None
+    epoch: Int64 | None
+    seq: Int64 | None
     #: from when on it wants to hear what is available; None is from now
-    since: int | None
+    since: Int64 | None
     #: its expiry is another than that which the server was given with this version
     renewed: bool
     #: the server that it was on before, if it has moved
@@ -548,8 +572,8 @@ class BindingState(msgspec.Struct, frozen=True, array_like=True):
     servers: list[str] | None
     #: that topics inherit; None: none
     engine: str | None
-    created: int
-    revision: int
+    created: Int64
+    revision: Int64
 
 
 class KeyState(msgspec.Struct, frozen=True, array_like=True):
@@ -563,24 +587,24 @@ class KeyState(msgspec.Struct, frozen=True, array_like=True):
     #: JSON
     scopes: str
     quota: str
-    created: int
-    expires: int | None
-    revision: int
+    created: Int64
+    expires: Int64 | None
+    revision: Int64
 
 
 class Gone(msgspec.Struct, frozen=True, array_like=True):
     """Something has ended: a topic, a subscription, a key or a binding (`dispatcher.changes.Kind`)."""
 
-    kind: int
+    kind: Int64
     name: str
-    revision: int
-    time: int
-    version: int | None
+    revision: Int64
+    time: Int64
+    version: Int64 | None
     server: str | None
     #: of a subscription that wanted to hear what was available, from when on, of which topic and inside
     #: which filter: one that came and went while a dispatcher was away is told that one's part of it
-    since: int | None = None
-    topic: int | None = None
+    since: Int64 | None = None
+    topic: Int64 | None = None
     filter: Any = None
 
 
@@ -588,9 +612,9 @@ class PeerPage(msgspec.Struct, frozen=True):
     """What has changed in the places (after, upto], as it is now."""
 
     log: str
-    incarnation: int
-    after: int
-    upto: int
+    incarnation: Int64
+    after: Int64
+    upto: Int64
     #: no change is answered before the asking one has it, for some seconds from this answer on
     granted: bool
     ready: bool
@@ -614,9 +638,26 @@ def encode(message: msgspec.Struct) -> bytes:
 Message = TypeVar("Message", bound=msgspec.Struct)
 
 
+class Decoder(Generic[Message]):
+    """Reads messages of one kind; `CorruptMessage` says what is wrong with anything else."""
+
+    def __init__(self, kind: type[Message]) -> None:
+        self._kind = kind.__name__
+        self._decoder = msgspec.msgpack.Decoder(kind)
+
+    def decode(self, data: bytes) -> Message:
+        try:
+            return self._decoder.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise CorruptMessage(f"the message must be {self._kind}: {error}") from None
+
+
+_decoder_of = functools.cache(Decoder)
+
+
 def decode(data: bytes, kind: type[Message]) -> Message:
-    """For those who read few messages; a service keeps a decoder of each kind."""
-    return msgspec.msgpack.decode(data, type=kind)
+    """Reads one message; a service keeps a decoder of each kind that it reads often."""
+    return cast(Message, _decoder_of(kind).decode(data))
 
 
 def made_id(log: str, offset: int | str) -> str:
@@ -644,6 +685,8 @@ def view(values: npt.NDArray[Any]) -> bytes:
 
 
 def int64_array(data: bytes) -> npt.NDArray[np.int64]:
+    if len(data) % 8:
+        raise CorruptMessage(f"a column of integers must have a multiple of 8 bytes, got {len(data)}")
     return np.frombuffer(data, dtype="<i8")
 
 
@@ -652,4 +695,8 @@ def points_bytes(points: npt.NDArray[np.float64]) -> bytes:
 
 
 def points_array(data: bytes, width: int) -> npt.NDArray[np.float64]:
-    return np.frombuffer(data, dtype="<f8").reshape(-1, width) if width else np.empty((0, 0))
+    if not width:
+        return np.empty((0, 0))
+    if len(data) % (8 * width):
+        raise CorruptMessage(f"points must have a multiple of {8 * width} bytes, got {len(data)}")
+    return np.frombuffer(data, dtype="<f8").reshape(-1, width)

@@ -14,7 +14,8 @@
                    written
     retry          when an attempt is made again (pure)
     breaker        how it is with an address: healthy, failing, disabled (pure); `health` keeps it
-    lanes          how many attempts are made at the same time
+    slots          how attempts are shared between tenants and addresses
+    resolver       names of sinks, asynchronously
     sinks          what can be notified, by scheme: `delivery` over http (`connection`), `mail`, `soap`,
                    `cloudevents`; `streams`: what is read instead of sent
     notifier       a courier an address, in order; `posting`: one attempt

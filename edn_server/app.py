@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
 
-from fastapi import Depends, FastAPI, Header
+from fastapi import Depends, FastAPI, Header, Request
 from pydantic import BaseModel
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 from edn import __version__, wire
-from edn.asgi import BodyLimit, check_bearer, install
+from edn.asgi import BodyLimit, install
 from edn.errors import Unavailable
 from edn_server import evidence_door, messages, metrics, receiving
 from edn_server.messages import PROBLEM_BODY, UNAUTHORIZED
@@ -73,10 +73,9 @@ def create_app(node: Node, url: str) -> FastAPI:
         redoc_url=None,
     )
     install(app)
-    secret = node.settings.secret
 
-    def network_only(authorization: Annotated[str | None, Header()] = None) -> None:
-        check_bearer(authorization, secret)
+    async def network_only(request: Request, authorization: Annotated[str | None, Header()] = None) -> None:
+        node.refusals.check(request.scope)
 
     @app.get("/livez", tags=["health"], summary="The process runs")
     async def livez() -> Health:
@@ -103,6 +102,17 @@ def create_app(node: Node, url: str) -> FastAPI:
     )
     async def stats() -> Figures:
         return Figures(**await node.stats())
+
+    @app.post(
+        "/internal/clock/confirm",
+        tags=["internal"],
+        summary="Trust the wall clock now",
+        dependencies=[Depends(network_only)],
+        responses=UNAUTHORIZED,
+    )
+    async def confirm_clock() -> Health:
+        await node.confirm_clock()
+        return Health(status="confirmed")
 
     app.include_router(evidence_door.router(node, network_only))
 

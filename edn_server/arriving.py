@@ -11,14 +11,17 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
 from edn import wire
-from edn_server import holds, outbox, repeats
+from edn.errors import CorruptMessage
+from edn_server import addresses, holds, outbox, repeats
 from edn_server.hosting import ARRIVAL, Hosting
 from edn_server.outbox import Event, Row
 from edn_server.stream import Applied
+from edn_server.usage import Drops
 from edn_server.writer import Job
 
 OnApplied = Callable[[Applied, dict[int, Event]], None]
@@ -53,39 +56,45 @@ class TakeKept(Job[wire.Taken]):
         self._page = page
         self._on_applied = on_applied
         self._entries = 0
+        self._drops = Drops()
 
     def work(self, db: sqlite3.Connection) -> wire.Taken:
         page, hosting = self._page, self._hosting
-        number = _find(hosting, page.subscription, page.version)
-        if number is None:
+        if not 0 <= page.after <= page.upto:
+            raise CorruptMessage(f"rows of a page must rise, got ({page.after}, {page.upto}]")
+        awaited = _find(hosting, page.subscription, page.version)
+        if awaited is None:
             return wire.Taken(unknown=True)
         position, fate = db.execute(
             "SELECT max(position), max(kept) FROM replays WHERE number = ? AND log LIKE ?",
-            (number, ARRIVAL + "%"),
+            (awaited, ARRIVAL + "%"),
         ).fetchone()
         if page.after != position:
             return wire.Taken(position)
         events = [Event(one.topic, one.id, one.stamp, one.body, one.trace) for one in page.events]
         if events and fate != holds.UNWANTED:
+            # The subscription may have been changed since it moved: its newest version sends the rows, while
+            # the position of the hand-over stays with the version that is awaited.
+            speaker = holds.speaker(hosting, page.subscription)
             places = np.arange(len(events), dtype=np.int64)
-            number = holds.speaker(hosting, page.subscription)
-            speaker = np.full(len(events), number, dtype=np.int32)
+            senders = np.full(len(events), speaker, dtype=np.int32)
             sizes = np.array([len(event.body) for event in events], dtype=np.int64)
-            rows = list(outbox.group(places, speaker, np.zeros(len(events), dtype=np.int32), sizes))
+            rows = list(outbox.group(places, senders, np.zeros(len(events), dtype=np.int32), sizes))
             # That it is paused may not have been read here yet; but what a stream keeps needs no pause.
-            streams = hosting.addresses[hosting.address[number]].startswith(outbox.STREAM)
+            streams = hosting.addresses[hosting.address[speaker]].startswith(addresses.STREAM)
             kept = fate == holds.AS_BEFORE and (not streams or page.subscription in hosting.paused)
             address = (holds.past if kept else holds.first)(page.subscription)
-            outbox.write(db, self._batch, list(enumerate(events)), [(address, row) for row in rows])
-            self._entries = len(events)
+            named = [(address, row) for row in rows]
+            self._drops = outbox.write(db, self._batch, list(enumerate(events)), named, hosting.limits)
+            self._entries = len(events) - self._drops.total
         db.execute(
             "UPDATE replays SET position = ? WHERE number = ? AND log LIKE ?",
-            (page.upto, number, ARRIVAL + "%"),
+            (page.upto, awaited, ARRIVAL + "%"),
         )
         return wire.Taken(page.upto)
 
     def done(self, result: wire.Taken) -> None:
-        self._on_applied(_applied([], self._batch, self._entries), {})
+        self._on_applied(replace(_applied([], self._batch, self._entries), drops=self._drops), {})
 
 
 class TakeTold(Job[int]):
@@ -101,8 +110,11 @@ class TakeTold(Job[int]):
 
     def work(self, db: sqlite3.Connection) -> int:
         repeated: dict[str, set[tuple[int, str]]] = defaultdict(set)
+        known = self._page.subscriptions
         for topic, event, time, places in self._page.events:
-            names = [self._page.subscriptions[place] for place in places]
+            if not all(0 <= place < len(known) for place in places):
+                raise CorruptMessage(f"places of subscriptions must be below {len(known)}, got {places}")
+            names = [known[place] for place in places]
             for name in repeats.note(db, topic, event, time, names):
                 repeated[name].add((topic, event))
         for name, events in repeated.items():
@@ -120,7 +132,7 @@ def _take_out(db: sqlite3.Connection, subscription: str, repeated: set[tuple[int
     dropped = 0
     found = db.execute(
         f"SELECT {outbox.ROW} FROM outbox WHERE address IN (?, ?) ORDER BY id",
-        (holds.waiting(subscription), outbox.held(subscription)),
+        (holds.waiting(subscription), addresses.held(subscription)),
     ).fetchall()
     for row in [Row(*values) for values in found]:
         events = outbox.read_events(db, row.batch, row.places)
@@ -154,7 +166,7 @@ class Arrive(Job[wire.Taken]):
 
     def work(self, db: sqlite3.Connection) -> wire.Taken:
         hosting = self._hosting
-        for id, version in self._request.versions:
+        for id, version in dict.fromkeys(self._request.versions):
             number = _find(hosting, id, version)
             if number is None:
                 continue

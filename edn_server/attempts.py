@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from edn import clock
 from edn_server.writer import Job
 
 #: attempts an address
@@ -38,6 +39,11 @@ class Attempt(msgspec.Struct, frozen=True, array_like=True):
     outcome: str
     #: microseconds; None when there is none
     next_attempt: int | None = None
+
+
+def oldest(kept: float) -> int:
+    """Return the time, microseconds, of the oldest attempt that is kept for so many seconds."""
+    return int((clock.now() - kept) * 1e6)
 
 
 _decoder = msgspec.msgpack.Decoder(list[Attempt])

@@ -9,8 +9,8 @@
          ^─────success─────────┘<─────────────────────┘         any ──410──────────^
          ^───────────────────────── enabled by a call ──────────────────────────────┘
 
-An address that failed, or answered slowly, is in the slow **lane**: slow addresses share slots of their own
-and cannot take those of the others, however many they are.
+Its **standing** decides which slots its attempts may take (`slots`): an address that failed, or answered
+slowly, cannot take those of the others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-#: an address whose last answer took longer is in the slow lane
+from edn_server.slots import Standing
+
+#: an address whose last answer took longer is slow
 SLOW_SECONDS = 1.0
 
 Disabled = Literal["gone", "failing"]
@@ -32,7 +34,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """Times are microseconds since 1970, UTC."""
+    """Times are microseconds of steady time (`edn.clock`): no step of the wall clock ages a failure."""
 
     #: attempts in a row that were not taken
     failures: int = 0
@@ -54,9 +56,13 @@ class Health:
             return "disabled"
         return "failing" if self.failures else "healthy"
 
-    @property
-    def lane(self) -> Literal["fast", "slow"]:
-        return "slow" if self.failures or self.slow else "fast"
+    def standing(self, *, tried: bool) -> Standing:
+        """`tried`: whether an attempt succeeded since this server started."""
+        if self.failures:
+            return "failing"
+        if self.slow:
+            return "slow"
+        return "quick" if tried else "new"
 
     def attempts_of(self, row: int) -> int:
         return self.attempts if row == self.row else 0

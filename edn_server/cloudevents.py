@@ -23,6 +23,7 @@ from edn.cloudevents import CloudEvent, SinkAddress
 from edn.errors import InvalidSink
 from edn_server.consent import Consents, Withheld
 from edn_server.delivery import HttpSink
+from edn_server.resolver import Resolver
 from edn_server.settings import Settings
 from edn_server.sinks import Answer, Message
 
@@ -33,8 +34,8 @@ Headers = tuple[tuple[str, str], ...]
 
 
 class CloudEventsSink:
-    def __init__(self, settings: Settings, consents: Consents) -> None:
-        self._http = HttpSink(settings)
+    def __init__(self, settings: Settings, consents: Consents, resolver: Resolver | None = None) -> None:
+        self._http = HttpSink(settings, resolver)
         self._origin = settings.webhook_origin
         self._consents = consents
         #: webhook-id → POSTs that were taken
@@ -50,7 +51,7 @@ class CloudEventsSink:
             return Answer(None, reason=error.detail, permanent=True)
         mode, url = address.mode, address.to
         if address.consent:
-            standing = await self._consents.standing(url)
+            standing = await self._consents.standing(url, message.tenant)
             if isinstance(standing, Withheld):
                 return Answer(None, reason=f"the sink did not consent: {standing.reason}")
             if standing.state != "granted":

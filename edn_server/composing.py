@@ -45,6 +45,9 @@ class Composer:
         for place in places:
             event = events[place]
             if not isinstance(event, bytes):
-                event = events[place] = outbox.event_fragment(event, topics[event.topic].name)
+                # A topic outlives all waiting rows; only a row that was dropped just now may miss it.
+                topic = topics.get(event.topic)
+                name = "" if topic is None else topic.name
+                event = events[place] = outbox.event_fragment(event, name)
             fragments.append(event)
         return fragments

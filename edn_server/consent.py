@@ -1,8 +1,8 @@
-"""Whether sinks of CloudEvents agree to be posted to: "abuse protection" of the CloudEvents webhooks.
+"""Whether sinks agree to be posted to: "abuse protection" of the CloudEvents webhooks, for plain ones too.
 
 Theory of operation
 -------------------
-A subscription may want its sink to be asked first (`edn.cloudevents.SinkAddress.consent`). The server that
+A subscription may want its sink to be asked first (`edn.consent`). The server that
 hosts it asks, by an OPTIONS to the very URL, with the network's name and the rate that it would like:
 
     WebHook-Request-Origin, WebHook-Request-Rate, WebHook-Request-Callback
@@ -35,19 +35,21 @@ import re
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import msgspec
 import structlog
 
-from edn import clock
-from edn.cloudevents import SCHEME, SinkAddress
+from edn import clock, sinkpolicy
+from edn.consent import PREFIX, asked_of
 from edn.errors import InvalidSink
-from edn_server import outbox
+from edn_server.addresses import url_of
 from edn_server.delivery import HttpSink
+from edn_server.resolver import Resolver
 from edn_server.settings import Settings
-from edn_server.sinks import Answer
+from edn_server.sinks import Answer, Message, Sink
+from edn_server.slots import Slots
 from edn_server.writer import Job
 
 logger = structlog.get_logger()
@@ -58,8 +60,9 @@ CALLBACK = "/cloudevents/consent"
 ASK_SECONDS = 5.0
 #: how often sinks are forgotten that no subscription names any more, and how old what was said must be
 FORGET_SECONDS = 60.0
-#: questions at the same time, where many subscribe at once
+#: questions at the same time: of one call, and of all
 ASKED_AT_ONCE = 32
+QUESTIONS = 128
 
 _RATE = re.compile(r"[1-9][0-9]{0,8}\Z", re.ASCII)
 
@@ -72,7 +75,7 @@ class Standing(msgspec.Struct, frozen=True):
     state: State
     #: POSTs a minute of all servers together; None: no limit
     rate: int | None
-    #: microseconds since 1970
+    #: microseconds of steady time
     since: int
     #: whom it consented to
     origin: str
@@ -130,6 +133,7 @@ class Consents:
         servers: Callable[[], int],
         on_granted: Callable[[str], None],
         monotonic: Callable[[], float] = time.monotonic,
+        resolver: Resolver | None = None,
     ) -> None:
         """`found`: what is on disk; `servers`: how many share a rate; `on_granted` hears of a sink's URL."""
         self._monotonic = monotonic
@@ -142,9 +146,15 @@ class Consents:
         self._submit = submit
         self._servers = servers
         self._on_granted = on_granted
-        self._http = HttpSink(settings)
+        self._http = HttpSink(settings, resolver)
+        self._slots = Slots(QUESTIONS)
         #: URL → time before which it is not posted to
         self._due: dict[str, float] = {}
+
+    @property
+    def origin(self) -> str:
+        """The name by which sinks know this network."""
+        return self._settings.webhook_origin
 
     @property
     def any(self) -> bool:
@@ -156,20 +166,23 @@ class Consents:
 
     # -- asking -----------------------------------------------------------------------------------------
 
-    async def ensure(self, addresses: Iterable[str]) -> None:
-        """Ask those of these sinks that must consent and have not; raises `InvalidSink` if one does not."""
-        wanted = dict.fromkeys(url for address in addresses if (url := asked_of(address)) is not None)
+    async def ensure(self, sinks: Iterable[tuple[str, str]]) -> None:
+        """Ask those of these sinks that must consent and have not; raises `InvalidSink` if one does not.
+
+        Each is given as tenant and URL.
+        """
+        wanted = {to: tenant for tenant, url in sinks if (to := asked_of(url)) is not None}
         slots = asyncio.Semaphore(ASKED_AT_ONCE)
 
         async def one(url: str) -> Standing | Withheld:
             async with slots:
-                return await self.standing(url)
+                return await self.standing(url, wanted[url])
 
         for url, outcome in zip(wanted, await asyncio.gather(*map(one, wanted)), strict=True):
             if isinstance(outcome, Withheld):
                 raise InvalidSink(f"the sink {url} did not consent to be posted to: {outcome.reason}")
 
-    async def standing(self, url: str) -> Standing | Withheld:
+    async def standing(self, url: str, tenant: str = "") -> Standing | Withheld:
         """How it is with a sink, which is asked unless it has consented."""
         known = self._known.get(url)
         if known is not None and known.state == "granted":
@@ -181,14 +194,15 @@ class Consents:
         ]
         if settings.webhook_callback:
             headers.append(("webhook-request-callback", self.callback(url)))
-        answer = await self._http.ask(url, headers, min(ASK_SECONDS, settings.attempt_seconds))
+        async with self._slots.slot(tenant):
+            answer = await self._http.ask(url, headers, min(ASK_SECONDS, settings.attempt_seconds), tenant)
         said = read(answer, settings.webhook_origin, settings.webhook_rate)
         known = self._known.get(url)
         if known is not None and known.state == "granted":
             return known  # by the callback, meanwhile
         if isinstance(said, Granted):
             return await self._become(url, "granted", said.rate)
-        logger.warning("a sink did not consent", url=url, reason=said.reason)
+        logger.warning("consent_withheld", sink=sinkpolicy.redacted(url), reason=said.reason)
         if said.later and settings.webhook_callback:
             return known or await self._become(url, "awaiting", None)
         return said
@@ -219,7 +233,7 @@ class Consents:
         return hashlib.sha256(token.encode("utf-8", "replace")).digest()
 
     async def _become(self, url: str, state: State, rate: int | None) -> Standing:
-        standing = Standing(state, rate, int(clock.now() * 1e6), self._settings.webhook_origin)
+        standing = Standing(state, rate, int(clock.steady() * 1e6), self._settings.webhook_origin)
         await self._submit(Save(url, standing))
         self._known[url] = standing
         self._tokens[self._digest(self._token(url))] = url
@@ -241,7 +255,7 @@ class Consents:
 
     def state_of(self, address: str) -> State | None:
         """None: it is not asked."""
-        url = asked_of(address)
+        url = asked_of(url_of(address))
         if url is None:
             return None
         known = self._known.get(url)
@@ -251,8 +265,8 @@ class Consents:
 
     async def forget(self, used: Iterable[str]) -> None:
         """What is known of sinks that none of these addresses names: whoever comes back is asked anew."""
-        kept = {url for address in used if (url := asked_of(address)) is not None}
-        oldest = int((clock.now() - FORGET_SECONDS) * 1e6)
+        kept = {url for address in used if (url := asked_of(url_of(address))) is not None}
+        oldest = int((clock.steady() - FORGET_SECONDS) * 1e6)
         for url, standing in list(self._known.items()):
             # One that was asked just now is about to be stored.
             if url not in kept and standing.since < oldest:
@@ -262,12 +276,27 @@ class Consents:
                 self._due.pop(url, None)
 
 
-def asked_of(address: str) -> str | None:
-    """The URL of a sink that must consent; None if it need not."""
-    if not address.startswith(f"{SCHEME}:"):
-        return None
-    parsed = SinkAddress.parse(outbox.url_of(address))
-    return parsed.to if parsed.consent else None
+class AskedSink:
+    """Posts to plain webhooks that consented, and no more than they allow."""
+
+    def __init__(self, consents: Consents, http: Sink) -> None:
+        self._consents = consents
+        self._http = http
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    async def send(self, message: Message) -> Answer:
+        url = message.url.removeprefix(PREFIX)
+        standing = await self._consents.standing(url, message.tenant)
+        if isinstance(standing, Withheld):
+            return Answer(None, reason=f"the sink did not consent: {standing.reason}")
+        if standing.state != "granted":
+            return Answer(None, reason="awaiting the sink's consent")
+        if pause := self._consents.pause(url):
+            return Answer(None, reason="the sink allows no more at the moment", pause=pause)
+        origin = ("webhook-request-origin", self._consents.origin)
+        return await self._http.send(replace(message, url=url, headers=(*message.headers, origin)))
 
 
 def load(db: sqlite3.Connection) -> dict[str, Standing]:

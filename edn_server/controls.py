@@ -53,6 +53,8 @@ class Controls:
         #: (number, offset) of what begins in it
         self.begun: list[tuple[int, int]] = []
         self.rings: list[KeyRing] = []
+        #: versions that end and are not stored (see `storing`)
+        self.unknown: list[tuple[str, int]] = []
         #: numbers whose subscription goes on elsewhere
         self.moved: list[int] = []
         #: (number, why) of what ended by another's will than its subscriber's
@@ -99,6 +101,8 @@ class Controls:
                         self.cancelled.append((numbers[-1], control.end))
                 for id, version in control.versions:
                     named = self._number(id, version)
+                    if named is None:
+                        self.unknown.append((id, version))
                     self._end([] if named is None else [named], offset)
             case "renew":
                 for id, expires in control.expiries:

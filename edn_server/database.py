@@ -25,6 +25,8 @@ consents    sinks of CloudEvents that have consented, or may later, by URL
 tallies     what became of each version's notifications, as pages of counters by number
 dead_letters, dead_names, names
             POSTs that were given up, with what they would have said, findable by whom they name
+kept, usage, drops
+            what tenants occupy beyond what is being delivered, and lost at a limit (see `usage`)
 """
 
 from __future__ import annotations
@@ -36,25 +38,31 @@ import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
-from edn.process import CannotStart, lock_folder
+from edn import storage
+from edn.process import CannotStart, lock_folder, wrong_format
+from edn_server import usage
 
-FORMAT = 6
+#: raised with every change of the tables below; a folder of any other format is refused
+FORMAT = 7
 #: events of one batch have keys batch << BATCH_BITS and up
 BATCH_BITS = 24
 
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE topics (
-    uid INTEGER PRIMARY KEY, name TEXT NOT NULL, columns TEXT NOT NULL, engine TEXT NOT NULL
+    uid INTEGER PRIMARY KEY, tenant TEXT NOT NULL, name TEXT NOT NULL, columns TEXT NOT NULL,
+    engine TEXT NOT NULL
 );
 CREATE TABLE versions (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL, version INTEGER NOT NULL, owner TEXT NOT NULL,
-    topic INTEGER NOT NULL, filter TEXT NOT NULL, url TEXT NOT NULL, recipient TEXT, expires INTEGER,
+    topic INTEGER NOT NULL, filter TEXT NOT NULL, address TEXT NOT NULL, recipient TEXT, expires INTEGER,
     log TEXT NOT NULL, incarnation INTEGER NOT NULL,
-    width INTEGER NOT NULL, rects BLOB NOT NULL, over INTEGER, ring TEXT NOT NULL DEFAULT ''
+    width INTEGER NOT NULL, rects BLOB NOT NULL, over INTEGER, ring TEXT NOT NULL,
+    moved INTEGER NOT NULL DEFAULT 0
 );
 CREATE UNIQUE INDEX versions_living ON versions (id, version) WHERE over IS NULL;
 CREATE INDEX versions_over ON versions (over) WHERE over IS NOT NULL;
+CREATE INDEX versions_by_id ON versions (id);
 CREATE TABLE intervals (
     number INTEGER NOT NULL, log TEXT NOT NULL, since INTEGER, until INTEGER, expires INTEGER,
     PRIMARY KEY (number, log)
@@ -63,38 +71,10 @@ CREATE TABLE logs (
     log TEXT PRIMARY KEY, incarnation INTEGER NOT NULL, cursor INTEGER, joined INTEGER,
     retired INTEGER NOT NULL DEFAULT 0, url TEXT
 ) WITHOUT ROWID;
-CREATE TABLE events (key INTEGER PRIMARY KEY, topic INTEGER NOT NULL, id TEXT NOT NULL,
-    stamp INTEGER NOT NULL, body BLOB NOT NULL, trace TEXT NOT NULL DEFAULT '');
-CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, address TEXT NOT NULL, batch INTEGER NOT NULL,
-    events INTEGER NOT NULL, composition BLOB NOT NULL, created INTEGER NOT NULL DEFAULT 0);
-CREATE INDEX outbox_address ON outbox (address, id);
-CREATE INDEX outbox_batch ON outbox (batch);
-"""
-#: what format 2 added; bodies stand last, so that a list does not read them
-_DELIVERY_TABLES = """
 CREATE TABLE replays (
-    number INTEGER NOT NULL, log TEXT NOT NULL, position INTEGER NOT NULL, PRIMARY KEY (number, log)
+    number INTEGER NOT NULL, log TEXT NOT NULL, position INTEGER NOT NULL, kept INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (number, log)
 ) WITHOUT ROWID;
-CREATE TABLE parcels (id INTEGER PRIMARY KEY, members BLOB NOT NULL);
-CREATE TABLE rings (
-    id TEXT PRIMARY KEY, current TEXT NOT NULL, previous TEXT, until INTEGER NOT NULL,
-    version INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE health (address TEXT PRIMARY KEY, health BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE attempts (address TEXT PRIMARY KEY, newest INTEGER NOT NULL, attempts BLOB NOT NULL);
-CREATE INDEX attempts_newest ON attempts (newest);
-CREATE TABLE tallies (page INTEGER PRIMARY KEY, counts BLOB NOT NULL);
-CREATE TABLE dead_letters (id INTEGER PRIMARY KEY, address TEXT NOT NULL, died INTEGER NOT NULL,
-    created INTEGER NOT NULL, attempts INTEGER NOT NULL, status INTEGER, reason TEXT NOT NULL,
-    events INTEGER NOT NULL, named BLOB NOT NULL, body BLOB NOT NULL);
-CREATE INDEX dead_letters_died ON dead_letters (died, id);
-CREATE TABLE names (name INTEGER PRIMARY KEY, subscription TEXT NOT NULL UNIQUE);
-CREATE TABLE dead_names (
-    name INTEGER NOT NULL, died INTEGER NOT NULL, letter INTEGER NOT NULL, PRIMARY KEY (name, died, letter)
-) WITHOUT ROWID;
-"""
-#: what format 3 added, for several dispatchers
-_SEVERAL_TABLES = """
 CREATE TABLE pauses (
     id TEXT NOT NULL, log TEXT NOT NULL, revision INTEGER NOT NULL, PRIMARY KEY (id, log)
 ) WITHOUT ROWID;
@@ -103,52 +83,34 @@ CREATE TABLE told (
     PRIMARY KEY (topic, id)
 ) WITHOUT ROWID;
 CREATE INDEX told_time ON told (time);
-"""
-#: what format 5 added, for subscriptions that move: `replays` may name one who moves them
-_MOVING_TABLES = """
-ALTER TABLE versions ADD COLUMN moved INTEGER NOT NULL DEFAULT 0;
-CREATE INDEX versions_by_id ON versions (id);
-"""
-#: made where it is missing: an older program does not miss it, so the format is the same
-_CONSENT_TABLE = """
-CREATE TABLE IF NOT EXISTS consents (url TEXT PRIMARY KEY, standing BLOB NOT NULL) WITHOUT ROWID
-"""
-_FROM_FORMAT_4 = """
-UPDATE meta SET value = 5 WHERE name = 'format';
-"""
-#: what format 6 added: held rows that are due have addresses of their own (see `holds`)
-_WAITING_TABLES = """
-ALTER TABLE replays ADD COLUMN kept INTEGER NOT NULL DEFAULT 0;
-"""
-_FROM_FORMAT_5 = """
-UPDATE outbox SET address = replace(address, ' past', ' first')
-    WHERE address LIKE 'hold:% past'
-    AND substr(replace(address, ' past', ''), 6) NOT IN (SELECT id FROM pauses);
-UPDATE outbox SET address = address || ' waiting'
-    WHERE address LIKE 'hold:%' AND address NOT LIKE '% %'
-    AND substr(address, 6) NOT IN (SELECT id FROM pauses);
-UPDATE meta SET value = 6 WHERE name = 'format';
-"""
-_FROM_FORMAT_2 = """
-ALTER TABLE pauses RENAME TO paused;
-ALTER TABLE intervals ADD COLUMN expires INTEGER;
-ALTER TABLE logs ADD COLUMN url TEXT;
-"""
-#: before there were several, a subscription was paused in the one log that was followed
-_PAUSES_OF_FORMAT_2 = """
-INSERT INTO pauses SELECT id, log, 0 FROM paused, logs WHERE NOT retired;
-DROP TABLE paused;
-UPDATE meta SET value = 3 WHERE name = 'format';
-"""
-_FROM_FORMAT_3 = """
-ALTER TABLE events ADD COLUMN trace TEXT NOT NULL DEFAULT '';
-UPDATE meta SET value = 4 WHERE name = 'format';
-"""
-_FROM_FORMAT_1 = """
-ALTER TABLE versions ADD COLUMN ring TEXT NOT NULL DEFAULT '';
-ALTER TABLE outbox ADD COLUMN created INTEGER NOT NULL DEFAULT 0;
-UPDATE outbox SET created = unixepoch() * 1000000;
-CREATE TABLE pauses (id TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE events (key INTEGER PRIMARY KEY, topic INTEGER NOT NULL, id TEXT NOT NULL,
+    stamp INTEGER NOT NULL, body BLOB NOT NULL, trace TEXT NOT NULL DEFAULT '');
+CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, address TEXT NOT NULL, batch INTEGER NOT NULL,
+    events INTEGER NOT NULL, composition BLOB NOT NULL, created INTEGER NOT NULL DEFAULT 0,
+    doubt INTEGER NOT NULL DEFAULT 0, bytes INTEGER NOT NULL DEFAULT 0);
+CREATE INDEX outbox_address ON outbox (address, id);
+CREATE INDEX outbox_doubt ON outbox (address, id) WHERE doubt != 0;
+CREATE INDEX outbox_asked ON outbox (doubt) WHERE doubt > 0;
+CREATE INDEX outbox_batch ON outbox (batch);
+CREATE TABLE parcels (id INTEGER PRIMARY KEY, members BLOB NOT NULL);
+CREATE TABLE rings (
+    id TEXT PRIMARY KEY, current TEXT NOT NULL, previous TEXT, until INTEGER NOT NULL,
+    version INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE health (address TEXT PRIMARY KEY, health BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE attempts (address TEXT PRIMARY KEY, newest INTEGER NOT NULL, attempts BLOB NOT NULL);
+CREATE INDEX attempts_newest ON attempts (newest);
+CREATE TABLE consents (url TEXT PRIMARY KEY, standing BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE tallies (page INTEGER PRIMARY KEY, counts BLOB NOT NULL);
+-- bodies stand last, so that a list does not read them
+CREATE TABLE dead_letters (id INTEGER PRIMARY KEY, address TEXT NOT NULL, died INTEGER NOT NULL,
+    created INTEGER NOT NULL, attempts INTEGER NOT NULL, status INTEGER, reason TEXT NOT NULL,
+    events INTEGER NOT NULL, named BLOB NOT NULL, body BLOB NOT NULL);
+CREATE INDEX dead_letters_died ON dead_letters (died, id);
+CREATE TABLE names (name INTEGER PRIMARY KEY, subscription TEXT NOT NULL UNIQUE);
+CREATE TABLE dead_names (
+    name INTEGER NOT NULL, died INTEGER NOT NULL, letter INTEGER NOT NULL, PRIMARY KEY (name, died, letter)
+) WITHOUT ROWID;
 """
 
 
@@ -170,6 +132,8 @@ class Folder:
             self.identity = self._open()
         except sqlite3.Error as error:
             os.close(self._lock)
+            if storage.is_full(error):
+                raise  # there may be room later
             raise CannotStart(f"the database in {path} cannot be opened: {error}") from None
         except CannotStart:
             os.close(self._lock)
@@ -177,60 +141,30 @@ class Folder:
 
     def connect(self, *, read_only: bool = False) -> sqlite3.Connection:
         """A connection in autocommit mode; whoever opens it closes it. One thread at a time."""
-        db = sqlite3.connect(self.path / "server.db", isolation_level=None, check_same_thread=False)
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = FULL")
-        db.execute("PRAGMA busy_timeout = 10000")
+        db = storage.connect(self.path / "server.db", read_only=read_only)
         db.execute("PRAGMA cache_size = -32768")
-        if read_only:
-            db.execute("PRAGMA query_only = ON")
         return db
 
-    def copy(self, target: Path) -> None:
+    def copy(self, target: Path, watermark: int) -> None:
         """Write what is there at one moment to another file, whole and compact. Any thread."""
-        with contextlib.closing(self.connect()) as db:
-            db.execute("VACUUM INTO ?", (str(target),))
+        storage.copy(self.path / "server.db", target, watermark=watermark)
 
     def close(self) -> None:
         os.close(self._lock)
 
     def _open(self) -> Identity:
         with contextlib.closing(self.connect()) as db:
+            storage.recover(db)
             db.execute("BEGIN IMMEDIATE")
             if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone():
-                tables = _TABLES + _DELIVERY_TABLES + _SEVERAL_TABLES + _MOVING_TABLES + _WAITING_TABLES
-                for statement in tables.split(";"):
+                for statement in (*_TABLES.split(";"), *usage.TABLES, *usage.TRIGGERS):
                     db.execute(statement)
                 values = [("format", FORMAT), ("key", secrets.token_hex(16)), ("epoch", 0), ("seq", 0)]
                 db.executemany("INSERT INTO meta VALUES (?, ?)", values)
             meta = dict(db.execute("SELECT name, value FROM meta").fetchall())
-            if meta["format"] == 1:
-                for statement in (_FROM_FORMAT_1 + _DELIVERY_TABLES).split(";"):
-                    db.execute(statement)
-                meta["format"] = 2
-            if meta["format"] == 2:
-                for statement in (_FROM_FORMAT_2 + _SEVERAL_TABLES + _PAUSES_OF_FORMAT_2).split(";"):
-                    db.execute(statement)
-                meta["format"] = 3
-            if meta["format"] == 3:
-                for statement in _FROM_FORMAT_3.split(";"):
-                    db.execute(statement)
-                meta["format"] = 4
-            if meta["format"] == 4:
-                for statement in (_MOVING_TABLES + _FROM_FORMAT_4).split(";"):
-                    db.execute(statement)
-                meta["format"] = 5
-            if meta["format"] == 5:
-                for statement in (_WAITING_TABLES + _FROM_FORMAT_5).split(";"):
-                    db.execute(statement)
-                meta["format"] = FORMAT
             if meta["format"] != FORMAT:
                 db.execute("ROLLBACK")
-                raise CannotStart(
-                    f"the data folder {self.path} has format {meta['format']}, this program reads format "
-                    f"{FORMAT}; run the version of the program that wrote it, or a newer one"
-                )
-            db.execute(_CONSENT_TABLE)
+                raise CannotStart(wrong_format(f"the data folder {self.path}", meta["format"], FORMAT))
             db.execute("UPDATE meta SET value = value + 1 WHERE name = 'epoch'")
             db.execute("COMMIT")
             return Identity(str(meta["key"]), int(meta["epoch"]) + 1)

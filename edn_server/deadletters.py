@@ -1,7 +1,8 @@
 """Dead letters: POSTs that were given up, kept with what they would have said, to be sent again by a call.
 
-A letter keeps its row's id, so that it goes out again under the same webhook-id. It names subscriptions, and
-is found by them: `names` gives each a small number, `dead_names` orders letters by (subscription, time of
+A letter keeps its row's id, so that it goes out again under the same webhook-id. It names subscriptions of
+the tenant that its address belongs to: in the body by their ids, everywhere else by their keys (see
+`edn.namespace`). `names` gives each key a small number, `dead_names` orders letters by (subscription, time of
 death). So a page is one range of an index, however many letters there are.
 
 A letter goes to where its subscriptions are now. If that is where it died, whole and as it was; if some of
@@ -17,10 +18,15 @@ from dataclasses import dataclass
 
 import msgspec
 import numpy as np
+import structlog
 
-from edn_server import outbox
+from edn.namespace import key_of
+from edn_server import outbox, usage
+from edn_server.addresses import tenant_of
 from edn_server.parcels import Parcel
 from edn_server.writer import Job
+
+logger = structlog.get_logger()
 
 #: letters that one transaction removes or revives
 STEP = 500
@@ -45,18 +51,24 @@ class _Body(msgspec.Struct):
 _body = msgspec.json.Decoder(_Body)
 
 
-def recipients(body: bytes) -> list[str]:
-    """The subscription of each match in a body."""
-    return [match.subscription for entry in _body.decode(body).notifications for match in entry.matches]
+def recipients(body: bytes, address: str) -> list[str]:
+    """Return the key of the subscription of each match in a body that is for this address."""
+    tenant = tenant_of(address)
+    return [
+        key_of(tenant, match.subscription)
+        for entry in _body.decode(body).notifications
+        for match in entry.matches
+    ]
 
 
-def split(body: bytes, wanted: Callable[[str], bool]) -> tuple[bytes | None, bytes | None]:
-    """What of a body is for the subscriptions that are wanted, and what for the others; None is nothing."""
+def split(body: bytes, address: str, wanted: Callable[[str], bool]) -> tuple[bytes | None, bytes | None]:
+    """Cut a body into what is for the wanted subscriptions, by their keys, and the rest; None is nothing."""
+    tenant = tenant_of(address)
 
     def part(keep: Callable[[str], bool]) -> bytes | None:
         entries = []
         for entry in _body.decode(body).notifications:
-            matches = [match for match in entry.matches if keep(match.subscription)]
+            matches = [match for match in entry.matches if keep(key_of(tenant, match.subscription))]
             if matches:
                 entries.append(_Entry(entry.topic, entry.event, matches))
         return msgspec.json.encode(_Body(entries)) if entries else None
@@ -91,9 +103,13 @@ class Death:
 class Bury(Job[int]):
     """Parcels that are given up become letters; how many notifications wait no more."""
 
-    def __init__(self, deaths: Sequence[Death], now: int) -> None:
+    def __init__(self, deaths: Sequence[Death], now: int, limit: int = 0) -> None:
+        """`limit`: bytes of letters that a tenant may have; 0 is any number."""
         self._deaths = deaths
         self._now = now
+        self._limit = limit
+        #: letters that went because of it
+        self.dropped = 0
 
     def work(self, db: sqlite3.Connection) -> int:
         events = 0
@@ -106,12 +122,41 @@ class Bury(Job[int]):
             values = (first.id, first.address, self._now, first.created, death.attempts, death.status)
             _insert(db, (*values, death.reason[:500], parcel.events), parcel.body)
             events += outbox.Settle(parcel.places, parcel=parcel.id).work(db)
+        for tenant in {tenant_of(death.parcel.rows[0].address) for death in self._deaths}:
+            self.dropped += _keep_within(db, tenant, self._limit)
         return events
 
 
+def _keep_within(db: sqlite3.Connection, tenant: str, limit: int) -> int:
+    """Drop the oldest letters of a tenant beyond its limit; how many. Each is counted for whom it names."""
+    dropped = 0
+    while limit and (excess := usage.used(db, usage.DEAD, tenant) - limit) > 0:
+        found = db.execute(
+            "SELECT id, length(body), named, events FROM dead_letters"
+            " WHERE substr(address, 1, instr(address, '/')) = ? ORDER BY died, id LIMIT ?",
+            (tenant + "/", STEP),
+        ).fetchall()
+        if not found:
+            break
+        for id, size, named, events in found:
+            for name in np.frombuffer(named, "<i8").tolist():
+                row = db.execute("SELECT subscription FROM names WHERE name = ?", (name,)).fetchone()
+                if row is not None:
+                    usage.count(db, row[0], usage.DEAD, events)
+            _remove(db, [id])
+            dropped += 1
+            excess -= size
+            if excess <= 0:
+                break
+    if dropped:
+        logger.warning("limit_reached", limit=usage.LIMITS[usage.DEAD], tenant=tenant, letters=dropped)
+    return dropped
+
+
 def _insert(db: sqlite3.Connection, values: tuple[object, ...], body: bytes) -> None:
-    id, _, died, *_ = values
-    named = [_name(db, subscription) for subscription in dict.fromkeys(recipients(body))]
+    id, address, died, *_ = values
+    keys = dict.fromkeys(recipients(body, str(address)))
+    named = [_name(db, subscription) for subscription in keys]
     blob = np.array(named, dtype="<i8").tobytes()
     db.execute("INSERT INTO dead_letters VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*values, blob, body))
     db.executemany("INSERT INTO dead_names VALUES (?, ?, ?)", [(name, died, id) for name in named])
@@ -216,13 +261,13 @@ class Revive(Job[Revived]):
                 continue
             letter, body = found
             rest: bytes | None = None
-            named = set(recipients(body))
+            named = set(recipients(body, letter.address))
             wanted = {subscription for subscription in named if not self._waits(subscription)}
             if self._only is not None and self._address(self._only) != letter.address:
                 # Others' matches are none of the new sink's business.
                 wanted &= {self._only}
             if wanted != named:
-                taken, rest = split(body, wanted.__contains__)
+                taken, rest = split(body, letter.address, wanted.__contains__)
                 if taken is None:
                     continue
                 body = taken
@@ -238,10 +283,11 @@ class Revive(Job[Revived]):
             for address, part in parts:
                 same = part is body and rest is None and address == letter.address
                 number = len(_body.decode(part).notifications)
+                counted = len(part) if address.startswith(usage.COUNTED) else 0
                 db.execute(
-                    "INSERT INTO outbox (id, address, batch, events, composition, created)"
-                    " VALUES (?, ?, ?, ?, ?, ?)",
-                    (id if same else None, address, outbox.READY, number, part, self._now),
+                    "INSERT INTO outbox (id, address, batch, events, composition, created, bytes)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (id if same else None, address, outbox.READY, number, part, self._now, counted),
                 )
                 events += number
                 woken[address] = None
@@ -250,7 +296,7 @@ class Revive(Job[Revived]):
 
     def _parts(self, letter: Letter, body: bytes) -> list[tuple[str, bytes]]:
         by_address: dict[str, set[str]] = {}
-        named = set(recipients(body))
+        named = set(recipients(body, letter.address))
         for subscription in sorted(named):
             address = self._address(subscription)
             if address is not None:
@@ -259,7 +305,7 @@ class Revive(Job[Revived]):
             return [(letter.address, body)]
         parts = []
         for address, own in by_address.items():
-            part, _ = split(body, own.__contains__)
+            part, _ = split(body, letter.address, own.__contains__)
             assert part is not None
             parts.append((address, part))
         return parts

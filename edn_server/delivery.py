@@ -2,8 +2,8 @@
 
 The name is resolved here, every address that it has is checked, and the connection goes to one of those that
 were: nothing is resolved twice, so no name can point elsewhere in between. Host header and TLS name stay the
-sink's. No proxy and no redirect is followed. Names are resolved in threads of its own, so that a name server
-that does not answer holds up nothing but sinks.
+sink's. No proxy and no redirect is followed. `resolver` looks names up, so that a name server that does not
+answer delays no other name.
 
 Connections are kept for a while, a few an origin. One that was kept may have been closed by the other side in
 the same moment; then the POST goes out once more, on a new one: it has the same webhook-id.
@@ -12,11 +12,9 @@ the same moment; then the POST goes out once more, on a new one: it has the same
 from __future__ import annotations
 
 import asyncio
-import socket
 import ssl
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import SplitResult, urlsplit
 
 import certifi
@@ -24,12 +22,14 @@ import certifi
 from edn import __version__, sinkpolicy, tracing
 from edn.errors import InvalidSink
 from edn_server.connection import Connection, ConnectionFailed
+from edn_server.resolver import Resolver, Unresolved
 from edn_server.settings import Settings
 from edn_server.sinks import Answer, Message
 
 CONNECT_SECONDS = 5.0
 KEPT_SECONDS = 30.0
-RESOLVING_THREADS = 16
+#: connections that are kept while nobody uses them
+MOST_IDLE = 256
 
 #: scheme, host and port
 Origin = tuple[str, str, int]
@@ -37,40 +37,42 @@ Headers = Sequence[tuple[str, str]]
 
 
 class HttpSink:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, resolver: Resolver | None = None) -> None:
+        """`resolver`: shared with other sinks; without it, the sink has one of its own."""
+        self._resolver = resolver or Resolver(settings.nameservers)
+        self._own_resolver = resolver is None
         self._allow_loopback = settings.allow_loopback_sinks
         self._seconds = settings.attempt_seconds
         self._tls = ssl.create_default_context(cafile=certifi.where())
-        self._threads = ThreadPoolExecutor(RESOLVING_THREADS, thread_name_prefix="resolve")
         #: connections that nobody uses, the longest idle first
         self._idle: OrderedDict[Connection, Origin] = OrderedDict()
         self._by_origin: dict[Origin, list[Connection]] = {}
-        self._most_idle = settings.concurrent_posts + settings.slow_posts
+        self._most_idle = min(MOST_IDLE, settings.concurrent_posts)
 
     async def close(self) -> None:
         for connection in list(self._idle):
             connection.close()
         self._idle.clear()
         self._by_origin.clear()
-        # Whoever still waits for a name server waits for nobody.
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._own_resolver:
+            await self._resolver.close()
 
     async def send(self, message: Message) -> Answer:
         return await self._exchange(
-            message.url, lambda parts: _head(parts, message), message.body, self._seconds
+            message.url, lambda parts: _head(parts, message), message.body, self._seconds, message.tenant
         )
 
-    async def ask(self, url: str, headers: Headers, seconds: float) -> Answer:
+    async def ask(self, url: str, headers: Headers, seconds: float, tenant: str = "") -> Answer:
         """An OPTIONS instead of a POST: `Answer.allowed` is what matters."""
-        return await self._exchange(url, lambda parts: _question(parts, headers), b"", seconds)
+        return await self._exchange(url, lambda parts: _question(parts, headers), b"", seconds, tenant)
 
     async def _exchange(
-        self, url: str, head: Callable[[SplitResult], bytes], body: bytes, seconds: float
+        self, url: str, head: Callable[[SplitResult], bytes], body: bytes, seconds: float, tenant: str
     ) -> Answer:
         try:
             async with asyncio.timeout(seconds):
                 parts = urlsplit(url)
-                return await self._request(_origin(parts), head(parts), body)
+                return await self._request(_origin(parts), head(parts), body, tenant)
         except TimeoutError:
             return Answer(None, reason=f"no complete answer within {seconds:g} s")
         except InvalidSink as error:
@@ -78,7 +80,7 @@ class HttpSink:
         except (ConnectionFailed, OSError, ValueError) as error:
             return Answer(None, reason=f"{str(error) or type(error).__name__}")
 
-    async def _request(self, origin: Origin, head: bytes, body: bytes) -> Answer:
+    async def _request(self, origin: Origin, head: bytes, body: bytes, tenant: str) -> Answer:
         connection = self._take(origin)
         if connection is not None:
             try:
@@ -87,7 +89,7 @@ class HttpSink:
             except ConnectionFailed as error:
                 if not error.silent:
                     raise
-        connection = await self._connect(origin)
+        connection = await self._connect(origin, tenant)
         await connection.post(head, body)
         return self._answer(connection, origin)
 
@@ -135,12 +137,12 @@ class HttpSink:
             del self._by_origin[origin]
         connection.close()
 
-    async def _connect(self, origin: Origin) -> Connection:
+    async def _connect(self, origin: Origin, tenant: str) -> Connection:
         scheme, host, port = origin
         loop = asyncio.get_running_loop()
         tls, name = (self._tls, host) if scheme == "https" else (None, None)
         failure: Exception = ConnectionFailed(f"the name {host} has no address", silent=True)
-        for address in await self._resolve(host, port):
+        for address in await self._resolve(host, tenant):
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     _, connection = await loop.create_connection(
@@ -154,20 +156,16 @@ class HttpSink:
                 failure = ConnectionFailed(f"no connection to {address}: {error}", silent=True)
         raise failure
 
-    async def _resolve(self, host: str, port: int) -> list[str]:
+    async def _resolve(self, host: str, tenant: str) -> Sequence[str]:
         """The addresses of a host; raises `InvalidSink` if any of them is forbidden."""
         literal = sinkpolicy.literal_address(host)
         if literal is not None:
-            addresses = [str(literal)]
+            addresses: Sequence[str] = [str(literal)]
         else:
-            loop = asyncio.get_running_loop()
             try:
-                found = await loop.run_in_executor(
-                    self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-                )
-            except OSError as error:
-                raise ConnectionFailed(f"the name {host} does not resolve: {error}", silent=True) from None
-            addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+                addresses = await self._resolver.resolve(host, tenant)
+            except Unresolved as error:
+                raise ConnectionFailed(str(error), silent=True) from None
         for address in addresses:
             reason = sinkpolicy.refusal(address, allow_loopback=self._allow_loopback)
             if reason is not None:

@@ -16,7 +16,7 @@ import sqlite3
 import numpy as np
 
 from edn import wire
-from edn_server import holds, outbox
+from edn_server import addresses, holds, outbox
 from edn_server.hosting import Hosting
 from edn_server.outbox import Row
 from edn_server.repeats import label
@@ -38,7 +38,11 @@ class Depart(Job[tuple[wire.Departed, int]]):
 
     def work(self, db: sqlite3.Connection) -> tuple[wire.Departed, int]:
         hosting = self._hosting
-        ended = [(id, version) for id, version in self._request.versions if not self._here(id, version)]
+        ended = [
+            (id, version)
+            for id, version in self._request.versions
+            if not self._here(id, version) and not _doubts(db, id)
+        ]
         keeping = [
             id
             for id, _ in ended
@@ -67,7 +71,16 @@ class Depart(Job[tuple[wire.Departed, int]]):
 def _keeps(db: sqlite3.Connection, id: str) -> bool:
     found = db.execute(
         "SELECT 1 FROM outbox WHERE address IN (?, ?, ?) LIMIT 1",
-        (holds.past(id), outbox.stream_of(id), outbox.held(id)),
+        (holds.past(id), addresses.stream_of(id), addresses.held(id)),
+    )
+    return found.fetchone() is not None
+
+
+def _doubts(db: sqlite3.Connection, id: str) -> bool:
+    """Whether something is kept of which nobody knows yet whether it matches."""
+    found = db.execute(
+        "SELECT 1 FROM outbox WHERE address IN (?, ?, ?) AND doubt != 0 LIMIT 1",
+        (holds.past(id), addresses.stream_of(id), addresses.held(id)),
     )
     return found.fetchone() is not None
 
@@ -76,9 +89,9 @@ def _waits(db: sqlite3.Connection, id: str, version: int) -> bool:
     """Whether a row waits that may name it: one of its addresses, and not newer than its end."""
     found = db.execute(
         "SELECT 1 FROM outbox WHERE id <= (SELECT max(over) FROM versions WHERE id = ?1 AND version < ?2)"
-        f" AND address IN (SELECT {outbox.ADDRESS.format('v')} FROM versions v"
+        " AND address IN (SELECT v.address FROM versions v"
         "  WHERE v.id = ?1 AND v.version < ?2) AND address != ?3 LIMIT 1",
-        (id, version, outbox.stream_of(id)),
+        (id, version, addresses.stream_of(id)),
     )
     return found.fetchone() is not None
 
@@ -88,7 +101,7 @@ def kept(db: sqlite3.Connection, question: wire.KeptAfter) -> wire.Kept:
     id = question.subscription
     rows = [
         Row(*values)
-        for place in (outbox.stream_of(id), holds.past(id), outbox.held(id))
+        for place in (addresses.stream_of(id), holds.past(id), addresses.held(id))
         for values in db.execute(f"SELECT {outbox.ROW} FROM outbox WHERE address = ? ORDER BY id", (place,))
     ]
     upto, size = question.after, 0

@@ -21,9 +21,7 @@ from edn_server.writer import Job
 
 def find(db: sqlite3.Connection, address: str, hosting: Hosting) -> list[tuple[int, int]]:
     """(id, batch) of the rows that can go."""
-    found = db.execute(
-        "SELECT id, address, batch, composition, events, created FROM outbox WHERE address = ?", (address,)
-    )
+    found = db.execute(f"SELECT {outbox.ROW} FROM outbox WHERE address = ?", (address,))
     idle: dict[int, int] = {}
     for values in found:
         row = Row(*values)
@@ -42,7 +40,10 @@ def find(db: sqlite3.Connection, address: str, hosting: Hosting) -> list[tuple[i
 
 def _anybody(row: Row, hosting: Hosting) -> bool:
     if row.batch == outbox.READY:
-        return any(hosting.parts(subscription) for subscription in deadletters.recipients(row.composition))
+        return any(
+            hosting.parts(subscription)
+            for subscription in deadletters.recipients(row.composition, row.address)
+        )
     numbers = outbox.numbers_of(row)
     return bool(np.any(hosting.living[numbers])) or not hosting.moved.isdisjoint(numbers.tolist())
 

@@ -19,10 +19,10 @@ import structlog
 
 from edn import clock
 from edn.errors import InvalidSink
-from edn.namespace import subscription_of
+from edn.namespace import subscription_of, told_as
 from edn.soap.address import SoapAddress
 from edn.soap.eventing import CANCELLED, FAILED
-from edn_server import outbox
+from edn_server import addresses, outbox
 from edn_server.dispatchers import Dispatchers
 from edn_server.hosting import Hosting
 
@@ -51,12 +51,12 @@ def body_of(end: End) -> bytes:
 def write(db: sqlite3.Connection, hosting: Hosting, cancelled: Iterable[tuple[int, str]]) -> list[str]:
     """Rows for those who want to be told that versions ended, by (number, why); their addresses."""
     told = []
-    now = int(clock.now() * 1e6)
+    now = int(clock.steady() * 1e6)
     for number, why in cancelled:
         target = _told(hosting.addresses[hosting.address[number]])
         if target is None:
             continue
-        named = subscription_of(hosting.versions[number].id)
+        named = told_as(hosting.versions[number].id)
         body = body_of(End(named, why, _REASONS.get(why, why)))
         db.execute(
             "INSERT INTO outbox (address, batch, events, composition, created) VALUES (?, ?, 1, ?, ?)",
@@ -68,20 +68,24 @@ def write(db: sqlite3.Connection, hosting: Hosting, cancelled: Iterable[tuple[in
 
 def _told(address: str) -> str | None:
     """The address that is told of the end of a subscription at this one."""
-    url = outbox.url_of(address)
+    url = addresses.url_of(address)
     if not url.startswith("soap:"):
         return None
     try:
         target = SoapAddress.parse(url).ending()
     except InvalidSink:
         return None
-    return None if target is None else target.url()
+    return (
+        None
+        if target is None
+        else addresses.address_of(addresses.tenant_of(address), target.url(), addresses.ring_of(address))
+    )
 
 
 async def end_failed(hosting: Hosting, disabled: Sequence[str], dispatchers: Dispatchers) -> None:
     """Ask for the end of what lives at addresses that were given up and whose protocol ends it then."""
     for address in disabled:
-        if not address.startswith("soap:"):
+        if not addresses.url_of(address).startswith("soap:"):
             continue
         for subscription in _living(hosting, address):
             path = f"/internal/subscriptions/{quote(subscription, safe='')}/failed"

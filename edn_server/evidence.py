@@ -22,7 +22,9 @@ import msgspec
 from edn import clock
 from edn.coordinates import rfc3339
 from edn.errors import Conflict, InvalidInput, NotFound
-from edn_server import attempts, deadletters, outbox
+from edn.namespace import told_as
+from edn_server import attempts, deadletters, usage
+from edn_server.addresses import ring_of, url_of
 from edn_server.attempts import Attempt
 from edn_server.consent import State
 from edn_server.deadletters import Letter, Revive, Revived
@@ -69,7 +71,9 @@ class Evidence:
     async def delivery(self, subscription: str) -> dict[str, Any]:
         """How it is with a subscription's address, and what became of its notifications."""
         numbers, address = self._find(subscription)
+        parts = self._hosting.parts(subscription)
         letters = await self._read(lambda db: deadletters.count(db, subscription))
+        standing = await self._read(lambda db: usage.standing(db, subscription, parts))
         health = self._notifier.health(address)
         versions = self._hosting.versions
         counts = [self._hosting.tally.of([number], versions[number].topic) for number in numbers]
@@ -82,20 +86,24 @@ class Evidence:
             "disabled": health.disabled,
             "disabled_since": _shown(health.disabled_since),
             "reason": health.reason,
-            "signed": bool(outbox.ring_of(address)),
+            "signed": ring_of(address) in self._hosting.rings,
             "consent": self._consent_of(address),
             "evaluated": sum(each.evaluated for each in counts),
             "matched": sum(each.matched for each in counts),
             "delivered": sum(each.delivered for each in counts),
             "failed": sum(each.failed for each in counts),
             "dead_letters": letters,
+            "buffered_bytes": standing.buffered_bytes,
+            "dropped": standing.dropped,
+            "dropped_limit": standing.reason,
+            "dropped_last": _shown(standing.last),
         }
 
     async def attempts(self, subscription: str) -> list[dict[str, Any]]:
         """The last attempts at its address, the newest first."""
         _, address = self._find(subscription)
         stored = await self._read(lambda db: attempts.stored(db, address))
-        oldest = int((clock.now() - self._settings.attempts_kept) * 1e6)
+        oldest = attempts.oldest(self._settings.attempts_kept)
         return [_attempt(one) for one in self._notifier.attempts.latest(address, stored, oldest)]
 
     async def letters(
@@ -117,7 +125,7 @@ class Evidence:
         if found is None:
             raise NotFound(f'no dead letter "{self._settings.id}.{number}"')
         letter, body = found
-        named = list(dict.fromkeys(deadletters.recipients(body)))
+        named = list(dict.fromkeys(deadletters.recipients(body, letter.address)))
         return {**self._letter(letter), "subscriptions": named, "body": msgspec.json.decode(body)}
 
     # -- doing ------------------------------------------------------------------------------------------
@@ -125,7 +133,7 @@ class Evidence:
     async def resend(self, number: int) -> dict[str, Any]:
         """Queue one letter again, for whoever it names and still lives."""
         await self.letter(number)
-        revived = await self._revive(Revive(lambda _: [number], self._address, _now(), waits=self._paused))
+        revived = await self._revive(Revive(lambda _: [number], self._address, _steady(), waits=self._paused))
         if not revived.letters:
             raise Conflict("the subscriptions that this letter names are paused, or no more: nobody to tell")
         return {"letters": revived.letters, "notifications": revived.events, "more": False}
@@ -135,10 +143,11 @@ class Evidence:
         self._find(subscription)
         if self._paused(subscription):
             raise Conflict("the subscription is paused; resume it first")
+        died = round(clock.moment(since / 1e6) * 1e6)
         letters = events = 0
         while letters < RECOVERED:
-            step = deadletters.since(subscription, since, deadletters.STEP)
-            job = Revive(step, self._address, _now(), waits=self._paused, only=subscription)
+            step = deadletters.since(subscription, died, deadletters.STEP)
+            job = Revive(step, self._address, _steady(), waits=self._paused, only=subscription)
             revived = await self._revive(job)
             letters += revived.letters
             events += revived.events
@@ -156,7 +165,7 @@ class Evidence:
         """Send something that never happened, marked as such, and tell how the sink answered."""
         (number, *_), address = self._find(subscription)
         topic = self._hosting.topics[self._hosting.versions[number].topic]
-        now = rfc3339(_now())
+        now = rfc3339(int(clock.estimate() * 1e6))
         attributes = {name: now if kind == "time" else _EXAMPLES[kind] for name, kind in topic.columns}
         entry = {
             "topic": topic.name,
@@ -175,7 +184,7 @@ class Evidence:
         versions = [self._hosting.numbers.get(part, [])[-1:] for part in self._hosting.parts(subscription)]
         numbers = [number for newest in versions for number in newest]
         if not numbers:
-            raise NotFound(f'no subscription "{subscription[:80]}" on this server')
+            raise NotFound(f'no subscription "{told_as(subscription)[:80]}" on this server')
         return numbers, self._hosting.addresses[int(self._hosting.address[numbers[-1]])]
 
     def _paused(self, subscription: str) -> bool:
@@ -201,9 +210,9 @@ class Evidence:
         return {
             "id": f"{self._settings.id}.{letter.id}",
             "webhook_id": self._notifier.webhook_id(letter.id),
-            "url": outbox.url_of(letter.address),
-            "died": rfc3339(letter.died),
-            "created": rfc3339(letter.created),
+            "url": url_of(letter.address),
+            "died": _instant(letter.died),
+            "created": _instant(letter.created),
             "attempts": letter.attempts,
             "status": letter.status,
             "reason": letter.reason,
@@ -211,12 +220,17 @@ class Evidence:
         }
 
 
-def _now() -> int:
-    return int(clock.now() * 1e6)
+def _steady() -> int:
+    return int(clock.steady() * 1e6)
 
 
-def _shown(time: int | None) -> str | None:
-    return None if time is None else rfc3339(time)
+def _instant(steady: int) -> str:
+    """Write the instant of a moment of steady time."""
+    return rfc3339(max(0, round(clock.instant(steady / 1e6) * 1e6)))
+
+
+def _shown(steady: int | None) -> str | None:
+    return None if steady is None else _instant(steady)
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:
@@ -229,5 +243,5 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         "answer": attempt.answer,
         "notifications": attempt.events,
         "outcome": attempt.outcome,
-        "next_attempt": _shown(attempt.next_attempt),
+        "next_attempt": None if attempt.next_attempt is None else rfc3339(attempt.next_attempt),
     }

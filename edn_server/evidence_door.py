@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query
@@ -27,7 +27,7 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 Number = Annotated[int, Path(ge=1, lt=1 << 62)]
 
 
-def router(node: Node, guard: Callable[..., None]) -> APIRouter:
+def router(node: Node, guard: Callable[..., Awaitable[None]]) -> APIRouter:
     routes = APIRouter(
         prefix="/internal",
         tags=["internal"],
@@ -63,7 +63,7 @@ def router(node: Node, guard: Callable[..., None]) -> APIRouter:
 
     @routes.get("/dead-letters", response_model=evidence.DeadLetterPage)
     async def dead_letters(
-        subscription: Annotated[str | None, Query(max_length=128)] = None,
+        subscription: Annotated[str | None, Query(max_length=256)] = None,
         after: Annotated[str | None, Query(max_length=64)] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     ) -> Any:

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import structlog
 
 from edn import strictjson, wire
@@ -33,7 +32,7 @@ logger = structlog.get_logger()
 #: nobody came for so long: nothing is learnt until somebody does
 NOBODY_SECONDS = 60.0
 
-_decoder = msgspec.msgpack.Decoder(wire.RoutingSummaries)
+_decoder = wire.Decoder(wire.RoutingSummaries)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ import numpy as np
 
 from edn import clock
 from edn_server import outbox
+from edn_server.addresses import FIRST, PAST, WAITING, held, stream_of
 from edn_server.hosting import ARRIVAL, NEVER, Hosting
 from edn_server.topic import Flags, Int32s, Int64s
 
@@ -48,15 +49,15 @@ AS_BEFORE, DUE, UNWANTED = range(3)
 
 
 def past(subscription: str) -> str:
-    return outbox.held(subscription) + outbox.PAST
+    return held(subscription) + PAST
 
 
 def first(subscription: str) -> str:
-    return outbox.held(subscription) + outbox.FIRST
+    return held(subscription) + FIRST
 
 
 def waiting(subscription: str) -> str:
-    return outbox.held(subscription) + outbox.WAITING
+    return held(subscription) + WAITING
 
 
 class FrameHolds:
@@ -107,7 +108,7 @@ class FrameHolds:
             subscription = hosting.versions[number].id
             rows = np.flatnonzero(numbers == number)
             fates = [self._fate(subscription, offset) for offset in offsets[rows].tolist()]
-            for fate, name in (("kept", outbox.held(subscription)), ("waiting", waiting(subscription))):
+            for fate, name in (("kept", held(subscription)), ("waiting", waiting(subscription))):
                 chosen = rows[[one == fate for one in fates]]
                 if len(chosen):
                     # One for each number: a row that is held names one version.
@@ -229,7 +230,7 @@ def resume(
         return []
     target = speaker(hosting, subscription)
     _rename(db, past(subscription), first(subscription), target)
-    _rename(db, outbox.held(subscription), waiting(subscription), target)
+    _rename(db, held(subscription), waiting(subscription), target)
     arriving = [n for n in numbers if hosting.arriving(n)]
     _answer(db, arriving, DUE)
     if arriving:
@@ -259,7 +260,7 @@ def _any(db: sqlite3.Connection, place: str) -> bool:
 def purge(db: sqlite3.Connection, subscription: str) -> int:
     """Drop what is kept; how many notifications that was."""
     dropped = 0
-    for place in (past(subscription), outbox.stream_of(subscription), outbox.held(subscription)):
+    for place in (past(subscription), stream_of(subscription), held(subscription)):
         rows = db.execute("SELECT id, batch FROM outbox WHERE address = ?", (place,)).fetchall()
         dropped += outbox.Settle(rows).work(db)
     return dropped
@@ -282,11 +283,19 @@ def _answer(db: sqlite3.Connection, numbers: Sequence[int], kept: int) -> None:
 
 def _rename(db: sqlite3.Connection, place: str, target: str, number: int) -> None:
     """Bring the rows of one place to another, where they are found in the same order, in a version's name."""
-    rows = db.execute("SELECT id, composition FROM outbox WHERE address = ?", (place,)).fetchall()
+    rows = db.execute(f"SELECT {outbox.ROW} FROM outbox WHERE address = ?", (place,)).fetchall()
     db.executemany(
-        "UPDATE outbox SET address = ?, composition = ? WHERE id = ?",
-        [(target, outbox.renamed(composition, number), id) for id, composition in rows],
+        "UPDATE outbox SET address = ?, composition = ?, doubt = ? WHERE id = ?",
+        [
+            (target, outbox.renamed(row.composition, number), _asked(row), row.id)
+            for row in (outbox.Row(*values) for values in rows)
+        ],
     )
+
+
+def _asked(row: outbox.Row) -> int:
+    """The doubt of a row that gets another name: the version that it was found for is asked all the same."""
+    return int(outbox.numbers_of(row)[0]) + 1 if row.doubt == outbox.OWN else row.doubt
 
 
 def _send(db: sqlite3.Connection, places: Sequence[str]) -> list[str]:
@@ -294,7 +303,7 @@ def _send(db: sqlite3.Connection, places: Sequence[str]) -> list[str]:
 
     Their age, by which a row is given up, counts from now: nobody could have taken them before.
     """
-    now = int(clock.now() * 1e6)
+    now = int(clock.steady() * 1e6)
     addresses: dict[int, str] = {}
     for place in places:
         rows = db.execute(
@@ -304,11 +313,14 @@ def _send(db: sqlite3.Connection, places: Sequence[str]) -> list[str]:
             number = int(outbox.numbers_of(row)[0])
             if number not in addresses:
                 (addresses[number],) = db.execute(
-                    f"SELECT {outbox.ADDRESS.format('v')} FROM versions v WHERE number = ?", (number,)
+                    "SELECT address FROM versions WHERE number = ?", (number,)
                 ).fetchone()
+            # A stream's rows go on being counted (see `usage`); a sink's are not.
             db.execute(
-                "INSERT INTO outbox (address, batch, events, composition, created) VALUES (?, ?, ?, ?, ?)",
-                (addresses[number], row.batch, row.events, row.composition, now),
+                "INSERT INTO outbox (address, batch, events, composition, created, doubt, bytes)"
+                " SELECT ?1, batch, events, composition, ?2, doubt,"
+                " iif(substr(?1, 1, 7) = 'stream:', bytes, 0) FROM outbox WHERE id = ?3",
+                (addresses[number], now, row.id),
             )
             db.execute("DELETE FROM outbox WHERE id = ?", (row.id,))
     # One that is over already is named by newer rows now.

@@ -21,13 +21,16 @@ import msgspec
 import numpy as np
 
 from edn.filter import BoundFilter, Filter
-from edn.namespace import is_member, subscription_of
+from edn.namespace import is_member, subscription_of, told_as
 from edn.webhooks import KeyRing
 from edn_server.tally import Tally
 from edn_server.topic import Flags, Int32s, Int64s, Matrix, Topic
+from edn_server.usage import Limits
 
 #: an offset or a time that is never reached
 NEVER = np.iinfo(np.int64).max
+#: ends that came before their store, and are remembered: far more than a dispatcher has under way
+MOST_DISCARDED = 100_000
 #: begins the name under which the past of a subscription that comes from another server is awaited
 ARRIVAL = "move:"
 
@@ -47,7 +50,8 @@ class NewVersion:
     topic: int
     #: the filter as JSON text; bound again only if an event needs its exact predicate
     filter: str
-    url: str
+    #: see `addresses`
+    address: str
     recipient: str | None
     #: microseconds; NEVER when it does not end by itself
     expires: int
@@ -58,13 +62,6 @@ class NewVersion:
     lo: Matrix
     hi: Matrix
     exact: Flags
-    #: id of its key ring; empty is none
-    ring: str = ""
-
-    @property
-    def address(self) -> str:
-        """As `outbox.address_of` has it."""
-        return f"{self.url}#{self.ring}" if self.ring else self.url
 
 
 class LogState:
@@ -106,9 +103,13 @@ class Version:
 class Hosting:
     def __init__(self) -> None:
         self.topics: dict[int, Topic] = {}
+        #: topics that may be without versions: candidates for being forgotten
+        self.idle: set[int] = set()
         self.logs: dict[str, LogState] = {}
         #: whether there is more than one dispatcher, each with a log of its own
         self.several = False
+        #: bytes that tenants may occupy
+        self.limits = Limits()
         #: store requests committed
         self.seq = 0
         #: living versions by number, and their numbers by subscription
@@ -118,7 +119,7 @@ class Hosting:
         self.members: dict[str, dict[str, None]] = {}
         #: the JSON of a match, by number; None where the number is free
         self.fragments: list[bytes | None] = []
-        #: addresses by their number (see `outbox`), and how many living versions each has
+        #: addresses by their number (see `addresses`), and how many living versions each has
         self.addresses: list[str] = []
         self._address_number: dict[str, int] = {}
         self._address_uses: list[int] = []
@@ -130,6 +131,8 @@ class Hosting:
         #: as stored; `LogState.expires` is what counts
         self.expires: Int64s = np.full(capacity, NEVER, dtype=np.int64)
         self.incarnation: Int64s = np.zeros(capacity, dtype=np.int64)
+        #: uid of its topic until the number is free again; 0 is none
+        self._topic_of: Int64s = np.zeros(capacity, dtype=np.int64)
         self.living: Flags = np.zeros(capacity, dtype=np.bool_)
         #: what is found for it is kept and not sent
         self.held: Flags = np.zeros(capacity, dtype=np.bool_)
@@ -152,6 +155,8 @@ class Hosting:
         self.elsewhere: set[str] = set()
         #: addresses of versions that ended lately: rows may wait there for nobody
         self.left: set[str] = set()
+        #: (log, subscription, version) of ends that came before their store (see `storing`), oldest first
+        self.discarded: dict[tuple[str, str, int], None] = {}
 
     # -- numbers ----------------------------------------------------------------------------------------
 
@@ -168,6 +173,14 @@ class Hosting:
             self.tally.forget(number)
         self.moved.discard(number)
         self._free.append(number)
+        if number >= len(self._topic_of):
+            return
+        topic = self.topics.get(int(self._topic_of[number]))
+        self._topic_of[number] = 0
+        if topic is not None:
+            topic.versions -= 1
+            if topic.versions == 0:
+                self.idle.add(topic.uid)
 
     def reserve(self, used: set[int]) -> None:
         """After a restart: the numbers in use."""
@@ -184,13 +197,50 @@ class Hosting:
             self.log_names.append(name)
         return self.log_names.index(name)
 
+    def discard(self, log: str, versions: Iterable[tuple[str, int]]) -> None:
+        """Remember versions that ended before they were stored; the oldest make room for new ones."""
+        for id, version in versions:
+            self.discarded[log, id, version] = None
+        while len(self.discarded) > MOST_DISCARDED:
+            del self.discarded[next(iter(self.discarded))]
+
+    # -- topics -----------------------------------------------------------------------------------------
+
+    def add_topic(
+        self, uid: int, tenant: str, name: str, columns: Sequence[tuple[str, str]], engine: str
+    ) -> None:
+        """Host a topic, or more columns of one that is hosted."""
+        if uid in self.topics:
+            self.topics[uid].evolve(columns)
+        else:
+            self.topics[uid] = Topic(uid, tenant, name, columns, engine)
+            self.idle.add(uid)  # until it has a version
+
+    def unused_topics(self) -> list[int]:
+        """Topics of which no version is left, not even one that is over and named by a waiting row."""
+        self.idle = {uid for uid in self.idle if uid in self.topics and not self.topics[uid].versions}
+        return sorted(self.idle)
+
+    def forget_topics(self, uids: Iterable[int]) -> None:
+        """Forget topics whose rows are gone from the database, unless a version has come meanwhile."""
+        for uid in uids:
+            topic = self.topics.get(uid)
+            if topic is not None and not topic.versions:
+                del self.topics[uid]
+                self.tally.forget_topic(uid)
+            self.idle.discard(uid)
+
     # -- versions ---------------------------------------------------------------------------------------
 
-    def name(self, number: int, id: str, recipient: str | None) -> None:
-        """Remember how a match of this version is written."""
+    def name(self, number: int, id: str, recipient: str | None, topic: int) -> None:
+        """Remember how a match of this version is written, and which topic's name its rows need."""
+        self._ensure(number + 1)
+        if topic in self.topics and not self._topic_of[number]:
+            self._topic_of[number] = topic
+            self.topics[topic].versions += 1
         while len(self.fragments) <= number:
             self.fragments.append(None)
-        told = subscription_of(id)
+        told = told_as(id)
         match = (
             {"subscription": told} if recipient is None else {"subscription": told, "recipient": recipient}
         )
@@ -210,7 +260,7 @@ class Hosting:
         by_topic: dict[int, list[NewVersion]] = {}
         for version in new:
             number = version.number
-            self.name(number, version.id, version.recipient)
+            self.name(number, version.id, version.recipient, version.topic)
             self.address[number] = self._use_address(version.address)
             self.expires[number] = version.expires
             self.incarnation[number] = version.incarnation
@@ -247,10 +297,8 @@ class Hosting:
             self.versions[version.number] = Version(
                 version.id, version.version, topic.uid, version.filter, version.width, own
             )
-        ids = np.array(entries, dtype=np.int64)
         if rows:
-            topic.matcher.insert(ids, lo, hi)
-            topic.maximal.insert(ids, lo, hi)
+            topic.insert(entries, lo, hi)
 
     def remove(self, numbers: Iterable[int]) -> None:
         """Versions that every live log has ended: no event matches them, no summary needs them."""
@@ -269,11 +317,8 @@ class Hosting:
                 self._leave_subtree(version.id)
             by_topic.setdefault(version.topic, []).extend(version.entries)
         for uid, entries in by_topic.items():
-            ids = np.array(entries, dtype=np.int64)
-            if len(ids):
-                self.topics[uid].matcher.delete(ids)
-                self.topics[uid].maximal.delete(ids)
-                self.topics[uid].free_entries(entries)
+            if entries:
+                self.topics[uid].delete(entries)
             self.shrinkable += len(entries)
 
     def _leave_subtree(self, id: str) -> None:
@@ -348,6 +393,7 @@ class Hosting:
         self.address = np.concatenate([self.address, np.zeros(more, dtype=np.int32)])
         self.expires = np.concatenate([self.expires, np.full(more, NEVER, dtype=np.int64)])
         self.incarnation = np.concatenate([self.incarnation, np.zeros(more, dtype=np.int64)])
+        self._topic_of = np.concatenate([self._topic_of, np.zeros(more, dtype=np.int64)])
         self.stored_by = np.concatenate([self.stored_by, np.zeros(more, dtype=np.int32)])
         self.living = np.concatenate([self.living, np.zeros(more, dtype=np.bool_)])
         self.held = np.concatenate([self.held, np.zeros(more, dtype=np.bool_)])

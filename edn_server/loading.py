@@ -9,15 +9,16 @@ import msgspec
 from edn.webhooks import KeyRing
 from edn_server.hosting import NEVER, Hosting, NewVersion
 from edn_server.storing import unpack_rects
-from edn_server.topic import Topic
 
 
 def load(db: sqlite3.Connection) -> Hosting:
     hosting = Hosting()
     (hosting.seq,) = db.execute("SELECT value FROM meta WHERE name = 'seq'").fetchone()
-    for uid, name, columns, engine in db.execute("SELECT uid, name, columns, engine FROM topics"):
+    for uid, tenant, name, columns, engine in db.execute(
+        "SELECT uid, tenant, name, columns, engine FROM topics"
+    ):
         pairs = msgspec.json.decode(columns, type=list[tuple[str, str]])
-        hosting.topics[uid] = Topic(uid, name, pairs, engine)
+        hosting.add_topic(uid, tenant, name, pairs, engine)
     for name, incarnation, cursor, joined, retired in db.execute(
         "SELECT log, incarnation, cursor, joined, retired FROM logs"
     ):
@@ -26,10 +27,10 @@ def load(db: sqlite3.Connection) -> Hosting:
     hosting.reserve({number for (number,) in db.execute("SELECT number FROM versions")})
     hosting.insert(_living(db))
     # Versions that are over are hosted no more, but rows that wait may name them.
-    for number, id, recipient in db.execute(
-        "SELECT number, id, recipient FROM versions WHERE over IS NOT NULL"
+    for number, id, recipient, topic in db.execute(
+        "SELECT number, id, recipient, topic FROM versions WHERE over IS NOT NULL"
     ):
-        hosting.name(number, id, recipient)
+        hosting.name(number, id, recipient, topic)
     hosting.moved.update(number for (number,) in db.execute("SELECT number FROM versions WHERE moved"))
     db.execute("DELETE FROM rings WHERE id NOT IN (SELECT ring FROM versions)")
     for values in db.execute("SELECT id, current, previous, until, version FROM rings"):
@@ -61,18 +62,16 @@ def _living(db: sqlite3.Connection) -> list[NewVersion]:
         version,
         topic,
         filter,
-        url,
+        address,
         recipient,
         expires,
         log,
         incarnation,
         width,
         data,
-        ring,
     ) in db.execute(
-        "SELECT number, id, version, topic, filter, url, recipient, expires, log, incarnation, width,"
-        " rects, ring"
-        " FROM versions WHERE over IS NULL"
+        "SELECT number, id, version, topic, filter, address, recipient, expires, log, incarnation, width,"
+        " rects FROM versions WHERE over IS NULL"
     ):
         rects = unpack_rects(data, width)
         found.append(
@@ -82,7 +81,7 @@ def _living(db: sqlite3.Connection) -> list[NewVersion]:
                 version=version,
                 topic=topic,
                 filter=filter,
-                url=url,
+                address=address,
                 recipient=recipient,
                 expires=NEVER if expires is None else expires,
                 log=log,
@@ -91,7 +90,6 @@ def _living(db: sqlite3.Connection) -> list[NewVersion]:
                 lo=rects.lo,
                 hi=rects.hi,
                 exact=rects.exact,
-                ring=ring,
             )
         )
     return found

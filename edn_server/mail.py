@@ -22,20 +22,23 @@ from edn import sinkpolicy
 from edn.errors import InvalidSink
 from edn_server.settings import Settings
 from edn_server.sinks import Answer, Message
+from edn_server.slots import Slots
 
-#: conversations with the relay at the same time
-THREADS = 4
+#: conversations with the relay at the same time; a tenant has at most half of them
+THREADS = 8
 
 
 class MailSink:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="mail")
+        self._slots = Slots(THREADS)
 
     async def send(self, message: Message) -> Answer:
         if not self._settings.smtp_host:
             return Answer(None, reason="this server has no mail relay: --smtp-host names one")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._send, message)
+        async with self._slots.slot(message.tenant):
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._send, message)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._threads.shutdown)

@@ -17,9 +17,10 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from edn import wire
-from edn.asgi import PROBLEM, check_bearer, problem_response, read_body
-from edn.errors import CorruptMessage, EdnError
+from edn.asgi import PROBLEM, problem_response, read_body
+from edn.errors import EdnError
 from edn_server.node import Node
+from edn_server.refusals import Refusals
 
 logger = structlog.get_logger()
 
@@ -80,18 +81,18 @@ class _Described:
 
 
 class _Endpoint:
-    def __init__(self, secret: str, described: _Described) -> None:
-        self._secret = secret
+    def __init__(self, refusals: Refusals, described: _Described) -> None:
+        self._refusals = refusals
         takes = described.takes
-        self._decoder = None if takes is None else msgspec.msgpack.Decoder(takes)
+        self._decoder = None if takes is None else wire.Decoder(takes)
         self._answer = described.answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response: Response
         try:
-            authorization = next((v for k, v in scope["headers"] if k == b"authorization"), b"")
-            check_bearer(authorization.decode("latin-1"), self._secret)
-            message = self._decode(await read_body(receive))
+            self._refusals.check(scope)
+            body = await read_body(receive)
+            message = None if self._decoder is None else self._decoder.decode(body)
             status, answer = await self._answer(message)
             response = Response(wire.encode(answer), status_code=status, media_type=wire.MSGPACK)
         except EdnError as error:
@@ -101,20 +102,12 @@ class _Endpoint:
             response = problem_response(EdnError("the server failed at this request; its log says why"))
         await response(scope, receive, send)
 
-    def _decode(self, body: bytes) -> msgspec.Struct | None:
-        if self._decoder is None:
-            return None
-        try:
-            return self._decoder.decode(body)
-        except msgspec.DecodeError as error:
-            raise CorruptMessage(f"the body is not the message that this route takes: {error}") from None
-
 
 def mount(app: FastAPI, node: Node) -> None:
     """Add the routes to an app, and to the document that describes it."""
     table = _table(node)
     app.router.routes.extend(
-        Route(one.path, _Endpoint(node.settings.secret, one), methods=[one.method]) for one in table
+        Route(one.path, _Endpoint(node.refusals, one), methods=[one.method]) for one in table
     )
     generate = app.openapi
 

@@ -8,35 +8,53 @@ import functools
 import os
 import signal
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from edn import clock, wire
+from edn import clock, memory, storage, wire
+from edn.consent import asked_of
 from edn.errors import Unavailable
 from edn.process import copy_in
+from edn.storage import Disk, Space
 from edn.summary import Summary
-from edn_server import attempts, consent, deadletters, departing, ending, outbox, repeats, streams, tally
+from edn_server import (
+    attempts,
+    consent,
+    deadletters,
+    departing,
+    ending,
+    outbox,
+    repeats,
+    streams,
+    tally,
+    usage,
+)
+from edn_server.addresses import url_of
 from edn_server.arriving import Arrive, TakeKept, TakeTold
 from edn_server.cloudevents import CloudEventsSink
-from edn_server.consent import Consents
+from edn_server.consent import AskedSink, Consents
 from edn_server.controls import Follow, Leave
 from edn_server.database import BATCH_BITS, Folder
 from edn_server.delivery import HttpSink
 from edn_server.departing import Depart
 from edn_server.dispatchers import Dispatchers
+from edn_server.doubts import Decider
 from edn_server.evidence import Evidence
 from edn_server.exchange import Exchange
-from edn_server.explaining import explain
+from edn_server.explaining import candidates, explain
 from edn_server.journeys import Journeys
 from edn_server.loading import load
 from edn_server.mail import MailSink
 from edn_server.notifier import Notifier
 from edn_server.outbox import Event
 from edn_server.receiving import Receiving
+from edn_server.refusals import Refusals
 from edn_server.registration import Refused, Registration
 from edn_server.replaying import ApplyReplay
+from edn_server.resolver import Resolver
 from edn_server.settings import Settings
 from edn_server.sinks import Sinks
 from edn_server.soap import SoapSink
@@ -53,10 +71,24 @@ EXIT_BROKEN = 4
 
 #: batches that are so far behind the newest are trimmed to what waiting rows name
 OLD_BATCHES = 256
+#: bytes of the emergency reserve beside the database
+RESERVE_BYTES = 4 << 20
 #: seconds between two looks for dead letters that nobody wants
 PURGE_SECONDS = 60.0
 #: transactions of one such look; the others come with the next collection
 PURGE_STEPS = 20
+
+
+class Reclaim(Job[bool]):
+    """Returns free pages beyond a slack to the disk, one bounded step; whether there are more."""
+
+    bare = True
+
+    def __init__(self, slack: int) -> None:
+        self._slack = slack
+
+    def work(self, db: sqlite3.Connection) -> bool:
+        return storage.reclaim(db, self._slack)
 
 
 class Node:
@@ -67,14 +99,22 @@ class Node:
         self._folder = Folder(settings.data)
         self.key, self.epoch = self._folder.identity.key, self._folder.identity.epoch
         db = self._folder.connect()
+        saved = db.execute("SELECT value FROM meta WHERE name = 'clock'").fetchone()
+        clock.resume(saved[0] if saved else None, settings.clock)
         self.hosting = load(db)
         self.hosting.several = bool(settings.further_dispatchers)
+        self.hosting.limits = settings.limits
         (newest,) = db.execute("SELECT coalesce(max(key), 0) FROM events").fetchone()
         self._batch = (newest >> BATCH_BITS) + 1
         self._trimmed = self._batch - 1
         (backlog,) = db.execute("SELECT coalesce(sum(events), 0) FROM outbox").fetchone()
         self._backlog_found = int(backlog)
-        self._writer = Writer(db, self._on_fatal)
+        floor = settings.disk_floor
+        self.disk = Disk(settings.data / "server.db", watermark=floor, reserve=min(RESERVE_BYTES, floor // 4))
+        #: too little room: frames and subscriptions are refused
+        self.shortage = self.disk.shortage(self.disk.measure(db))
+        self._disk_reader: sqlite3.Connection | None = None
+        self._writer = Writer(db, self._on_fatal, on_full=self._on_full)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
         #: one for each dispatcher
@@ -84,9 +124,12 @@ class Node:
         self.timings = Timings()
         self.journeys = Journeys()
         self._receiving: Receiving | None = None
+        self.refusals = Refusals(settings.secret)
         self.evidence: Evidence | None = None
+        self._decider: Decider | None = None
         self._sinks: Sinks | None = None
         self._consents: Consents | None = None
+        self._resolver: Resolver | None = None
         self._dispatchers: Dispatchers | None = None
         logger.info("opened", subscriptions=len(self.hosting.numbers), epoch=self.epoch, backlog=backlog)
 
@@ -99,6 +142,7 @@ class Node:
         addresses = dict.fromkeys([settings.dispatcher, *settings.further_dispatchers])
         self._dispatchers = Dispatchers(list(addresses), settings.secret)
         exchange = Exchange(self._dispatchers, settings.exchange_seconds)
+        self._resolver = resolver = Resolver(settings.nameservers)
         self._consents = consents = Consents(
             settings,
             key=self.key,
@@ -106,15 +150,21 @@ class Node:
             submit=self._submit,
             servers=lambda: exchange.servers,
             on_granted=self._granted,
+            resolver=resolver,
         )
+
+        def http(settings: Settings) -> HttpSink:
+            return HttpSink(settings, resolver)
+
         self._sinks = Sinks(
             settings,
             {
-                "http": HttpSink,
-                "https": HttpSink,
+                "http": http,
+                "https": http,
                 "mailto": MailSink,
-                "soap": SoapSink,
-                "cloudevents": lambda settings: CloudEventsSink(settings, consents),
+                "soap": lambda settings: SoapSink(settings, resolver),
+                "cloudevents": lambda settings: CloudEventsSink(settings, consents, resolver),
+                "consent": lambda settings: AskedSink(consents, http(settings)),
             },
         )
         self.notifier = Notifier(
@@ -128,8 +178,10 @@ class Node:
             journeys=self.journeys,
         )
         self.notifier.counters.backlog = self._backlog_found
-        dropped = await self._submit(Call(streams.read_dropped))
-        self.streams = streams.Streams(self.hosting, self.notifier, self._later, dropped)
+        self.streams = streams.Streams(self.hosting, self.notifier, self._later)
+        self._decider = Decider(
+            self._folder.connect(read_only=True), self.hosting, self._later, self._decided
+        )
         self.evidence = Evidence(
             hosting=self.hosting,
             notifier=self.notifier,
@@ -151,11 +203,14 @@ class Node:
             )
             for address, client in self._dispatchers.clients.items()
         ]
-        self._receiving = Receiving(self._dispatchers, exchange)
+        self._receiving = Receiving(self._dispatchers, exchange, self.settings.secret)
         self._tasks = [
             *(asyncio.create_task(self._register(each), name="registration") for each in self.registrations),
             asyncio.create_task(exchange.run(), name="exchange"),
             asyncio.create_task(self._collect(), name="collection"),
+            asyncio.create_task(self._watch_disk(), name="disk"),
+            asyncio.create_task(clock.keep(self._save_clock, self._step_clock), name="clock"),
+            asyncio.create_task(self._decider.run(), name="doubts"),
         ]
 
     async def stop(self) -> None:
@@ -168,6 +223,10 @@ class Node:
             await self._sinks.close()
         if self._consents is not None:
             await self._consents.close()
+        if self._resolver is not None:
+            await self._resolver.close()
+        if self._decider is not None:
+            self._decider.close()
         if self.evidence is not None:
             self.evidence.close()
             with contextlib.suppress(Exception):
@@ -189,21 +248,25 @@ class Node:
         return self._receiving
 
     async def store(self, request: wire.Store) -> wire.Stored:
+        self._check_room()
         prepared = await asyncio.to_thread(prepare, request)
         if request.asking and self._consents is not None:
-            await self._consents.ensure(item.url for item in request.items)
+            await self._consents.ensure((item.tenant, item.url) for item in request.items)
         return await self._submit(StoreVersions(self.hosting, self.epoch, prepared))
 
     async def apply(self, frame: wire.Frame) -> Applied:
+        self._check_room()
         self._batch += 1
         return await self._submit(ApplyFrame(self.hosting, self.epoch, self._batch, frame, self._on_applied))
 
     async def replay(self, page: wire.ReplayPage) -> wire.ReplayAck:
+        self._check_room()
         self._batch += 1
         return await self._submit(ApplyReplay(self.hosting, self._batch, page, self._on_applied))
 
     async def explain(self, question: wire.Explain) -> wire.Explained:
-        return await self._submit(Call(lambda _: explain(self.hosting, question)))
+        found = await self._submit(Call(lambda _: candidates(self.hosting, question)))
+        return await asyncio.to_thread(explain, found, question)
 
     async def departures(self, request: wire.Departures) -> wire.Departed:
         answer, dropped = await self._submit(Depart(self.hosting, request))
@@ -218,6 +281,7 @@ class Node:
         return await self._submit(Call(lambda db: departing.told(db, question)))
 
     async def take_kept(self, page: wire.Kept) -> wire.Taken:
+        self._check_room()
         self._batch += 1
         return await self._submit(TakeKept(self.hosting, self._batch, page, self._on_applied))
 
@@ -239,7 +303,7 @@ class Node:
         """One moment's maximal rectangles, read where nothing can change them; built elsewhere."""
 
         def read(_: sqlite3.Connection) -> tuple[int, dict[int, Any]]:
-            topics = {uid: topic.maximal.rects() for uid, topic in self.hosting.topics.items()}
+            topics = {uid: topic.rects() for uid, topic in self.hosting.topics.items() if topic.rectangles}
             self.hosting.shrinkable = 0
             return self.hosting.seq, topics
 
@@ -253,7 +317,7 @@ class Node:
     async def backup(self) -> Path:
         """A copy of the data as of one moment; whoever asks for it takes it away."""
         target = copy_in(self._folder.path)
-        await asyncio.to_thread(self._folder.copy, target)
+        await asyncio.to_thread(self._folder.copy, target, self.settings.disk_floor)
         return target
 
     async def stats(self) -> dict[str, Any]:
@@ -271,8 +335,8 @@ class Node:
                         "uid": uid,
                         "name": topic.name,
                         "versions": versions[uid],
-                        "rectangles": topic.maximal.total,
-                        "maximal": len(topic.maximal),
+                        "rectangles": topic.rectangles,
+                        "maximal": topic.maximal,
                     }
                     for uid, topic in hosting.topics.items()
                 ],
@@ -302,6 +366,8 @@ class Node:
 
     def not_ready(self) -> str | None:
         """Why this server is not ready, or None: it is registered and has passed every log's join."""
+        if self.shortage is not None:
+            return str(self.shortage)
         if not any(registration.registered for registration in self.registrations):
             return "not registered with the dispatcher"
         waiting = [
@@ -353,12 +419,13 @@ class Node:
                 if self._dispatchers is not None and (given_up := self.notifier.disabled):
                     await ending.end_failed(self.hosting, given_up, self._dispatchers)
                 if loop.time() - purged > PURGE_SECONDS:
-                    oldest = int((clock.now() - self.settings.dead_letters_kept) * 1e6)
+                    oldest = int((clock.steady() - self.settings.dead_letters_kept) * 1e6)
                     purge = deadletters.Purge(oldest, lambda id: not self.hosting.parts(id))
                     for _ in range(PURGE_STEPS):
                         if await self._submit(purge) < deadletters.STEP:
                             purged = loop.time()
                             break
+                    await self._submit(usage.Forget(lambda id: not self.hosting.parts(id)))
                 if self._consents is not None and loop.time() - forgotten > consent.FORGET_SECONDS:
                     forgotten = loop.time()
                     if self._consents.any:
@@ -369,6 +436,12 @@ class Node:
                     await self.streams.trim()
                 while await self._submit(outbox.Collect(self.hosting)) == outbox.Collect.LIMIT:
                     pass
+                if self.hosting.idle:
+                    forgotten_topics = await self._submit(outbox.ForgetTopics(self.hosting))
+                    if forgotten_topics:
+                        # Pages that SQLite caches of their rows go first.
+                        await self._submit(Call(lambda db: db.execute("PRAGMA shrink_memory").fetchall()))
+                        await asyncio.to_thread(memory.release)
                 oldest = int(clock.now() * 1e6) - repeats.KEPT
                 while self.hosting.several and await self._submit(repeats.Forget(oldest)) == repeats.STEP:
                     pass
@@ -378,28 +451,111 @@ class Node:
             except (sqlite3.Error, Unavailable) as error:
                 logger.error("collection failed", exc_info=error)
 
+    def _check_room(self) -> None:
+        """Raise if the database may not grow: the dispatcher keeps what is refused here."""
+        if self._disk_reader is not None:
+            self._measure(self._disk_reader)  # a second's frames can be larger than the floor
+        if self.shortage is not None:
+            raise Unavailable(f"server {self.settings.id}: {self.shortage}", retry_after=1)
+
+    def _on_full(self) -> None:
+        """In the writer's thread: what deletes next has the reserve to work with."""
+        logger.warning("disk_full", reserve_freed=self.disk.free_reserve())
+
+    async def _watch_disk(self) -> None:
+        """Every second: measure the disk, and return free pages to it."""
+        with contextlib.closing(self._folder.connect(read_only=True)) as reader:
+            self._disk_reader = reader
+            try:
+                while True:
+                    try:
+                        await self._keep_room(reader)
+                    except (OSError, sqlite3.Error) as error:
+                        logger.error("disk_watch_failed", error=str(error))
+                    await asyncio.sleep(1.0)
+            finally:
+                self._disk_reader = None
+
+    def _measure(self, reader: sqlite3.Connection) -> Space:
+        space = self.disk.measure(reader)
+        before, self.shortage = self.shortage, self.disk.shortage(space)
+        if (before is None) != (self.shortage is None):
+            logger.warning(
+                "disk_floor",
+                refusing=self.shortage is not None,
+                free=space.free,
+                reusable=space.reusable,
+                wal=space.wal,
+                needed=self.disk.watermark,
+            )
+        return space
+
+    async def _keep_room(self, reader: sqlite3.Connection) -> None:
+        space = self._measure(reader)
+        if self.shortage is None:
+            self.disk.keep_reserve(space)
+        short, slack = self.shortage is not None, self.disk.slack(space)
+        until = time.monotonic() + (0.5 if short else 0.1)
+        if space.reusable > slack or (short and space.wal):
+            while await self._submit(Reclaim(slack)) and time.monotonic() < until:
+                pass
+
+    async def _save_clock(self, text: str) -> None:
+        def save(db: sqlite3.Connection) -> None:
+            db.execute(
+                "INSERT INTO meta VALUES ('clock', ?1) ON CONFLICT (name) DO UPDATE SET value = ?1", (text,)
+            )
+
+        try:
+            await self._submit(Call(save))
+        except (sqlite3.Error, Unavailable) as error:
+            logger.warning("clock_not_saved", reason=str(error))
+
+    async def _step_clock(self) -> None:
+        clock.adopt()
+
+    async def confirm_clock(self) -> float:
+        """Make the wall clock network time, because an operator says so; return the seconds of the step."""
+        clock.keeper.observe()
+        step = clock.adopt(confirmed=True)
+        await self._save_clock(clock.encode(clock.keeper.save()))
+        return step
+
     async def _write_evidence(self) -> None:
         assert self.notifier is not None
         taken = self.notifier.attempts.take()
         if taken:
-            oldest = int((clock.now() - self.settings.attempts_kept) * 1e6)
-            await self._submit(attempts.Write(taken, oldest))
+            await self._submit(attempts.Write(taken, attempts.oldest(self.settings.attempts_kept)))
         await self._submit(tally.Write(self.hosting.tally))
 
     def _on_applied(self, applied: Applied, events: dict[int, Event]) -> None:
         """In the writer's thread: tell the notifier."""
         if applied.matches is not None and len(applied.matches.offsets):
-            now = int(clock.now() * 1e6)
+            now = int(clock.estimate() * 1e6)
             self.journeys.came(applied.log, applied.batch, now, applied.matches)
-        if self._loop is None or self.notifier is None or not (applied.addresses or applied.entries):
+        told = applied.addresses or applied.entries or applied.drops.total
+        if self._loop is None or self.notifier is None or not told:
             return
         if events:
             self.notifier.recent.put(applied.batch, events)
         self._loop.call_soon_threadsafe(self._announce, applied)
 
+    def _decided(self, address: str, shorter: int) -> None:
+        """On the event loop: a row is not in doubt any more."""
+        assert self.notifier is not None
+        self.notifier.counters.backlog -= shorter
+        self.notifier.wake((address,))
+        if self.streams is not None:
+            self.streams.wake((address,))
+
     def _announce(self, applied: Applied) -> None:
         assert self.notifier is not None
-        self.notifier.counters.backlog += applied.entries
+        counters = self.notifier.counters
+        counters.backlog += applied.entries
+        counters.paused_dropped += applied.drops.events.get(usage.PAUSED, 0)
+        counters.unread_dropped += applied.drops.events.get(usage.UNREAD, 0)
+        if applied.doubtful and self._decider is not None:
+            self._decider.wake()
         self.notifier.wake(applied.addresses)
         if self.streams is not None:
             self.streams.wake(applied.addresses)
@@ -408,7 +564,7 @@ class Node:
         """A sink has consented: what waits for it goes out."""
         if self.notifier is not None:
             for address in self.notifier.waiting:
-                if consent.asked_of(address) == url:
+                if asked_of(url_of(address)) == url:
                     self.notifier.hurry(address)
 
     def _on_fatal(self, error: BaseException) -> None:

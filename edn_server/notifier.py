@@ -1,6 +1,6 @@
 """A courier an address: rows in order, one POST at a time, until each is delivered or given up.
 
-Addresses know nothing of each other: one that is slow or dead delays nobody else's rows (see `lanes`). Rows
+Addresses know nothing of each other: one that is slow or dead delays nobody else's rows (see `slots`). Rows
 are read a page at a time, so that a long backlog lies on disk, and what waits together goes out together (see
 `parcels`, `composing`); `posting` is one attempt. A parcel is settled, off the courier's path, after its
 delivery; a crash in between repeats the POST under the same webhook-id.
@@ -16,36 +16,45 @@ import hashlib
 import random
 import secrets
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any, TypeVar
 
 import numpy as np
 import structlog
 
-from edn import clock
+from edn import clock, sinkpolicy
+from edn.heads import descriptor_limit
 from edn_server import deadletters, ended, health, outbox, parcels, retry
+from edn_server.addresses import host_of, is_sink, tenant_of, url_of
 from edn_server.attempts import Attempt, Attempts
 from edn_server.breaker import HEALTHY, Health
 from edn_server.composing import Composer
 from edn_server.deadletters import Death
 from edn_server.hosting import Hosting
 from edn_server.journeys import Journeys
-from edn_server.lanes import Lanes
 from edn_server.outbox import Row
 from edn_server.parcels import Parcel
-from edn_server.posting import Posting
+from edn_server.posting import Posting, Sent
 from edn_server.recent import RecentEvents
 from edn_server.settings import Settings
 from edn_server.sinks import Answer, Sinks
+from edn_server.slots import Slots
 from edn_server.timing import Timings
 from edn_server.writer import Job, Result, Writer
 
 logger = structlog.get_logger()
 
+Read = TypeVar("Read")
+
 #: rows of an address in memory
 PAGE = 64
+#: addresses whose success is remembered
+TRIED = 100_000
 #: how long a courier rests after a failure of ours
 FAILED_SECONDS = 5.0
 
@@ -59,8 +68,12 @@ class Counters:
     notified: int = 0
     #: rows of subscriptions that ended while their address failed
     dropped: int = 0
-    #: POSTs that became dead letters
+    #: POSTs that became dead letters, and letters that went at a tenant's limit
     dead: int = 0
+    letters_dropped: int = 0
+    #: notifications of paused subscriptions, and of streams, that went at a tenant's limit
+    paused_dropped: int = 0
+    unread_dropped: int = 0
     #: notifications (one an event and row) that wait
     backlog: int = 0
 
@@ -87,7 +100,10 @@ class Notifier:
         #: tells this server's rows from those of any other
         self.prefix = hashlib.sha256(key.encode()).hexdigest()[:12]
         self._prefix = "msg_" + self.prefix
-        self._lanes = Lanes(fast=settings.concurrent_posts, slow=settings.slow_posts)
+        # Descriptors are needed for other things, too: connections of clients, files.
+        self._slots = Slots(min(settings.concurrent_posts, max(1, descriptor_limit() // 3)))
+        #: addresses that an attempt succeeded at since the start, the least recent first
+        self._tried: OrderedDict[str, None] = OrderedDict()
         self._couriers: dict[str, asyncio.Task[None]] = {}
         self._woken: set[str] = set()
         self._resting: dict[str, asyncio.Event] = {}
@@ -103,6 +119,8 @@ class Notifier:
         self._doubtful: dict[str, int] = {}
         # Reading and composing happen in a thread of their own; the connection is its alone.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
+        # Two, so that the thread has the next job at hand; more would wait there in the order of asking.
+        self._reads = Slots(2, bound=2)
         self.recent = RecentEvents()
         self._composer = Composer(reader, hosting, self.recent)
         self.counters = Counters()
@@ -132,13 +150,13 @@ class Notifier:
     def wake(self, addresses: Iterable[str]) -> None:
         """These addresses have new rows."""
         for address in addresses:
-            if address.startswith((outbox.HELD, outbox.STREAM)):
+            if not is_sink(address):
                 continue
             self._woken.add(address)
             if self._settings.batching.delay and address in self._resting:
                 self._resting[address].set()  # its batch may be full now
             if address not in self._couriers:
-                task = asyncio.create_task(self._courier(address), name=f"courier {address}")
+                task = asyncio.create_task(self._courier(address), name="courier")
                 self._couriers[address] = task
 
     async def idle(self) -> None:
@@ -190,33 +208,33 @@ class Notifier:
     async def example(self, address: str, body: bytes) -> Attempt:
         """One attempt outside of the order, of something that never happened."""
         name = f"{self._prefix}_example_{secrets.token_hex(8)}"
-        async with self._lanes.slot(self.health(address).lane):
+        async with self._slot(address):
             sent = await self._posting.send(address, name, body, 1)
         return self._posting.remember(sent, "example")
 
-    async def entries(self, address: str, after: int, rows: int) -> list[tuple[int, list[bytes]]]:
-        """Of the next rows after one, their ids and what each would tell, event by event: for streams."""
+    async def entries(
+        self, address: str, after: int, rows: int
+    ) -> tuple[list[tuple[int, list[bytes]]], outbox.Gone]:
+        """Read the next rows of a stream after one, as ids and entries per event, and which rows went."""
 
-        def read() -> list[tuple[int, list[bytes]]]:
+        def read() -> tuple[list[tuple[int, list[bytes]]], outbox.Gone]:
             found = outbox.page(self._reader, address, rows, after)
-            return [(row.id, self._composer.each_entry(row)) for row in found]
+            told = [(row.id, self._composer.each_entry(row)) for row in found]
+            return told, outbox.gone(self._reader, address)
 
-        return await asyncio.get_running_loop().run_in_executor(self._thread, read)
+        return await self._read(address, read)
 
     async def drop_ended(self) -> None:
         """Rows of addresses that have failed for long, for nobody who lives: they would wait for days more.
 
         While there is hope they are due: the subscription was there when they were found.
         """
-        loop = asyncio.get_running_loop()
         for address in list(self._hosting.left):
             if address not in self._couriers:
                 self._hosting.left.discard(address)
             elif self.health(address).warned is not None:
                 self._hosting.left.discard(address)
-                rows = await loop.run_in_executor(
-                    self._thread, ended.find, self._reader, address, self._hosting
-                )
+                rows = await self._read(address, ended.find, self._reader, address, self._hosting)
                 if rows:
                     dropped = await self._submit(ended.Drop(rows))
                     self.counters.backlog -= dropped  # not in one: it changes while one waits
@@ -234,16 +252,63 @@ class Notifier:
                 try:
                     await self._deliver_waiting(address)
                 except Exception as error:
-                    # Nothing is lost: the rows are there. A full disk, say, may have room again later.
-                    logger.error("a courier failed", address=outbox.url_of(address), exc_info=error)
+                    logger.error("courier_failed", sink=sinkpolicy.redacted(url_of(address)), exc_info=error)
                     self._woken.add(address)
-                    await asyncio.sleep(FAILED_SECONDS)
+                    await self._recover(address, error)
         finally:
             del self._couriers[address]
             self._doubtful.pop(address, None)
 
+    async def _recover(self, address: str, error: Exception) -> None:
+        """Account for an error of this server's own, so that it cannot repeat for ever without a trace.
+
+        The rows are still there. An error of the store (a full disk) is no fault of the row: the courier
+        rests, and the address shows why. Any other error counts as a failed attempt at the oldest row.
+        """
+        if not isinstance(error, sqlite3.Error):
+            try:
+                await self._count_broken(address, f"internal error: {type(error).__name__}: {error}"[:500])
+                return
+            except Exception as further:
+                logger.error(
+                    "failure_not_recorded", sink=sinkpolicy.redacted(url_of(address)), exc_info=further
+                )
+                error = further
+        now = int(clock.steady() * 1e6)
+        due = now + int(FAILED_SECONDS * 1e6)
+        before, reason = self.health(address), f"internal error: {error}"[:500]
+        since = before.failing_since if before.failing_since is not None else now
+        self._health[address] = replace(
+            before, failures=before.failures + 1, failing_since=since, next_attempt=due, reason=reason
+        )
+        self._posting.remember(
+            Sent(address, "", 0, Answer(None, reason=reason), clock.estimate(), 0.0),
+            "again",
+            int((clock.estimate() + FAILED_SECONDS) * 1e6),
+        )
+        await asyncio.sleep(FAILED_SECONDS)
+
+    async def _count_broken(self, address: str, reason: str) -> None:
+        """Count an error of this server's own as a failed attempt at an address's oldest row."""
+        rows = await self._read(address, outbox.page, self._reader, address, 1)
+        if not rows:
+            return
+        try:
+            parcel = await self._pack(rows)
+        except sqlite3.Error:
+            raise
+        except Exception:  # the row itself cannot be composed: its dead letter names nobody
+            parcel = Parcel((rows[0],), outbox.enclose([]))
+        name, answer = self.webhook_id(parcel.id), Answer(None, reason=reason)
+        sent = Sent(address, name, parcel.events, answer, clock.estimate(), 0.0)
+        decision, after = self._decide(parcel, sent.answer, broken=True)
+        now = int(clock.steady() * 1e6)
+        due = int((clock.estimate() + decision.delay) * 1e6) if decision.kind == "again" else None
+        self._posting.remember(sent, decision.kind, due)
+        self.counters.failed += 1
+        await self._failed(address, parcel, sent.answer, decision, after, now)
+
     async def _deliver_waiting(self, address: str) -> None:
-        loop = asyncio.get_running_loop()
         settling: list[asyncio.Future[int]] = []
         rows: list[Row] = []
         try:
@@ -253,7 +318,7 @@ class Notifier:
                     await asyncio.shield(asyncio.gather(*settling))
                     settling.clear()
                     self._woken.discard(address)
-                    rows = await loop.run_in_executor(self._thread, outbox.page, self._reader, address, PAGE)
+                    rows = await self._read(address, outbox.page, self._reader, address, PAGE)
                     if not rows:
                         return
                     # Only what the last run had read at once can have been sent and not settled.
@@ -280,7 +345,7 @@ class Notifier:
 
     def _pause(self, address: str, rows: Sequence[Row]) -> float:
         """Seconds to wait before the next attempt: for the address, or for company."""
-        now, first = clock.now(), rows[0]
+        now, first = clock.steady(), rows[0]
         known = self.health(address)
         pause = known.next_attempt / 1e6 - now
         batching = self._settings.batching
@@ -288,7 +353,7 @@ class Notifier:
         full = len(rows) == PAGE or sum(row.events for row in rows) >= batching.events
         if batching.delay and fresh and not full:
             pause = max(pause, first.created / 1e6 + batching.delay - now)
-        # A clock that was set back shall not stop anything for longer than it would have taken.
+        # A folder that came with a backup may hold times that are yet to come.
         return min(pause, max(self._settings.retries.longest_asked, *self._settings.retries.steps))
 
     async def _rest(self, address: str, seconds: float) -> None:
@@ -304,7 +369,7 @@ class Notifier:
     async def _attempt(self, address: str, rows: Sequence[Row]) -> Parcel | None:
         """The parcel that was taken, or None."""
         known = self.health(address)
-        async with self._lanes.slot(known.lane):
+        async with self._slot(address):
             parcel = await self._pack(rows)
             name = self.webhook_id(parcel.id)
             sent = await self._posting.send(address, name, parcel.body, parcel.events, parcel.trace)
@@ -312,11 +377,33 @@ class Notifier:
         if answer.pause:
             await self._rest(address, answer.pause)
             return None
-        now = int(clock.now() * 1e6)
+        decision, after = self._decide(parcel, answer)
+        now = int(clock.steady() * 1e6)
+        due = int((clock.estimate() + decision.delay) * 1e6) if decision.kind == "again" else None
+        self._journeys.sent(parcel.rows, self._posting.remember(sent, decision.kind, due))
+        if decision.kind == "delivered":
+            self.counters.delivered += 1
+            self.counters.notified += parcel.events
+            self._timings.deliveries.observe(max(0.0, (now - parcel.created) / 1e6))
+            self._hosting.tally.delivered(self._numbers(parcel))
+            self._tried[address] = None
+            self._tried.move_to_end(address)
+            if len(self._tried) > TRIED:
+                self._tried.popitem(last=False)
+            await self._become(address, known.succeeded(sent.seconds))
+            return parcel
+        self.counters.failed += 1
+        await self._failed(address, parcel, answer, decision, after, now)
+        return None
+
+    def _decide(
+        self, parcel: Parcel, answer: Answer, *, broken: bool = False
+    ) -> tuple[retry.Decision, retry.Failed]:
+        known = self.health(parcel.rows[0].address)
         after = retry.Failed(
             attempt=known.attempts_of(parcel.id) + 1,
             failures=known.failures + 1,
-            age=(now - parcel.created) / 1e6,
+            age=clock.steady() - parcel.created / 1e6,
         )
         decision = retry.decide(
             self._settings.retries,
@@ -324,21 +411,11 @@ class Notifier:
             answer.retry_after,
             after,
             chance=random.random(),
-            now=datetime.fromtimestamp(now / 1e6, UTC),
+            now=datetime.fromtimestamp(clock.estimate(), UTC),
             permanent=answer.permanent,
+            broken=broken,
         )
-        due = now + int(decision.delay * 1e6) if decision.kind == "again" else None
-        self._journeys.sent(parcel.rows, self._posting.remember(sent, decision.kind, due))
-        if decision.kind == "delivered":
-            self.counters.delivered += 1
-            self.counters.notified += parcel.events
-            self._timings.deliveries.observe(max(0.0, (now - parcel.created) / 1e6))
-            self._hosting.tally.delivered(self._numbers(parcel))
-            await self._become(address, known.succeeded(sent.seconds))
-            return parcel
-        self.counters.failed += 1
-        await self._failed(address, parcel, answer, decision, after, now)
-        return None
+        return decision, after
 
     async def _failed(
         self,
@@ -351,8 +428,8 @@ class Notifier:
     ) -> None:
         reason = answer.reason or f"it answered {answer.status}"
         logger.warning(
-            "a notification was not taken",
-            address=outbox.url_of(address),
+            "attempt_failed",
+            sink=sinkpolicy.redacted(url_of(address)),
             row=parcel.id,
             attempt=after.attempt,
             status=answer.status,
@@ -378,14 +455,14 @@ class Notifier:
         self._tell(address, before, became)
 
     def _tell(self, address: str, before: Health, became: Health) -> None:
-        """What an operator should hear of."""
-        url = outbox.url_of(address)
-        since = (became.failing_since or 0) / 1e6
+        """Log the changes of an address that an operator should know."""
+        sink = sinkpolicy.redacted(url_of(address))
+        since = clock.instant((became.failing_since or 0) / 1e6)
         shown = datetime.fromtimestamp(since, UTC).isoformat()
         if became.disabled is not None and before.disabled is None:
-            logger.error("an address is disabled", address=url, why=became.disabled, failing_since=shown)
+            logger.error("sink_disabled", sink=sink, why=became.disabled, failing_since=shown)
         elif became.warned is not None and before.warned is None:
-            logger.warning("an address will be disabled", address=url, failing_since=shown)
+            logger.warning("sink_will_be_disabled", sink=sink, failing_since=shown)
 
     # -- giving up --------------------------------------------------------------------------------------
 
@@ -404,10 +481,9 @@ class Notifier:
 
     async def _bury_old(self, address: str, now: int, reason: str) -> None:
         """What waited behind a row that was given up for its age, and is as old, is given up with it."""
-        loop = asyncio.get_running_loop()
         oldest = now - int(self._settings.retries.give_up_seconds * 1e6)
         while True:
-            rows = await loop.run_in_executor(self._thread, outbox.page, self._reader, address, PAGE)
+            rows = await self._read(address, outbox.page, self._reader, address, PAGE)
             deaths: list[Death] = []
             while rows and rows[0].created <= oldest:
                 parcel = await self._pack(rows)
@@ -418,21 +494,30 @@ class Notifier:
             await self._bury(deaths)
 
     async def _bury(self, deaths: Sequence[Death]) -> None:
-        buried = await self._submit(deadletters.Bury(deaths, int(clock.now() * 1e6)))
-        self.counters.backlog -= buried
+        burial = deadletters.Bury(deaths, int(clock.steady() * 1e6), self._hosting.limits.dead)
+        self.counters.backlog -= await self._submit(burial)
+        self.counters.letters_dropped += burial.dropped
         self.counters.dead += len(deaths)
         self._alone.difference_update(death.parcel.id for death in deaths)
         for death in deaths:
             self._hosting.tally.failed(self._numbers(death.parcel))
 
+    def _slot(self, address: str, slots: Slots | None = None) -> AbstractAsyncContextManager[None]:
+        standing = self.health(address).standing(tried=address in self._tried)
+        return (slots or self._slots).slot(tenant_of(address), standing, host_of(address))
+
+    async def _read(self, address: str, function: Callable[..., Read], *arguments: Any) -> Read:
+        """Call a function in the thread that reads and composes; addresses share it as they share slots."""
+        async with self._slot(address, self._reads):
+            return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
     # -- parts ------------------------------------------------------------------------------------------
 
     async def _pack(self, rows: Sequence[Row]) -> Parcel:
         """The next POST; what composes it is on disk when this returns."""
-        loop = asyncio.get_running_loop()
         doubtful = self._doubtful.get(rows[0].address, 0)
-        parcel, new = await loop.run_in_executor(
-            self._thread,
+        parcel, new = await self._read(
+            rows[0].address,
             parcels.pack,
             self._reader,
             rows,
@@ -479,7 +564,7 @@ class Notifier:
         """The version of each match in a parcel."""
         found = [outbox.numbers_of(row) for row in parcel.rows if row.batch != outbox.READY]
         if parcel.rows[0].batch == outbox.READY:
-            named = deadletters.recipients(parcel.body)
+            named = deadletters.recipients(parcel.body, parcel.rows[0].address)
             # Which member of several it was, the body does not say: it counts for the first that lives.
             parts = (self._hosting.parts(subscription)[:1] for subscription in named)
             living = (self._hosting.numbers.get(part) for one in parts for part in one)

@@ -5,20 +5,25 @@ changes, and neither does which rows go together in one POST (see `parcels`): so
 same body under the same webhook-id. Payloads are kept once a server, in `events`; a frame's events are one
 **batch**, and an event's **place** is its rank in it. A row of batch 0 holds its body itself.
 
-An **address** is a sink's URL and, where its notifications are signed, the id of its key ring: matches of two
-subscriptions merge only if one receiver can verify both. A **held** address is nobody's yet: rows that a
-subscription keeps for itself, in order, until `holds` lets them go.
+An **address** is a tenant, a sink's URL and, where its notifications are signed, the id of its key ring (see
+`addresses`): matches of two subscriptions merge only if they are one tenant's and one receiver can verify
+both. A **held** address is nobody's yet: rows that a subscription keeps for itself, in order, until `holds`
+lets them go.
 
 What goes, and when: an outbox row once it is settled; a batch's payloads with its last row, and those that no
 waiting row names once the batch is old (`Trim`), so that one dead address does not keep what others were
 told; a version that is over with the last row at its address that can name it (`Collect`).
+
+A row in **doubt** names versions whose exact predicates were not asked yet, because that takes too long for
+the writer's thread (see `doubts`). It holds up its address, and nothing else, until it is decided.
 """
 
 from __future__ import annotations
 
+import functools
 import sqlite3
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,9 +33,12 @@ import numpy.typing as npt
 
 from edn import clock, tracing
 from edn.coordinates import rfc3339
+from edn_server import usage
+from edn_server.addresses import FIRST, HELD, PAST, STREAM, WAITING, is_sink
 from edn_server.database import BATCH_BITS
 from edn_server.hosting import Hosting
 from edn_server.topic import Flags, Int32s, Int64s
+from edn_server.usage import Drops, Limits
 from edn_server.writer import Job
 
 #: a row holds no more events, and no more estimated bytes, than this
@@ -44,17 +52,8 @@ EVENT_BYTES = 128
 
 #: of a row that holds its body itself
 READY = 0
-#: begins the address of rows that are kept and not sent
-HELD = "hold:"
-#: begins the address of rows that wait for whoever reads the stream of a subscription
-STREAM = "stream:"
-#: end the addresses of rows that are held for other reasons than a pause (see `holds`); no id holds a space
-PAST = " past"
-FIRST = " first"
-WAITING = " waiting"
-
-#: `address_of`, of a row of `versions`
-ADDRESS = "{0}.url || CASE WHEN {0}.ring = '' THEN '' ELSE '#' || {0}.ring END"
+#: of a row whose versions are yet to be asked
+OWN = -1
 
 _HEADER = struct.Struct("<II")
 
@@ -80,6 +79,9 @@ class Row:
     events: int = 0
     #: microseconds: when it was written
     created: int = 0
+    #: 0: all of its matches are exact; else the exact predicates are yet to be asked: those of the versions
+    #: that it names (`OWN`), or, of a row that was renamed, that of the version with the number before this
+    doubt: int = 0
 
     @property
     def places(self) -> list[int]:
@@ -113,6 +115,8 @@ class NewRow(NamedTuple):
     address: int
     events: int
     composition: bytes
+    #: as `Row.doubt`
+    doubt: int = 0
 
 
 def group(places: Int64s, numbers: Int32s, addresses: Int32s, sizes: Int64s) -> Iterator[NewRow]:
@@ -231,27 +235,6 @@ def enclose(entries: Sequence[bytes]) -> bytes:
     return b'{"notifications":[' + b",".join(entries) + b"]}"
 
 
-def address_of(url: str, ring: str) -> str:
-    """No sink's URL holds a fragment, so the ring can stand there."""
-    return f"{url}#{ring}" if ring else url
-
-
-def url_of(address: str) -> str:
-    return address.partition("#")[0]
-
-
-def ring_of(address: str) -> str:
-    return address.partition("#")[2]
-
-
-def held(subscription: str) -> str:
-    return HELD + subscription
-
-
-def stream_of(subscription: str) -> str:
-    return STREAM + subscription
-
-
 # -- rows on disk ---------------------------------------------------------------------------------------
 
 
@@ -260,17 +243,50 @@ def write(
     batch: int,
     events: Sequence[tuple[int, Event]],
     rows: Sequence[tuple[str, NewRow]],
-) -> None:
-    """Inside the frame's transaction: payloads by place, rows by address."""
+    limits: Limits,
+) -> Drops:
+    """Inside the frame's transaction: payloads by place, rows by address; what went at a tenant's limit."""
     first = batch << BATCH_BITS
-    now = int(clock.now() * 1e6)
+    now = int(clock.steady() * 1e6)
     db.executemany(
         "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", ((first | place, *event) for place, event in events)
     )
     db.executemany(
-        "INSERT INTO outbox (address, batch, events, composition, created) VALUES (?, ?, ?, ?, ?)",
-        ((address, batch, row.events, row.composition, now) for address, row in rows),
+        "INSERT INTO outbox (address, batch, events, composition, created, doubt) VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            (address, batch, row.events, row.composition, now, row.doubt)
+            for address, row in rows
+            if not address.startswith(usage.COUNTED)
+        ),
     )
+    counted = [(address, row) for address, row in rows if address.startswith(usage.COUNTED)]
+    if not counted:
+        return Drops()
+    sizes = {place: len(event.body) + EVENT_BYTES for place, event in events}
+    db.executemany(
+        "INSERT INTO outbox (address, batch, events, composition, created, doubt, bytes)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            (address, batch, row.events, row.composition, now, row.doubt, _weight(row, sizes))
+            for address, row in counted
+        ),
+    )
+    touched = dict.fromkeys(address for address, _ in counted)
+    return usage.enforce(db, limits, touched, functools.partial(_drop, db))
+
+
+def _drop(db: sqlite3.Connection, address: str, rows: Sequence[tuple[int, int]]) -> int:
+    """Delete the oldest rows of an address that nobody has seen; how many notifications they held."""
+    if address.startswith(STREAM):
+        mark(db, DROPPED, address, rows[-1][0])
+    return Settle(rows).work(db)
+
+
+def _weight(row: NewRow, sizes: dict[int, int]) -> int:
+    """Bytes that a row counts for."""
+    events, _ = _HEADER.unpack_from(row.composition)
+    places = np.frombuffer(row.composition, "<i4", events, _HEADER.size).tolist()
+    return len(row.composition) + sum(sizes[place] for place in places)
 
 
 def last_row(db: sqlite3.Connection) -> int:
@@ -292,7 +308,7 @@ def waiting_addresses(db: sqlite3.Connection) -> list[str]:
         " SELECT (SELECT min(o.address) FROM outbox o WHERE o.address > next.address) FROM next"
         " WHERE next.address IS NOT NULL) SELECT address FROM next WHERE address IS NOT NULL"
     )
-    return [address for (address,) in found if not address.startswith((HELD, STREAM))]
+    return [address for (address,) in found if is_sink(address)]
 
 
 def stream_addresses(db: sqlite3.Connection) -> list[str]:
@@ -306,13 +322,16 @@ def stream_addresses(db: sqlite3.Connection) -> list[str]:
     return [address for (address,) in found]
 
 
-ROW = "id, address, batch, composition, events, created"
+ROW = "id, address, batch, composition, events, created, doubt"
 
 
 def page(db: sqlite3.Connection, address: str, rows: int, after: int = 0) -> list[Row]:
-    """The next rows of an address, oldest first; fewer if they are large."""
+    """The next rows of an address, oldest first, up to the first in doubt; fewer if they are large."""
     found = db.execute(
-        f"SELECT {ROW} FROM outbox WHERE address = ? AND id > ? ORDER BY id LIMIT ?", (address, after, rows)
+        f"SELECT {ROW} FROM outbox WHERE address = ?1 AND id > ?2 AND id < coalesce("
+        "(SELECT min(id) FROM outbox WHERE address = ?1 AND doubt != 0), 9223372036854775807)"
+        " ORDER BY id LIMIT ?3",
+        (address, after, rows),
     )
     taken: list[Row] = []
     size = 0
@@ -369,6 +388,43 @@ class Settle(Job[int]):
         return events
 
 
+class Gone(NamedTuple):
+    """The last rows of a stream that went."""
+
+    #: because nobody read them in time
+    dropped: int = 0
+    #: because a reader came back with a later id
+    passed: int = 0
+
+
+#: begin the names in `meta` of what `Gone` holds
+DROPPED = "dropped "
+PASSED = "passed "
+
+
+def mark(db: sqlite3.Connection, kind: str, address: str, row: int) -> None:
+    """Write down that the rows of a stream up to this one went."""
+    db.execute(
+        "INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = max(value, ?2)",
+        (kind + address, row),
+    )
+
+
+def gone(db: sqlite3.Connection, address: str) -> Gone:
+    """Read which rows of a stream went."""
+    names = (DROPPED + address, PASSED + address)
+    found = dict(db.execute("SELECT name, value FROM meta WHERE name IN (?, ?)", names).fetchall())
+    return Gone(*(int(found.get(name, 0)) for name in names))
+
+
+def forget_marks(db: sqlite3.Connection, lives: Callable[[str], bool]) -> None:
+    """Remove the marks of streams that are no more."""
+    for kind in (DROPPED, PASSED):
+        found = db.execute("SELECT name FROM meta WHERE name >= ? AND name < ?", (kind, kind[:-1] + "!"))
+        ended = [(name,) for (name,) in found.fetchall() if not lives(name[len(kind) :])]
+        db.executemany("DELETE FROM meta WHERE name = ?", ended)
+
+
 class Pass(Job[int]):
     """Rows of a stream before this one were read, and go."""
 
@@ -378,8 +434,11 @@ class Pass(Job[int]):
 
     def work(self, db: sqlite3.Connection) -> int:
         rows = db.execute(
-            "SELECT id, batch FROM outbox WHERE address = ? AND id < ?", (self._address, self._row)
+            "SELECT id, batch FROM outbox WHERE address = ? AND id < ? ORDER BY id",
+            (self._address, self._row),
         ).fetchall()
+        if rows:
+            mark(db, PASSED, self._address, rows[-1][0])
         return Settle(rows).work(db)
 
 
@@ -397,9 +456,11 @@ class Collect(Job[int]):
         found = db.execute(
             "SELECT number FROM versions v WHERE over IS NOT NULL AND NOT EXISTS"
             " (SELECT 1 FROM outbox o WHERE o.id <= v.over AND o.address IN"
-            f"  (SELECT {ADDRESS.format('v')} UNION ALL SELECT ?1 || v.id UNION ALL SELECT ?1 || v.id || ?3"
+            "  (SELECT v.address UNION ALL SELECT ?1 || v.id UNION ALL SELECT ?1 || v.id || ?3"
             "   UNION ALL SELECT ?1 || v.id || ?4 UNION ALL SELECT ?1 || v.id || ?5 UNION ALL"
-            f"   SELECT {ADDRESS.format('w')} FROM versions w WHERE w.id = v.id AND w.over IS NULL))"
+            "   SELECT w.address FROM versions w WHERE w.id = v.id AND w.over IS NULL))"
+            # Nor one whose predicate a renamed row is yet to ask.
+            " AND NOT EXISTS (SELECT 1 FROM outbox d WHERE d.doubt = v.number + 1 AND d.doubt > 0)"
             " LIMIT ?2",
             (HELD, self.LIMIT, PAST, FIRST, WAITING),
         )
@@ -412,6 +473,28 @@ class Collect(Job[int]):
     def done(self, result: int) -> None:
         for number in self._numbers:
             self._hosting.free_number(number)
+
+
+class ForgetTopics(Job[int]):
+    """Topics of which no version is left go, with all that is counted of them.
+
+    While a version is in the database, a waiting row may need the topic's name; `Collect` frees versions, so
+    this follows it. A store that comes later brings the topic along again.
+    """
+
+    fresh = True
+
+    def __init__(self, hosting: Hosting) -> None:
+        self._hosting = hosting
+        self._topics: list[int] = []
+
+    def work(self, db: sqlite3.Connection) -> int:
+        self._topics = self._hosting.unused_topics()
+        db.executemany("DELETE FROM topics WHERE uid = ?", [(uid,) for uid in self._topics])
+        return len(self._topics)
+
+    def done(self, result: int) -> None:
+        self._hosting.forget_topics(self._topics)
 
 
 class Trim(Job[int]):

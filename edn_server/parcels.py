@@ -81,7 +81,12 @@ def pack(
     for row in rows:
         if taken and (row.batch == outbox.READY or alone(row) or events + row.events > batching.events):
             break
-        part = entries(row)
+        try:
+            part = entries(row)
+        except Exception:
+            if not taken:
+                raise
+            break  # its error counts for this row alone, in an attempt of its own
         if taken and size + len(part[0]) > batching.bytes:
             break
         taken.append(row)

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 
 from edn import clock, webhooks
-from edn_server import outbox
+from edn_server.addresses import ring_of, tenant_of, url_of
 from edn_server.attempts import Attempt, Attempts
 from edn_server.hosting import Hosting
 from edn_server.sinks import Answer, Message, Sinks
@@ -35,16 +35,16 @@ class Posting:
         self.attempts = Attempts()
 
     async def send(self, address: str, name: str, body: bytes, events: int, trace: str = "") -> Sent:
-        began, timer = clock.now(), asyncio.get_running_loop().time()
-        ring = self._hosting.rings.get(outbox.ring_of(address))
-        counting = ring.counting(int(began * 1e6)) if ring is not None else []
+        began, timer = clock.estimate(), asyncio.get_running_loop().time()
+        ring = self._hosting.rings.get(ring_of(address))
+        counting = ring.counting(int(clock.now() * 1e6)) if ring is not None else []
 
         def sign(name: str, body: bytes) -> str:
             return webhooks.signatures(counting, name, int(began), body)
 
         answer = await self._sinks.send(
             Message(
-                outbox.url_of(address),
+                url_of(address),
                 name,
                 int(began),
                 body,
@@ -52,6 +52,7 @@ class Posting:
                 events=events,
                 trace=trace,
                 sign=sign if counting else None,
+                tenant=tenant_of(address),
             )
         )
         seconds = asyncio.get_running_loop().time() - timer

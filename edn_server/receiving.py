@@ -9,6 +9,8 @@ them, come back as they are. While the dispatcher cannot be reached the answer i
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 from urllib.parse import quote
@@ -17,9 +19,9 @@ import httpx
 import structlog
 from fastapi import APIRouter, Request, Response
 
-from edn import wire
-from edn.asgi import PROBLEM
-from edn.errors import NotFound, Unavailable
+from edn import clock, wire
+from edn.asgi import CLIENT, CLIENT_HOST, PROBLEM, VIA
+from edn.errors import EdnError, Forbidden, NotFound, Overloaded, Unauthorized, Unavailable
 from edn_server.dispatchers import Dispatchers
 from edn_server.exchange import Exchange
 
@@ -45,6 +47,13 @@ ACTIONS: tuple[tuple[str, str, str, TakesBody], ...] = (
     ("POST", "example", "Send an example to the address", "none"),
     ("POST", "rotate-secret", "Sign with another secret", "optional"),
 )
+_METRICS_REFUSED: dict[int, type[EdnError]] = {401: Unauthorized, 403: Forbidden, 429: Overloaded}
+#: seconds for which the dispatcher is not asked again about a reader of metrics, and for which one is trusted
+#: while no dispatcher answers
+FRESH_SECONDS = 5.0
+TRUSTED_SECONDS = 3600.0
+_MOST_READERS = 100
+_PASSED = ("content-type", "accept", "origin", "sec-fetch-site", "sec-fetch-mode")
 _PASSED_BACK = ("content-type", "location", "retry-after", "allow", "www-authenticate")
 _ANYTHING = {"application/json": {"schema": {"type": "object"}}}
 _REFUSALS = {
@@ -57,22 +66,39 @@ _REFUSALS = {
     "415": "a media type that this call does not take",
     "422": "the request was read, but cannot be taken; the problem names the place",
     "429": "too much at once; Retry-After says when",
+    "431": "the head of the request is larger than 64 KiB or has more than 100 fields",
     "503": "the dispatcher, or the host, cannot be reached; Retry-After says when to try again",
 }
+
+
+def client_of(request: Request) -> wire.Client:
+    """Return who calls, as far as the dispatcher needs to know it."""
+    fields = request.headers
+    return wire.Client(
+        address=request.client.host if request.client else "",
+        authorization=fields.get("authorization", ""),
+        host=fields.get("host", ""),
+        origin=fields.get("origin", ""),
+        site=fields.get("sec-fetch-site", ""),
+    )
 
 
 class Receiving:
     """Passes calls on to the dispatcher."""
 
-    def __init__(self, dispatchers: Dispatchers, exchange: Exchange) -> None:
+    def __init__(self, dispatchers: Dispatchers, exchange: Exchange, secret: str) -> None:
+        """`secret`: the network's, which vouches to the dispatcher for what is said of clients."""
         self._dispatchers = dispatchers
         self._exchange = exchange
+        self._secret = secret
+        #: clients that may read metrics, by digest, and when the dispatcher said so
+        self._readers: dict[bytes, float] = {}
 
-    async def subscribe(self, body: bytes, authorization: str = "") -> Response:
-        """`authorization`: the client's own header, which the dispatcher holds against its keys."""
+    async def subscribe(self, body: bytes, client: wire.Client) -> Response:
+        """`client`: the dispatcher holds its key, address and host against its own rules."""
         understand = self._exchange.candidates
         found = understand(body) if len(body) <= SMALL else await asyncio.to_thread(understand, body)
-        message = wire.Subscribe(body, self._exchange.suggest(found), authorization)
+        message = wire.Subscribe(body, self._exchange.suggest(found), client)
         return await self._pass_on(
             "POST",
             "/internal/subscribe",
@@ -84,9 +110,9 @@ class Receiving:
         """A call as it came, to the same path of the dispatcher."""
         # The client's own key, or none: never this server's secret, which opens everything.
         kept = {"authorization": request.headers.get("authorization", "")}
-        kept |= {
-            name: request.headers[name] for name in ("content-type", "accept") if name in request.headers
-        }
+        kept |= {name: request.headers[name] for name in _PASSED if name in request.headers}
+        client = client_of(request)
+        kept |= {VIA: self._secret, CLIENT: client.address, CLIENT_HOST: client.host}
         query = request.url.query
         return await self._pass_on(
             request.method,
@@ -94,6 +120,43 @@ class Receiving:
             content=await request.body(),
             headers=kept,
         )
+
+    async def check_metrics(self, client: wire.Client) -> None:
+        """Raise unless the dispatcher lets this client read metrics.
+
+        While no dispatcher answers, a key that was good within `TRUSTED_SECONDS` is: that is when metrics
+        are wanted most.
+        """
+        mark = hashlib.sha256(wire.encode(client)).digest()
+        good = self._readers.get(mark, -math.inf)
+        if clock.monotonic() - good < FRESH_SECONDS:
+            return
+        try:
+            answer = await self._dispatchers.request(
+                "POST",
+                "/internal/metrics-access",
+                content=wire.encode(client),
+                headers={"content-type": wire.MSGPACK},
+            )
+            unreachable = answer.status_code >= 500
+        except Exception as error:
+            logger.warning("metrics_access_not_checked", error=str(error) or type(error).__name__)
+            unreachable = True
+        if unreachable:
+            if clock.monotonic() - good < TRUSTED_SECONDS:
+                return
+            raise Unavailable("the dispatcher, which knows the keys, cannot be reached", retry_after=2)
+        if answer.status_code != 204:
+            self._readers.pop(mark, None)
+            kind = _METRICS_REFUSED.get(answer.status_code, Forbidden)
+            try:
+                detail = str(answer.json()["detail"])
+            except (ValueError, KeyError, TypeError):
+                detail = f"the dispatcher answered {answer.status_code}"
+            raise kind(detail)
+        if len(self._readers) >= _MOST_READERS:
+            self._readers.clear()
+        self._readers[mark] = clock.monotonic()
 
     async def _pass_on(self, method: str, path: str, *, content: bytes, headers: dict[str, str]) -> Response:
         try:
@@ -125,7 +188,7 @@ def routes(receiving: Callable[[], Receiving]) -> APIRouter:
     )
     async def subscribe(request: Request) -> Response:
         """Like the dispatcher's call; the server that hosts a subscription is named in the answer."""
-        return await receiving().subscribe(await request.body(), request.headers.get("authorization", ""))
+        return await receiving().subscribe(await request.body(), client_of(request))
 
     @router.get("", **_documented("List subscriptions", {"200": "a page"}))
     async def list_subscriptions(request: Request) -> Response:

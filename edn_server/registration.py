@@ -17,7 +17,8 @@ import msgspec
 import psutil
 import structlog
 
-from edn import wire
+from edn import clock, wire
+from edn.errors import CorruptMessage
 
 logger = structlog.get_logger()
 
@@ -77,11 +78,11 @@ class Registration:
             try:
                 response = await self._post("/internal/servers", self._describe())
                 if response.status_code in (200, 201):
-                    return msgspec.msgpack.decode(response.content, type=wire.Registered)
+                    return wire.decode(response.content, wire.Registered)
                 reason = f"{response.status_code} {_detail(response)}"
                 if response.status_code == 409:
                     raise Refused(_detail(response))
-            except (httpx.HTTPError, msgspec.DecodeError) as error:
+            except (httpx.HTTPError, CorruptMessage) as error:
                 reason = f"{type(error).__name__}: {error}"
             logger.warning("the dispatcher does not answer", reason=reason, again_in=pause)
             await asyncio.sleep(pause)
@@ -99,6 +100,7 @@ class Registration:
                 backlog=self._backlog(),
                 cpu=min(1.0, self._process.cpu_percent() / 100),
                 notified=self._notified(),
+                suspect=clock.suspect(),
             )
             try:
                 response = await self._post(f"/internal/servers/{self._id}/heartbeat", beat)

@@ -8,6 +8,7 @@ nothing. With the last page the live notifications that waited go out (see `hold
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -16,10 +17,12 @@ from edn import wire
 from edn.errors import CorruptMessage
 from edn.lines import cut, ends_of
 from edn_server import holds, outbox, repeats
+from edn_server.doubts import Budget
 from edn_server.hosting import Hosting, LogState
 from edn_server.outbox import Event
 from edn_server.stream import Applied
 from edn_server.topic import Int64s
+from edn_server.usage import Drops
 from edn_server.writer import Job
 
 
@@ -43,6 +46,9 @@ class ApplyReplay(Job[wire.ReplayAck]):
         self._events: dict[int, Event] = {}
         self._addresses: list[str] = []
         self._entries = 0
+        #: events of the page that may match or not
+        self._doubts = 0
+        self._drops = Drops()
 
     def work(self, db: sqlite3.Connection) -> wire.ReplayAck:
         page, hosting = self._page, self._hosting
@@ -80,13 +86,15 @@ class ApplyReplay(Job[wire.ReplayAck]):
             hosting.mark_held([subscription])
             if self._over:
                 hosting.remove([number])
-        matched = np.full(len(self._events), number, dtype=np.int32)
+        matched = np.full(max(0, len(self._events) - self._doubts), number, dtype=np.int32)
         hosting.tally.matched(matched)
         applied = Applied(
             wire.FrameAck(0, 0),
             addresses=tuple(dict.fromkeys(self._addresses)),
             batch=self._batch,
             entries=self._entries,
+            doubtful=self._doubts > 0,
+            drops=self._drops,
         )
         self._on_applied(applied, self._events)
 
@@ -113,12 +121,18 @@ class ApplyReplay(Job[wire.ReplayAck]):
             self._addresses.append(address)
         numbers = np.full(len(places), speaker, dtype=np.int32)
         rows = list(outbox.group(places, numbers, np.zeros(len(places), dtype=np.int32), sizes))
-        outbox.write(db, self._batch, list(self._events.items()), [(address, row) for row in rows])
-        self._entries += sum(row.events for row in rows)
+        if self._doubts:
+            rows = [row._replace(doubt=number + 1) for row in rows]
+        named = [(address, row) for row in rows]
+        self._drops = outbox.write(db, self._batch, list(self._events.items()), named, hosting.limits)
+        self._entries += sum(row.events for row in rows) - self._drops.total
 
     def _match(self, db: sqlite3.Connection, segment: wire.Segment, number: int) -> tuple[Int64s, Int64s]:
         """Places of the events that the subscription matches exactly, and the sizes of all."""
-        version, topic = self._hosting.versions[number], self._hosting.topics[segment.topic]
+        version = self._hosting.versions[number]
+        if segment.topic != version.topic:
+            raise CorruptMessage(f"a page must be of topic {version.topic}, got {segment.topic}")
+        topic = self._hosting.topics[segment.topic]
         ends, stamps = ends_of(segment.lines), wire.int64_array(segment.stamps)
         offsets = wire.int64_array(segment.offsets)
         same = len(ends) == len(stamps) == len(offsets) == len(segment.times) // 8
@@ -127,9 +141,14 @@ class ApplyReplay(Job[wire.ReplayAck]):
         schema, bound = topic.schema(version.width), self._hosting.bound(number)
         sizes, times = np.diff(ends, prepend=0), wire.int64_array(segment.times)
         matched, chosen = [], {}
+        budget, began = Budget(), time.perf_counter()
+        left = budget.left(topic.tenant)
         for place in range(len(ends)):
             body = cut(segment.lines, ends, place)
-            if bound.matches(schema.values(body)):
+            spent = time.perf_counter() - began
+            # What the writer has no time for is decided later (see `doubts`).
+            self._doubts += self._doubts > 0 or spent + bound.cost.seconds(len(body)) > left
+            if self._doubts or bound.matches(schema.values(body)):
                 made = wire.made_id(self._page.log, int(offsets[place]))
                 name = segment.ids[place] if segment.ids else made
                 trace = segment.traces[place] if segment.traces else ""

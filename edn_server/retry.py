@@ -5,6 +5,7 @@
     permanent              dead: the sink itself said that no later attempt will do (mail: 5xx)
     4xx                    refused: the address lives and does not take this row. After `refused_attempts` of
                            its own the row is dead, so that one bad row does not hold back the others for days
+    broken                 refused, too: this server failed at the attempt by an error of its own
     anything else          again, until the row is older than `give_up_seconds`; then it is dead
 
 The delay is the policy's step for the attempt that failed, the last step again and again, each shortened by
@@ -25,6 +26,8 @@ from typing import Literal
 STEPS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 #: of the moment
 _PASSING = frozenset({408, 425, 429})
+#: a longer Retry-After is cut: no HTTP date has more, and longer numbers are capped anyway
+_HEADER_CHARACTERS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,31 +67,36 @@ def decide(
     chance: float,
     now: datetime,
     permanent: bool = False,
+    broken: bool = False,
 ) -> Decision:
     """What follows an attempt: its answer's status (None: no answer); `chance` in [0, 1)."""
     if status is not None and 200 <= status < 300:
         return Decision("delivered")
     if status == 410:
         return Decision("gone")
-    refused = status is not None and 400 <= status < 500 and status not in _PASSING
+    refused = broken or (status is not None and 400 <= status < 500 and status not in _PASSING)
     if permanent or after.age >= policy.give_up_seconds:
         return Decision("dead")
     if refused and after.attempt >= policy.refused_attempts:
         return Decision("dead")
     step = after.attempt if refused else after.failures
     delay = policy.steps[min(step, len(policy.steps)) - 1] * (1 - chance / 2)
-    return Decision("again", max(delay, min(asked(retry_after, now), policy.longest_asked)))
+    return Decision("again", max(delay, asked(retry_after, now, policy.longest_asked)))
 
 
-def asked(retry_after: str | None, now: datetime) -> float:
-    """Seconds that a Retry-After asks for: a number, or an HTTP date; 0 when it is neither."""
-    text = (retry_after or "").strip()
+def asked(retry_after: str | None, now: datetime, longest: float) -> float:
+    """Return the seconds that a Retry-After asks for, from 0 to `longest`; 0 when it cannot be read.
+
+    The value comes from a stranger: digits or an HTTP date are read, everything else counts as absent.
+    """
+    text = (retry_after or "").strip()[:_HEADER_CHARACTERS]
     if text.isascii() and text.isdecimal():
-        return float(text[:12])
+        return min(float(text), longest)
     try:
         until = parsedate_to_datetime(text)
-    except ValueError:
+        if until.tzinfo is None:
+            until = until.replace(tzinfo=UTC)
+        seconds = (until - now).total_seconds()
+    except Exception:  # the parser raises ValueError, OverflowError and others, depending on the text
         return 0.0
-    if until.tzinfo is None:
-        until = until.replace(tzinfo=UTC)
-    return max(0.0, (until - now).total_seconds())
+    return min(max(0.0, seconds), longest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ipaddress
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +12,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from edn import configuring
-from edn.process import CannotStart, read_secret
+from edn import configuring, timekeeping
+from edn.heads import UNCOUNTED
+from edn.process import CannotStart, read_networks, read_secret
+from edn_server import usage
 from edn_server.breaker import Limits
 from edn_server.parcels import Batching
 from edn_server.retry import STEPS, Policy
@@ -51,12 +54,12 @@ class Settings:
     webhook_callback: str = ""
     #: bytes of one frame or store request
     body_limit: int = 64 << 20
-    #: addresses that are called at the same time
-    concurrent_posts: int = 64
+    #: attempts at the same time; a tenant makes at most half of them (`slots`)
+    concurrent_posts: int = 512
+    #: name servers for the names of sinks, as address or address:port; empty: those of the system
+    nameservers: tuple[str, ...] = ()
     #: seconds between two looks at what the other servers host
     exchange_seconds: float = 5.0
-    #: more of them, for addresses that failed or answered slowly the last time
-    slow_posts: int = 32
     #: seconds that one attempt may take
     attempt_seconds: float = 15.0
     #: what one notification may hold, and how long an event may wait for company
@@ -75,8 +78,19 @@ class Settings:
     smtp_starttls: bool = False
     smtp_user: str = ""
     smtp_password: str = field(default="", repr=False)
+    #: bytes that each tenant may occupy here beyond what is being delivered
+    limits: usage.Limits = field(default_factory=usage.Limits)
+    #: bytes that must stay free for the database; below that the server takes no frames and subscriptions,
+    #: and only delivers and deletes
+    disk_floor: int = 32 << 20
     #: seconds between two looks for rows that nothing needs any more
     collect_seconds: float = 5.0
+    #: open connections from one client address; 0 is no limit, None the default of `edn.heads`
+    connections_per_address: int | None = None
+    #: networks whose clients are not counted: proxies
+    uncounted_clients: tuple[str, ...] = UNCOUNTED
+    #: when a wall clock is suspect, and how long it must agree with the elapsed time to be trusted again
+    clock: timekeeping.Limits = field(default_factory=timekeeping.Limits)
     #: added to the process's niceness
     nice: int = 0
 
@@ -138,6 +152,27 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         default=given("nice", "0"),
         help="0 to 19: how much it yields to others on this machine, a dispatcher above all (%(default)s)",
     )
+    add(
+        "--connections-per-address",
+        default=given("connections-per-address", ""),
+        help="open connections from one client address; 0 is no limit (1000, or a quarter of `ulimit -n`)",
+    )
+    add(
+        "--uncounted-clients",
+        default=given("uncounted-clients", ",".join(UNCOUNTED)),
+        metavar="NETWORKS",
+        help="proxies, whose connections have no such limit, with commas between (%(default)s)",
+    )
+    add(
+        "--clock-jump-seconds",
+        default=given("clock-jump-seconds", "300"),
+        help="a wall clock that departs from the elapsed time by more is suspect (%(default)s)",
+    )
+    add(
+        "--clock-trust-seconds",
+        default=given("clock-trust-seconds", "300"),
+        help="seconds that a suspect wall clock must agree with the elapsed time (%(default)s)",
+    )
     _add_delivery(add, given)
     values = configuring.parse(parser, file, arguments)
     values.dispatcher = values.dispatcher or [u for u in (given("dispatcher") or "").split(",") if u]
@@ -161,7 +196,13 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
         distance=_positive("--distance", values.distance),
         exchange_seconds=_positive("--exchange-seconds", values.exchange_seconds),
         allow_loopback_sinks=values.allow_loopback_sinks,
+        clock=timekeeping.Limits(
+            jump=_positive("--clock-jump-seconds", values.clock_jump_seconds),
+            trust=_positive("--clock-trust-seconds", values.clock_trust_seconds),
+        ),
         nice=_nice(values.nice),
+        connections_per_address=_count("--connections-per-address", values.connections_per_address),
+        uncounted_clients=read_networks("--uncounted-clients", values.uncounted_clients),
         **_delivery(values),
     )
     configuring.tell(parser, values, file, arguments, own)
@@ -169,8 +210,8 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
 
 
 _DELIVERY = (
-    ("concurrent-posts", "64", "addresses that are called at the same time"),
-    ("slow-posts", "32", "more of them, for addresses that fail or are slow"),
+    ("concurrent-posts", "512", "attempts at the same time; one tenant makes at most half of them"),
+    ("nameservers", "", "name servers for sinks, address or address:port, with commas between"),
     ("attempt-seconds", "15", "what one attempt may take"),
     ("batch-events", "500", "events in one notification"),
     ("batch-bytes", str(1 << 20), "bytes of one notification, about"),
@@ -186,6 +227,18 @@ _DELIVERY = (
     ("disable-seconds", "432000", "an address that fails for so long is disabled"),
     ("attempts-kept", "604800", "seconds that attempts are remembered"),
     ("dead-letters-kept", "2592000", "seconds that dead letters are kept"),
+    (
+        "paused-bytes",
+        str(256 << 20),
+        "bytes that wait for a tenant's paused subscriptions; 0 is any",
+    ),
+    ("stream-bytes", str(256 << 20), "bytes in a tenant's streams that nobody has read; 0 is any"),
+    ("dead-letter-bytes", str(256 << 20), "bytes of a tenant's dead letters; 0 is any"),
+    (
+        "disk-floor",
+        str(32 << 20),
+        "take no events while the disk has fewer free bytes; what waits is delivered all the same",
+    ),
     ("webhook-origin", "edn", "name by which sinks of CloudEvents know this network"),
     ("webhook-rate", "6000", "POSTs a minute that sinks are asked to consent to"),
     (
@@ -239,7 +292,7 @@ def _delivery(values: argparse.Namespace) -> dict[str, Any]:
             raise CannotStart(f"--smtp-password-file cannot be read: {error.strerror}") from None
     return {
         "concurrent_posts": int(number("concurrent-posts", 1)),
-        "slow_posts": int(number("slow-posts", 1)),
+        "nameservers": _nameservers(values.nameservers),
         "attempt_seconds": number("attempt-seconds", 0.001),
         "batching": Batching(
             events=int(number("batch-events", 1)),
@@ -256,6 +309,12 @@ def _delivery(values: argparse.Namespace) -> dict[str, Any]:
         ),
         "attempts_kept": number("attempts-kept"),
         "dead_letters_kept": number("dead-letters-kept"),
+        "disk_floor": int(number("disk-floor")),
+        "limits": usage.Limits(
+            paused=int(number("paused-bytes")),
+            stream=int(number("stream-bytes")),
+            dead=int(number("dead-letter-bytes")),
+        ),
         "webhook_origin": _origin(values.webhook_origin),
         "webhook_rate": int(number("webhook-rate", 1)),
         "webhook_callback": _url("--webhook-callback", values.webhook_callback)
@@ -282,6 +341,14 @@ def _port(flag: str, text: str) -> int:
     return int(text)
 
 
+def _count(flag: str, text: str) -> int | None:
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal()):
+        raise CannotStart(f'{flag} must be an integer of 0 or more, got "{text}"')
+    return int(text)
+
+
 def _nice(text: str) -> int:
     if not (text.isascii() and text.isdecimal()) or int(text) > 19:
         raise CannotStart(f'--nice "{text}": a whole number from 0 to 19 is right')
@@ -296,6 +363,20 @@ def _location(text: str) -> tuple[float, ...]:
     if len(place) > 8 or not all(map(math.isfinite, place)):
         raise CannotStart(f'--location "{text}": up to 8 numbers are right, such as 48.1,11.6')
     return place
+
+
+def _nameservers(text: str) -> tuple[str, ...]:
+    servers = tuple(filter(None, (one.strip() for one in text.split(","))))
+    for one in servers:
+        host, colon, port = one.rpartition(":") if one.count(":") == 1 else (one, "", "")
+        try:
+            ipaddress.ip_address(host)
+            valid = not colon or 0 < int(port) < 1 << 16
+        except ValueError:
+            valid = False
+        if not valid:
+            raise CannotStart(f'--nameservers must be IP addresses, with :port or without, got "{one}"')
+    return servers
 
 
 def _positive(flag: str, text: str) -> float:

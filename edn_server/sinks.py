@@ -41,6 +41,8 @@ class Message:
     content_type: str = "application/json"
     #: further headers of the request
     headers: tuple[tuple[str, str], ...] = ()
+    #: whose attempt it is, for bounds per tenant; empty is the operator
+    tenant: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from edn.soap.addressing import Endpoint
 from edn.xml import Element
 from edn_server.delivery import HttpSink
 from edn_server.ending import End
+from edn_server.resolver import Resolver
 from edn_server.settings import Settings
 from edn_server.sinks import Answer, Message
 
@@ -60,8 +61,8 @@ _content = msgspec.json.Decoder(_Content)
 
 
 class SoapSink:
-    def __init__(self, settings: Settings) -> None:
-        self._http = HttpSink(settings)
+    def __init__(self, settings: Settings, resolver: Resolver | None = None) -> None:
+        self._http = HttpSink(settings, resolver)
         #: webhook-id → messages that were taken
         self._taken: OrderedDict[str, int] = OrderedDict()
 

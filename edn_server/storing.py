@@ -6,6 +6,11 @@ only what an earlier one left behind. The same (id, version) with other content 
 such a leftover.
 
 Filters are bound before the transaction, outside the writer's thread; one that does not bind stores nothing.
+
+A dispatcher that had no answer in time ends the versions in its log, and may be read before the store is
+carried out here. So an end of a version that is not stored is remembered (`Hosting.discarded`), and the store
+that comes after it is refused: nobody would ever end it again. Memory is enough, because a store that waits
+dies with the process.
 """
 
 from __future__ import annotations
@@ -19,14 +24,15 @@ import msgspec
 import numpy as np
 
 from edn import wire
-from edn.errors import Conflict, InvalidFilter, InvalidInput
+from edn.errors import Conflict, CorruptMessage, InvalidFilter, InvalidInput
 from edn.filter import Filter
 from edn.index import engine_name
+from edn.namespace import owner_of
 from edn.rect import Rects
 from edn.schema import Schema
 from edn.webhooks import KeyRing, newest
+from edn_server.addresses import STREAM, address_of, stream_of
 from edn_server.hosting import NEVER, Hosting, NewVersion, arrival
-from edn_server.topic import Topic
 from edn_server.writer import Job
 
 
@@ -47,11 +53,20 @@ def prepare(request: wire.Store) -> Prepared:
         raise InvalidInput(f'the matcher "{request.topic.engine}" is not known here: {error}') from None
     rects: list[Rects] = []
     for index, item in enumerate(request.items):
+        if {item.tenant, owner_of(item.id)} != {request.topic.tenant}:
+            raise CorruptMessage(
+                f"subscription {item.id} must belong to the tenant of its topic, {request.topic.tenant!r}, "
+                f"got {owner_of(item.id)!r} and {item.tenant!r}"
+            )
         try:
             rects.append(Filter.parse(item.filter).bind(schema).rects())
         except InvalidFilter as error:
             place = f"/items/{index}/filter{error.pointer or ''}"
             raise InvalidFilter(error.detail, pointer=place, column=error.column) from None
+        try:
+            _address(item)
+        except ValueError as error:
+            raise CorruptMessage(str(error)) from None
     return Prepared(request, rects)
 
 
@@ -89,6 +104,7 @@ class StoreVersions(Job[wire.Stored]):
     def work(self, db: sqlite3.Connection) -> wire.Stored:
         request = self._request
         self._check_incarnation(db)
+        self._check_discarded()
         self._store_topic(db)
         keep_rings(db, request.rings)
         for item, rects in zip(request.items, self._rects, strict=True):
@@ -107,10 +123,7 @@ class StoreVersions(Job[wire.Stored]):
         log = hosting.log(request.log)
         log.incarnation = max(log.incarnation, request.incarnation)
         topic = request.topic
-        if topic.uid in hosting.topics:
-            hosting.topics[topic.uid].evolve(topic.columns)
-        else:
-            hosting.topics[topic.uid] = Topic(topic.uid, topic.name, topic.columns, topic.engine)
+        hosting.add_topic(topic.uid, topic.tenant, topic.name, topic.columns, topic.engine)
         hosting.remove(self._replaced)
         for number, expires in self._adopted:
             hosting.incarnation[number] = request.incarnation
@@ -144,6 +157,14 @@ class StoreVersions(Job[wire.Stored]):
             (request.log, request.incarnation),
         )
 
+    def _check_discarded(self) -> None:
+        for item in self._request.items:
+            if (self._request.log, item.id, item.version) in self._hosting.discarded:
+                raise Conflict(
+                    f"version {item.version} of subscription {item.id} was ended before it was stored: its "
+                    "store took too long"
+                )
+
     def _store_topic(self, db: sqlite3.Connection) -> None:
         topic = self._request.topic
         row = db.execute("SELECT columns FROM topics WHERE uid = ?", (topic.uid,)).fetchone()
@@ -156,7 +177,8 @@ class StoreVersions(Job[wire.Stored]):
         columns = msgspec.json.encode(topic.columns).decode()
         if row is None:
             db.execute(
-                "INSERT INTO topics VALUES (?, ?, ?, ?)", (topic.uid, topic.name, columns, topic.engine)
+                "INSERT INTO topics VALUES (?, ?, ?, ?, ?)",
+                (topic.uid, topic.tenant, topic.name, columns, topic.engine),
             )
         elif len(topic.columns) > len(known):
             db.execute("UPDATE topics SET columns = ? WHERE uid = ?", (columns, topic.uid))
@@ -165,7 +187,7 @@ class StoreVersions(Job[wire.Stored]):
         """Whether the version is stored already; makes room when it replaces a leftover."""
         request = self._request
         row = db.execute(
-            "SELECT number, topic, filter, url, ring, recipient, log, incarnation,"
+            "SELECT number, topic, filter, address, recipient, log, incarnation,"
             " EXISTS (SELECT 1 FROM intervals i WHERE i.number = v.number AND i.since IS NOT NULL)"
             " FROM versions v WHERE id = ? AND version = ? AND over IS NULL",
             (item.id, item.version),
@@ -173,7 +195,8 @@ class StoreVersions(Job[wire.Stored]):
         if row is None:
             return False
         number, *stored, log, incarnation, activated = row
-        same = stored == [request.topic.uid, text, item.url, item.ring, item.recipient]
+        address = _address(item)
+        same = stored == [request.topic.uid, text, address, item.recipient]
         leftover = not activated and (log, incarnation) != (request.log, request.incarnation)
         if same and leftover:
             db.execute(
@@ -198,8 +221,9 @@ class StoreVersions(Job[wire.Stored]):
         request = self._request
         number = self._hosting.take_number()
         self._taken.append(number)
+        address = _address(item)
         values: tuple[Any, ...] = (
-            number, item.id, item.version, item.owner, request.topic.uid, text, item.url, item.recipient,
+            number, item.id, item.version, item.owner, request.topic.uid, text, address, item.recipient,
             item.expires, request.log, request.incarnation, rects.width, pack_rects(rects), None, item.ring,
             False,
         )  # fmt: skip
@@ -212,7 +236,7 @@ class StoreVersions(Job[wire.Stored]):
                 version=item.version,
                 topic=request.topic.uid,
                 filter=text,
-                url=item.url,
+                address=address,
                 recipient=item.recipient,
                 expires=_expiry(item),
                 log=request.log,
@@ -221,7 +245,6 @@ class StoreVersions(Job[wire.Stored]):
                 lo=rects.lo,
                 hi=rects.hi,
                 exact=rects.exact,
-                ring=item.ring,
             )
         )
 
@@ -241,6 +264,13 @@ def keep_rings(db: sqlite3.Connection, rings: Sequence[KeyRing]) -> None:
         " SET current = ?2, previous = ?3, until = ?4, version = ?5 WHERE version <= ?5",
         [(ring.id, ring.current, ring.previous, ring.until, ring.version) for ring in rings],
     )
+
+
+def _address(item: wire.StoreItem) -> str:
+    """Compose the address of a version; that of a stream is made of its key, whatever it is said to be."""
+    if item.url.startswith(STREAM):
+        return stream_of(item.id)
+    return address_of(item.tenant, item.url, item.ring)
 
 
 def _expiry(item: wire.StoreItem) -> int:

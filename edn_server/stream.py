@@ -17,7 +17,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -29,10 +29,12 @@ from edn.webhooks import newest
 from edn.wire import made_id
 from edn_server import ending, outbox, repeats
 from edn_server.controls import Controls
+from edn_server.doubts import Budget, affordable
 from edn_server.hosting import Hosting, LogState
 from edn_server.journeys import Matches
 from edn_server.outbox import Event
 from edn_server.topic import Flags, Int32s, Int64s, Matrix, Topic
+from edn_server.usage import Drops
 from edn_server.writer import Job
 
 
@@ -46,9 +48,13 @@ class Applied:
     batch: int = 0
     #: entries added to the outbox, one an event and row
     entries: int = 0
+    #: what went at a tenant's limit; already taken off `entries`
+    drops: Drops = field(default_factory=Drops)
     #: what came, and of which log, for whoever follows an event
     matches: Matches | None = None
     log: str = ""
+    #: some rows are in doubt (see `doubts`)
+    doubtful: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,7 @@ class ApplyFrame(Job[Applied]):
         #: offsets of the events that came, by topic, and the version of each match
         self._came: dict[int, list[Int64s]] = {}
         self._numbers: Int32s = np.empty(0, dtype=np.int32)
+        self._budget = Budget()
 
     def work(self, db: sqlite3.Connection) -> Applied:
         frame, hosting = self._frame, self._hosting
@@ -105,7 +112,7 @@ class ApplyFrame(Job[Applied]):
                 raise CorruptMessage(f"a control at {control.offset} outside ({frame.after}, {frame.upto}]")
             if control.offset > cursor:
                 self._controls.apply(control)
-        places, numbers, sizes, offsets = self._match(cursor)
+        places, numbers, doubts, sizes, offsets = self._match(cursor)
         if defects.planted("cursor-before-outbox"):  # for tests only
             self._advance(db)
             db.execute("RELEASE job")
@@ -113,21 +120,28 @@ class ApplyFrame(Job[Applied]):
             time.sleep(defects.WINDOW)
             db.execute("BEGIN IMMEDIATE")
             db.execute("SAVEPOINT job")
-        self._numbers = numbers
         holds = self._controls.holds
         addresses, wanted, held = holds.sort(numbers, offsets[places])
         if self._chosen:
             wanted &= repeats.fresh(db, hosting, self._events, self._chosen, places, numbers)
-        matched = len(numbers)
+        # One match in doubt makes all rows of the frame at its address so: their order stays. What they match
+        # is counted when they are decided.
+        doubtful = np.unique(addresses[doubts & wanted])
+        self._numbers = numbers[~np.isin(addresses, doubtful)] if len(doubtful) else numbers
+        matched = len(self._numbers)
         if not wanted.all():
             places, numbers, addresses = places[wanted], numbers[wanted], addresses[wanted]
             told = set(places.tolist())
             self._events = {place: event for place, event in self._events.items() if place in told}
         rows = list(outbox.group(places, numbers, addresses, sizes))
         names = hosting.addresses + held if held else hosting.addresses
-        named = [(names[row.address], row) for row in rows]
+        late = frozenset(doubtful.tolist())
+        named = [
+            (names[row.address], row._replace(doubt=outbox.OWN) if row.address in late else row)
+            for row in rows
+        ]
         holds.write(db)
-        outbox.write(db, self._batch, list(self._events.items()), named)
+        drops = outbox.write(db, self._batch, list(self._events.items()), named, hosting.limits)
         farewells = ending.write(db, hosting, self._controls.cancelled)
         self._controls.write(db)
         self._advance(db)
@@ -137,9 +151,11 @@ class ApplyFrame(Job[Applied]):
             self._ack(frame.upto, matched=matched, useful=len(self._events)),
             addresses=tuple(dict.fromkeys([*holds.released, *(address for address, _ in named), *farewells])),
             batch=self._batch,
-            entries=sum(row.events for row in rows) - holds.purged + len(farewells),
+            entries=sum(row.events for row in rows) - holds.purged + len(farewells) - drops.total,
+            drops=drops,
             matches=Matches(offsets, places, numbers),
             log=frame.log,
+            doubtful=bool(late),
         )
 
     def done(self, result: Applied) -> None:
@@ -152,6 +168,7 @@ class ApplyFrame(Job[Applied]):
         hosting.logs[log.name] = log
         newest(hosting.rings, self._controls.rings)
         hosting.moved.update(self._controls.moved)
+        hosting.discard(log.name, self._controls.unknown)
         hosting.elsewhere.update(
             hosting.versions[number].id for number in self._controls.moved if number in hosting.versions
         )
@@ -219,8 +236,10 @@ class ApplyFrame(Job[Applied]):
                 "UPDATE versions SET over = ? WHERE number = ?", ((mark, number) for number in self._over)
             )
 
-    def _match(self, cursor: int) -> tuple[Int64s, Int32s, Int64s, Int64s]:
-        """(place, number) of every match in the order of places; sizes of bodies and offsets by place."""
+    def _match(self, cursor: int) -> tuple[Int64s, Int32s, Flags, Int64s, Int64s]:
+        """(place, number) of every match in the order of places, and whether it is in doubt; sizes of bodies
+        and offsets by place.
+        """
         frame, hosting = self._frame, self._hosting
         segments = [(segment, self._columns(segment, cursor)) for segment in frame.segments]
         offsets = np.concatenate([np.empty(0, dtype=np.int64), *(columns.offsets for _, columns in segments)])
@@ -231,6 +250,7 @@ class ApplyFrame(Job[Applied]):
         offsets = offsets[order]
         sizes = np.zeros(len(offsets), dtype=np.int64)
         all_places, all_numbers = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int32)]
+        all_doubts = [np.empty(0, dtype=np.bool_)]
         at = 0
         for segment, columns in segments:
             own = rank[at : at + len(columns.offsets)]
@@ -239,7 +259,7 @@ class ApplyFrame(Job[Applied]):
             if topic is None or not len(own):
                 continue
             self._came.setdefault(segment.topic, []).append(columns.offsets)
-            events, numbers = self._matches(topic, segment, columns)
+            events, numbers, doubts = self._matches(topic, segment, columns)
             stamps = wire.int64_array(segment.stamps)
             for row in np.flatnonzero(np.bincount(events, minlength=len(own))).tolist():
                 index, place = columns.first + row, int(own[row])
@@ -252,20 +272,23 @@ class ApplyFrame(Job[Applied]):
                     self._chosen[place] = int(columns.times[row])
             all_places.append(own[events])
             all_numbers.append(numbers)
+            all_doubts.append(doubts)
         places, numbers = np.concatenate(all_places), np.concatenate(all_numbers)
+        doubts = np.concatenate(all_doubts)
         if len(segments) > 1:
             order = np.argsort(places, kind="stable")
-            places, numbers = places[order], numbers[order]
-        return places, numbers, sizes, offsets
+            places, numbers, doubts = places[order], numbers[order], doubts[order]
+        return places, numbers, doubts, sizes, offsets
 
     def _columns(self, segment: wire.Segment, cursor: int) -> _Columns:
         offsets, times = wire.int64_array(segment.offsets), wire.int64_array(segment.times)
         count = len(offsets)
-        points = wire.points_array(segment.points, segment.width)
+        # A row without columns has no bytes that could be counted.
+        points = wire.points_array(segment.points, segment.width) if segment.width else np.empty((count, 0))
         ends = ends_of(segment.lines)
         same = len(times) == len(ends) == count == len(segment.stamps) // 8
         same = same and len(segment.ids) in (0, count) and len(segment.traces) in (0, count)
-        if not same or (segment.width and len(points) != count):
+        if not same or len(points) != count:
             raise CorruptMessage("the columns of a segment differ in length")
         if count and (np.any(np.diff(offsets) <= 0) or offsets[0] <= self._frame.after):
             raise CorruptMessage("the offsets of a segment do not rise inside their frame")
@@ -274,25 +297,28 @@ class ApplyFrame(Job[Applied]):
         first = int(np.searchsorted(offsets, cursor, "right"))
         return _Columns(offsets[first:], times[first:], points[first:], first, ends)
 
-    def _matches(self, topic: Topic, segment: wire.Segment, columns: _Columns) -> tuple[Int64s, Int32s]:
-        """(row of the segment, number) for each exact match, in the order of rows."""
+    def _matches(
+        self, topic: Topic, segment: wire.Segment, columns: _Columns
+    ) -> tuple[Int64s, Int32s, Flags]:
+        """(row of the segment, number) for each match, in the order of rows, and whether it is in doubt."""
         count = len(columns.offsets)
-        starts, entries = topic.matcher.match(topic.fit(columns.points, count))
+        starts, entries = topic.match(columns.points, count)
         events = np.repeat(np.arange(count), np.diff(starts))
         numbers = topic.number[entries]
         offsets = columns.offsets[events]
         kept = (self._log.since[numbers] < offsets) & (offsets <= self._log.until[numbers])
         kept &= columns.times[events] < self._log.expires[numbers]
         covers = np.flatnonzero(kept & ~topic.exact[entries])
+        doubts = np.zeros(len(events), dtype=np.bool_)
         if len(covers):
-            self._decide(topic, segment, columns, events, numbers, covers, kept)
+            doubts[self._decide(topic, segment, columns, events, numbers, covers, kept)] = True
         several = np.flatnonzero(kept & topic.several[entries])
         if len(several):
             pairs = events[several] * np.int64(len(self._hosting.address)) + numbers[several]
             _, once = np.unique(pairs, return_index=True)
             kept[several] = False
             kept[several[once]] = True
-        return events[kept], numbers[kept]
+        return events[kept], numbers[kept], doubts[kept]
 
     def _decide(
         self,
@@ -303,20 +329,34 @@ class ApplyFrame(Job[Applied]):
         numbers: Int32s,
         covers: Int64s,
         kept: Flags,
-    ) -> None:
-        """Ask the exact predicate where a rectangle only covers; an event is decoded at most once."""
-        hosting = self._hosting
+    ) -> Int64s:
+        """Ask the exact predicate where a rectangle only covers; an event is decoded at most once.
+
+        Returns those of `covers` for which the budget did not last: they stay kept, in doubt.
+        """
+        hosting, budget = self._hosting, self._budget
         decoded: dict[tuple[int, int], dict[str, Key]] = {}
         decided: dict[tuple[int, int], bool] = {}
-        for index in covers.tolist():
+        began = time.perf_counter()
+        left = budget.left(topic.tenant)
+        done = len(covers)
+        for at, index in enumerate(covers.tolist()):
             event, number = int(events[index]), int(numbers[index])
             answer = decided.get((event, number))
             if answer is None:
+                line = columns.first + event
+                size = int(columns.ends[line] - (columns.ends[line - 1] if line else 0))
+                spent = time.perf_counter() - began
+                if not affordable(hosting, number, size, left - spent):
+                    done = at
+                    break
                 width = hosting.versions[number].width
                 values = decoded.get((event, width))
                 if values is None:
-                    body = cut(segment.lines, columns.ends, columns.first + event)
+                    body = cut(segment.lines, columns.ends, line)
                     values = topic.schema(width).values(body)
                     decoded[event, width] = values
                 answer = decided[event, number] = hosting.bound(number).matches(values)
             kept[index] = answer
+        budget.spend(topic.tenant, time.perf_counter() - began)
+        return covers[done:]

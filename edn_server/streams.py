@@ -2,9 +2,12 @@
 
 A stream's rows lie in the outbox like those of any address, but no courier takes them. A reader is given them
 in order, each event under an **id** that names the row and how many of it follow; whoever comes back says
-the last id that they saw (Last-Event-ID), and rows that they have seen the whole of go. Rows that nobody
-asked for go after `KEPT_SECONDS`, or when the stream has more than `KEPT_EVENTS`: which was the last of them
-is written down, so that a reader who missed some is told so, by a **gap**.
+the last id that they saw (Last-Event-ID), and rows that they have seen the whole of go: they are **passed**.
+Rows that nobody asked for go after `KEPT_SECONDS`, or when the stream has more than `KEPT_EVENTS`: they are
+**dropped**. The last row of each kind is written down with the deletion. A reader who has not seen a row that
+went for either reason gets a **gap**: a second reader of a stream never loses events without notice. Nobody
+is refused, because the server cannot tell a second reader from the first one who lost the connection. A
+reader who names no id begins with what is there, and is told only of dropped rows.
 
     {"id": "3f2a91c04b1d.17.0", "data": {"topic": …, "event": …, "matches": […]}}
     {"event": "gap", "data": {"reason": …}}
@@ -25,7 +28,8 @@ import msgspec
 
 from edn import clock
 from edn.errors import InvalidInput, NotFound
-from edn_server import outbox
+from edn.namespace import told_as
+from edn_server import addresses, outbox, usage
 from edn_server.hosting import Hosting
 from edn_server.notifier import Notifier
 from edn_server.writer import Job
@@ -42,9 +46,10 @@ SILENCE_SECONDS = 15.0
 LOOK_SECONDS = 1.0
 #: how often rows that nobody asks for are looked for
 TRIM_SECONDS = 30.0
+#: rows that one transaction of that deletes
+TRIM_ROWS = 1000
 
 _ID = re.compile(r"([0-9a-f]{12})\.([0-9]{1,18})\.([0-9]{1,9})\Z")
-_DROPPED = "dropped "
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +69,11 @@ class Streams:
         hosting: Hosting,
         notifier: Notifier,
         submit: Callable[[Job[int]], asyncio.Future[int]],
-        dropped: dict[str, int],
     ) -> None:
-        """`submit` gives a job to the writer; `dropped`: the last row of each address that went unread."""
+        """`submit` gives a job to the writer."""
         self._hosting = hosting
         self._notifier = notifier
         self._submit = submit
-        self._dropped = dropped
         self._readers: dict[str, set[asyncio.Event]] = {}
         #: begins the ids of this server's events
         self._prefix = notifier.prefix.encode()
@@ -88,8 +91,8 @@ class Streams:
         Raises `NotFound` or `InvalidInput` before the first.
         """
         if subscription not in self._hosting.numbers:
-            raise NotFound(f'no subscription "{subscription[:80]}" here')
-        address = outbox.stream_of(subscription)
+            raise NotFound(f'no subscription "{told_as(subscription)[:80]}" here')
+        address = addresses.stream_of(subscription)
         position, missed = self._position(last_event_id)
         if position.row:
             passed = await self._submit(outbox.Pass(address, position.row + (not position.left)))
@@ -110,20 +113,30 @@ class Streams:
     async def _lines(
         self, subscription: str, address: str, position: Position, missed: str | None
     ) -> AsyncGenerator[bytes, None]:
-        woken, silent = asyncio.Event(), 0.0
+        woken, silent, fresh = asyncio.Event(), 0.0, position == Position()
         self._readers.setdefault(address, set()).add(woken)
         try:
             while True:
                 woken.clear()
-                dropped = self._dropped.get(address, 0)
-                if dropped > position.row or (position.left and dropped == position.row):
-                    position = Position(dropped)
-                    missed = missed or "events that nobody read in time are gone"
+                begun = 1 if position.left else 0
+                # The marks are read after the rows: a deletion that the rows show, the marks show, too.
+                page, gone = await self._notifier.entries(address, position.row - begun, PAGE)
+                if fresh:
+                    position, fresh = Position(gone.passed), False
+                last = max(gone.dropped, gone.passed)
+                if last > position.row or (position.left and last == position.row):
+                    position = Position(last)
+                    missed = missed or (
+                        "events that nobody read in time are gone"
+                        if gone.dropped == last
+                        else "another reader of this stream has passed events"
+                    )
+                    page = []
                 if missed is not None:
                     yield _line("gap", missed)
                     missed = None
-                begun = 1 if position.left else 0
-                page = await self._notifier.entries(address, position.row - begun, PAGE)
+                    if not page:
+                        continue
                 for row, entries in page:
                     left = position.left if row == position.row else len(entries)
                     for entry in entries[len(entries) - left :]:
@@ -153,61 +166,92 @@ class Streams:
 
     async def trim(self) -> None:
         """Drop what nobody asked for in time."""
-        now, living = clock.now(), self._hosting.numbers
+        now, living = clock.steady(), self._hosting.numbers
         gone = Trim(
             int((now - KEPT_SECONDS) * 1e6),
             int((now - LEFT_SECONDS) * 1e6),
             KEPT_EVENTS,
             lambda subscription: subscription in living,
         )
-        dropped = await self._submit(gone)
-        self._notifier.counters.backlog -= dropped
-        self._dropped.update(gone.dropped)
+        more = True
+        while more:
+            dropped = await self._submit(gone)
+            self._notifier.counters.backlog -= dropped
+            more = gone.more
 
 
 def _line(event: str, reason: str) -> bytes:
     return msgspec.json.encode({"event": event, "data": {"reason": reason}}) + b"\n"
 
 
-def read_dropped(db: sqlite3.Connection) -> dict[str, int]:
-    """What was written down of rows that went unread, by address."""
-    found = db.execute("SELECT name, value FROM meta WHERE name >= ? AND name < ?", (_DROPPED, "dropped!"))
-    return {name[len(_DROPPED) :]: row for name, row in found}
-
-
 class Trim(Job[int]):
-    """Rows of streams that are too old or too many, and those whose subscription has ended for a while."""
+    """Rows of streams that are too old or too many, and those whose subscription has ended for a while.
+
+    Reads the rows that go, and one counter per stream (`usage`), however many rows there are. `more` says
+    whether a step was too small for all.
+    """
 
     def __init__(self, oldest: int, left: int, most: int, lives: Callable[[str], bool]) -> None:
         self._oldest = oldest
         self._left = left
         self._most = most
         self._lives = lives
-        #: address → last row that went
-        self.dropped: dict[str, int] = {}
+        self.more = False
 
     def work(self, db: sqlite3.Connection) -> int:
+        going: dict[str, list[tuple[int, int]]] = {}
+        old = db.execute(
+            "SELECT address, id, batch FROM outbox WHERE address >= 'stream:' AND address < 'stream;'"
+            " AND created < ? ORDER BY created, id LIMIT ?",
+            (self._oldest, TRIM_ROWS),
+        ).fetchall()
+        for address, id, batch in old:
+            going.setdefault(address, []).append((id, batch))
+        events = self._settle(db, going)
+        left = TRIM_ROWS - len(old)
+        for address, kept in db.execute(
+            "SELECT address, events FROM kept WHERE kind = ?", (usage.UNREAD,)
+        ).fetchall():
+            if left <= 0:
+                break
+            rows = self._ended(db, address, left) or self._surplus(db, address, kept, left)
+            left -= len(rows)
+            events += self._settle(db, {address: rows})
+        self.more = left <= 0
+        if not self.more:
+            outbox.forget_marks(db, self._living)
+        return events
+
+    def _living(self, address: str) -> bool:
+        return self._lives(address[len(addresses.STREAM) :])
+
+    def _ended(self, db: sqlite3.Connection, address: str, most: int) -> list[tuple[int, int]]:
+        if self._living(address):
+            return []
+        return db.execute(
+            "SELECT id, batch FROM outbox WHERE address = ? AND created < ? ORDER BY id LIMIT ?",
+            (address, self._left, most),
+        ).fetchall()
+
+    def _surplus(self, db: sqlite3.Connection, address: str, kept: int, most: int) -> list[tuple[int, int]]:
+        """The oldest rows beyond the events that a stream may have; its newest row stays in any case."""
+        if kept <= self._most:
+            return []
+        rows = db.execute(
+            "SELECT id, batch, events FROM outbox WHERE address = ? ORDER BY id LIMIT ?", (address, most + 1)
+        ).fetchall()
+        going = []
+        for id, batch, count in rows[:-1]:
+            if kept <= self._most:
+                break
+            kept -= count
+            going.append((id, batch))
+        return going
+
+    def _settle(self, db: sqlite3.Connection, going: dict[str, list[tuple[int, int]]]) -> int:
         events = 0
-        for address in outbox.stream_addresses(db):
-            living = self._lives(address[len(outbox.STREAM) :])
-            rows = db.execute(
-                "SELECT id, batch, events, created FROM outbox WHERE address = ? ORDER BY id DESC", (address,)
-            ).fetchall()
-            kept, going = 0, []
-            for id, batch, count, created in rows:
-                kept += count
-                old = created < (self._oldest if living else self._left)
-                if old or (kept > self._most and kept > count):
-                    going.append((id, batch))
-            if not going:
-                continue
-            events += outbox.Settle(going).work(db)
-            if living:
-                self.dropped[address] = going[0][0]
-                db.execute(
-                    "INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2",
-                    (_DROPPED + address, going[0][0]),
-                )
-            else:
-                db.execute("DELETE FROM meta WHERE name = ?", (_DROPPED + address,))
+        for address, rows in going.items():
+            if rows and self._living(address):
+                outbox.mark(db, outbox.DROPPED, address, rows[-1][0])
+            events += outbox.Settle(rows).work(db)
         return events

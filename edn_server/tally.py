@@ -107,6 +107,10 @@ class Tally:
             self._counts[number] = 0
             self._dirty.add(number // PAGE)
 
+    def forget_topic(self, topic: int) -> None:
+        """Forget how many events of a topic came; in the writer's thread."""
+        self._topics.pop(topic, None)
+
     # -- asking -----------------------------------------------------------------------------------------
 
     def of(self, numbers: Sequence[int], topic: int) -> Counts:

@@ -5,6 +5,9 @@ savepoint of its own: one that fails takes nothing with it. What a job changes i
 after the commit; what it had to change before, it takes back in `undo` when its transaction fails. Both, like
 `work`, run in this thread only, so the state needs no locks.
 
+A job that is `bare` runs outside any transaction. After an I/O error nothing is committed any more and the
+process ends: what the file holds is known only after it was opened anew (see `edn.storage`).
+
 A job that reads state which `done` of an earlier one may change (`fresh`) begins a transaction of its own.
 """
 
@@ -19,6 +22,8 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
+from edn import storage
+
 logger = structlog.get_logger()
 
 Result = TypeVar("Result")
@@ -29,6 +34,8 @@ class Job(Generic[Result]):
 
     #: whether it must see what every earlier job did in memory
     fresh: bool = False
+    #: whether it runs by itself and outside any transaction
+    bare: bool = False
 
     def work(self, db: sqlite3.Connection) -> Result:
         """Write; raise to write nothing."""
@@ -60,8 +67,19 @@ class Writer:
     #: jobs of one transaction
     GROUP = 256
 
-    def __init__(self, db: sqlite3.Connection, on_fatal: Callable[[BaseException], None]) -> None:
-        """`on_fatal` hears, in this thread, of a state in memory that no longer follows the disk."""
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        on_fatal: Callable[[BaseException], None],
+        *,
+        on_full: Callable[[], None] = lambda: None,
+        on_failure: Callable[[], None] = storage.end_process,
+    ) -> None:
+        """All in this thread: `on_fatal` hears of a state in memory that no longer follows the disk,
+        `on_full` of a disk without room, `on_failure` of an I/O error.
+        """
+        self._on_full = on_full
+        self._on_failure = on_failure
         self._db = db
         self._on_fatal = on_fatal
         self._queue: queue.SimpleQueue[_Entry | None] = queue.SimpleQueue()
@@ -94,7 +112,7 @@ class Writer:
             if entry is None:
                 return
             group = [entry]
-            while len(group) < self.GROUP:
+            while len(group) < self.GROUP and not entry[0].bare:
                 try:
                     following = self._queue.get_nowait()
                 except queue.Empty:
@@ -102,7 +120,7 @@ class Writer:
                 if following is None:
                     stopping = True
                     break
-                if following[0].fresh:
+                if following[0].fresh or following[0].bare:
                     held = following
                     break
                 group.append(following)
@@ -116,18 +134,31 @@ class Writer:
             return
         worked: list[tuple[Job[Any], Future[Any], Any]] = []
         try:
-            self._db.execute("BEGIN IMMEDIATE")
-            for job, future in group:
-                self._work(job, future, worked)
-            self._db.execute("COMMIT")
+            if group[0][0].bare:
+                self._work_bare(*group[0], worked)
+            else:
+                self._db.execute("BEGIN IMMEDIATE")
+                for job, future in group:
+                    self._work(job, future, worked)
+                self._db.execute("COMMIT")
         except Exception as error:
-            if self._db.in_transaction:
+            failed = storage.is_failure(error)
+            if self._db.in_transaction and not failed:
                 self._db.execute("ROLLBACK")
             for job, _, _ in reversed(worked):
                 job.undo()
+            if failed:
+                logger.critical(
+                    "disk_failed", error=str(error), code=getattr(error, "sqlite_errorname", None)
+                )
+                self._broken = error
+            elif storage.is_full(error):
+                self._on_full()
             for _, future in group:
                 if future.running() or (not future.done() and future.set_running_or_notify_cancel()):
                     future.set_exception(error)
+            if failed:
+                self._on_failure()
             return
         try:
             for job, _, result in worked:
@@ -143,6 +174,12 @@ class Writer:
         for _, future, result in worked:
             future.set_result(result)
 
+    def _work_bare(
+        self, job: Job[Any], future: Future[Any], worked: list[tuple[Job[Any], Future[Any], Any]]
+    ) -> None:
+        if future.set_running_or_notify_cancel():
+            worked.append((job, future, job.work(self._db)))
+
     def _work(
         self, job: Job[Any], future: Future[Any], worked: list[tuple[Job[Any], Future[Any], Any]]
     ) -> None:
@@ -155,8 +192,10 @@ class Writer:
         except Exception as error:
             job.undo()
             # After some failures (a full disk) SQLite has given up the whole transaction already.
-            if not self._db.in_transaction:
+            if not self._db.in_transaction or storage.is_failure(error):
                 raise
+            if storage.is_full(error):
+                self._on_full()
             self._db.execute("ROLLBACK TO job")
             self._db.execute("RELEASE job")
             future.set_exception(error)

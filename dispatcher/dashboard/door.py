@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,9 +13,10 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel
 from starlette.responses import FileResponse, HTMLResponse, StreamingResponse
 
-from dispatcher.access import Need, Who, needs
+from dispatcher.access import Guard, Need, Who, needs
 from dispatcher.dashboard.projecting import Projector
 from dispatcher.dashboard.sampling import Sampler
+from dispatcher.streaming import EventStream, while_valid
 from dispatcher.topics import Topics
 from edn.asgi import StrictRoute
 from edn.errors import NotFound
@@ -93,7 +95,7 @@ def _plotly() -> Path | None:
     return found if found.exists() else None
 
 
-def routes(sampler: Sampler, projector: Projector, topics: Topics) -> APIRouter:
+def routes(sampler: Sampler, projector: Projector, topics: Topics, guard: Guard) -> APIRouter:
     router = APIRouter(tags=["dashboard"], route_class=StrictRoute)
     served = dict(_FILES)
     plotly = _plotly()
@@ -129,11 +131,11 @@ def routes(sampler: Sampler, projector: Projector, topics: Topics) -> APIRouter:
         responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
     )
     @needs(Need.OPERATOR)
-    async def live() -> Response:
+    async def live(who: Who) -> Response:
         """Server-sent events: `history`, the last ten minutes, then a `sample` every second, until you go."""
-        return StreamingResponse(
-            sampler.stream(), media_type="text/event-stream", headers={"cache-control": "no-store"}
-        )
+        held = contextlib.AsyncExitStack()
+        held.enter_context(guard.quotas.stream(who))
+        return EventStream(while_valid(sampler.stream(), lambda: guard.is_valid(who)), held)
 
     @router.get("/v1/topics/{name}/projection", response_model=Projection)
     @needs(Need.OPERATOR)

@@ -18,7 +18,7 @@ from dispatcher.soap import eventing, faults, management, publishing, wsdl
 from dispatcher.soap.operations import Operation, Request, Table
 from edn import xml
 from edn.asgi import problem_response, read_body
-from edn.errors import EdnError
+from edn.errors import EdnError, Unsupported
 from edn.eventxml import NAMESPACE
 from edn.soap import addressing, envelope
 from edn.soap.addressing import WSA_2005, Headers
@@ -28,12 +28,14 @@ from edn.xml import Element
 logger = structlog.get_logger()
 
 PATH = "/soap"
+_MEDIA_TYPES = (b"text/xml", b"application/soap+xml")
 
 
 class SoapEndpoint:
     """A whole ASGI app; of several dispatchers, only the leader carries out what changes something."""
 
     def __init__(self, door: Door, publish: PublishEndpoint) -> None:
+        self._guard = door.guard
         self._limit = min(door.settings.body_limit, xml.MAX_BYTES)
         self._table: Table = {
             **eventing.operations(door),
@@ -56,6 +58,7 @@ class SoapEndpoint:
             await Response(page, media_type="text/xml")(scope, receive, send)
             return
         try:
+            _check_media_type(scope)
             body = await read_body(receive, self._limit)
         except EdnError as error:
             await problem_response(error)(scope, receive, send)
@@ -75,7 +78,7 @@ class SoapEndpoint:
             headers = addressing.read(message)
             operation = self._operation(message, headers)
             caller = caller_of(scope)
-            caller.require(operation.need)
+            self._guard.require(caller, operation.need, scope)
             if pass_on and operation.changes:
                 assert self._leading is not None
                 await self._leading(scope, receive, send)
@@ -158,6 +161,16 @@ def _expected(scope: Scope) -> Version:
         if name == b"content-type":
             return SOAP_12 if value.strip().lower().startswith(b"application/soap+xml") else SOAP_11
     return SOAP_11
+
+
+def _check_media_type(scope: Scope) -> None:
+    """Refuse what is no SOAP message: a web page can send text/plain anywhere without being asked."""
+    given = dict(scope["headers"]).get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if given not in _MEDIA_TYPES:
+        raise Unsupported(
+            "Content-Type must be text/xml (SOAP 1.1) or application/soap+xml (SOAP 1.2), got "
+            f'"{given.decode("latin-1")[:80]}"'
+        )
 
 
 def _topic(scope: Scope) -> str | None:

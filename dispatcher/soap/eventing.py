@@ -113,7 +113,8 @@ class _Source:
         expiry = _expiry(words, request.payload)
         text = expiry.text or (None if words.never is not None else LONGEST)
         try:
-            expires = None if text is None else parse_expires(text, self._door.network.log.now())
+            log = self._door.network.log
+            expires = None if text is None else parse_expires(text, log.now(), estimate=log.estimate())
             renewed = await self._door.subscriptions.renew(found.id, expires)
         except NotFound as error:
             raise faults.eventing_fault(words, words.faults.renew, error) from None

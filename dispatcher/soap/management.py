@@ -45,6 +45,7 @@ def operations(door: Door) -> Table:
             engine,
             _availability(request.payload),
             tenant=request.caller.tenant,
+            room=door.guard.quotas.room(request.caller),
         )
         answer = _answer("CreateTopicResponse")
         answer.append(_topic(topic))

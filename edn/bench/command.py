@@ -247,6 +247,34 @@ def isolation(
     """Delivery to fifty addresses, alone and beside one that never answers and one that takes ten seconds."""
 
 
+@_benchmark()
+def noisy(
+    as_json: Json = False,
+    quick: Quick = False,
+    case: Annotated[
+        list[str] | None,
+        typer.Option("--case", help="hanging, unresolved, contains, xpath or topics; again for each."),
+    ] = None,
+    events: Annotated[int, typer.Option("--events", min=1, help="Of the quiet tenant, per round.")] = 40,
+    rate: Annotated[float, typer.Option("--rate", min=0.1, help="Of these a second.")] = 4.0,
+    pairs: Annotated[int, typer.Option("--pairs", min=1, help="Of rounds.")] = 5,
+) -> None:
+    """A quiet tenant alone and beside noise: addresses that hang, silent DNS, costly filters and topics."""
+
+
+@_benchmark(quick={"cycles": 2, "per_cycle": 2, "topics": 20, "subtrees": 1, "settled": 1.0})
+def topics(
+    as_json: Json = False,
+    quick: Quick = False,
+    cycles: Annotated[int, typer.Option("--cycles", min=1)] = 20,
+    per_cycle: Annotated[int, typer.Option("--per-cycle", min=1, help="Topics of one cycle.")] = 15,
+    topics: Annotated[int, typer.Option("--topics", min=1, help="Of the subtree.")] = 1500,
+    attributes: Annotated[int, typer.Option("--attributes", min=8, max=256)] = 256,
+    subtrees: Annotated[int, typer.Option("--subtrees", min=1, help="Subscriptions to it.")] = 10,
+) -> None:
+    """Wide topics that come and go, and subscriptions to all of them: memory, and others' calls meanwhile."""
+
+
 @_benchmark(quick={"servers": 2, "subscriptions": 50, "seconds": 2.0})
 def moving(
     as_json: Json = False,

@@ -117,7 +117,9 @@ async def _run(
 
 
 def _topic(dimensions: int) -> wire.TopicInfo:
-    return wire.TopicInfo(1, "bench", [(f"a{number}", "number") for number in range(dimensions)], "bitmap")
+    return wire.TopicInfo(
+        1, "", "bench", [(f"a{number}", "number") for number in range(dimensions)], "bitmap"
+    )
 
 
 async def _store(
@@ -132,6 +134,7 @@ async def _store(
             wire.StoreItem(
                 f"sub_{start + row}",
                 1,
+                "",
                 "bench",
                 {
                     name: {"between": [low, high]}

@@ -212,7 +212,7 @@ async def _publish(url: str, bodies: list[bytes], count: int, *, settle: bool) -
 def request_of(body: bytes) -> bytes:
     """A whole HTTP request, ready to be written to a socket."""
     return (
-        b"POST /v1/topics/%s/events HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
+        b"POST /v1/topics/%s/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         b"content-length: %d\r\n\r\n%s" % (TOPIC.encode(), len(body), body)
     )
 
@@ -300,10 +300,13 @@ def _bare() -> Iterator[tuple[str, psutil.Process]]:
 
 
 @contextmanager
-def network(folder: Path, servers: int, **environment: str) -> Iterator[tuple[str, int]]:
+def network(
+    folder: Path, servers: int, flags: Sequence[str] = (), /, **environment: str
+) -> Iterator[tuple[str, int]]:
     """`edn up` as a process that ends with this one; `EDN_…` variables set what has no flag there."""
     command = [sys.executable, "-m", "edn.cli", "up", "--port", "0", "--data", str(folder / "data")]
     command += ["--servers", str(servers), "--json-ready", "--with-stdin"]
+    command += flags
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 
+from edn.checker import standing
 from edn.checker.arrivals import ArrivalJudge, Notified
 from edn.checker.columns import Indices
 from edn.checker.doubts import CERTAIN, REASONS, Doubts
@@ -82,6 +83,7 @@ class LifeJudge:
             self._stranger(name, rows, refused=life is not None)
             judged.notified = len(np.unique(self._events[rows]))
             return judged
+        self._judge_answers(name, life)
         topics = self._topic_of[self._events[rows]]
         subscribed = {effect.topic for effect in life.effects if effect.alive}
         for place, topic in enumerate(self._topic_names):
@@ -93,6 +95,27 @@ class LifeJudge:
         self._unpublished(name, rows[topics < 0])
         judged.notified += len(np.unique(self._events[rows[topics < 0]]))
         return judged
+
+    # -- what it was called ---------------------------------------------------------------------------
+
+    def _judge_answers(self, name: str, life: Life) -> None:
+        """Compare answers with whether the subscription can have been there."""
+        self._findings.add(
+            Fault.ENDED,
+            list(standing.ended(life, self._slack)),
+            lambda place: self._stories.answer(
+                Fault.ENDED,
+                name,
+                f"it was refused as unknown while it surely lived ({self._recording.where(place)})",
+            ),
+        )
+        self._findings.add(
+            Fault.REVIVED,
+            list(standing.revived(life, self._slack)),
+            lambda effect: self._stories.answer(
+                Fault.REVIVED, name, f"a {effect.kind} of it was accepted after it surely had ended"
+            ),
+        )
 
     # -- what nobody asked for --------------------------------------------------------------------------
 

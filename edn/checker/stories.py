@@ -48,6 +48,15 @@ class Stories:
             story=[text for _, text in told],
         )
 
+    def answer(self, fault: Fault, subscription: str, reason: str) -> Violation:
+        """An answer about a subscription that contradicts the others."""
+        return Violation(
+            fault=fault,
+            reason=f'subscription "{subscription}": {reason}',
+            subscription=subscription,
+            story=[text for _, text in self._life(self._history.lives[subscription])],
+        )
+
     def reused_webhook(self, posts: tuple[int, int]) -> Violation:
         first, second = (self._recording.posts[post] for post in posts)
         return Violation(

@@ -28,6 +28,10 @@ class Fault(StrEnum):
     ALTERED = "altered"
     #: it came after the network was said to be at rest, or later than the bound
     LATE = "late"
+    #: a subscription was refused as unknown although it surely lived
+    ENDED = "ended"
+    #: a subscription was accepted as known although it surely was gone
+    REVIVED = "revived"
     #: events of one publisher, published one after the other, arrived the other way round
     OUT_OF_ORDER = "out_of_order"
 

@@ -12,6 +12,7 @@ import typer
 from edn.checker import command as checking
 from edn.cli import (
     backing_up,
+    clocks,
     configuring,
     contexts,
     delivery,
@@ -79,6 +80,7 @@ app.command("restore")(backing_up.restore)
 app.command("publish")(publishing.publish)
 app.command("listen")(listening.listen)
 app.command("status")(status.status)
+app.add_typer(clocks.app, name="clock")
 app.command("top")(top.top)
 app.command("trace")(journey.trace)
 app.command("explain")(explaining.explain)

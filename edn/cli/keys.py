@@ -21,8 +21,12 @@ app = typer.Typer(
 @app.command()
 def create(
     name: Annotated[str, typer.Argument(help="Whose it is; the default owner of subscriptions.")],
-    scope: Annotated[list[str], typer.Option("--scope", help="publish, subscribe or admin; again for each.")],
-    tenant: Annotated[str, typer.Option(help="Whose topics it sees; without one, the operator's.")] = "",
+    scope: Annotated[
+        list[str], typer.Option("--scope", help="publish, subscribe, admin or metrics; again for each.")
+    ],
+    tenant: Annotated[
+        str | None, typer.Option(help="Whose topics it sees; default: that of the key that makes it.")
+    ] = None,
     expires: Annotated[
         str | None, typer.Option(help="When it ends: a duration such as P90D, or an instant (RFC 3339).")
     ] = None,
@@ -30,19 +34,33 @@ def create(
     events_per_second: Annotated[float | None, typer.Option(help="Events, on the average.")] = None,
     subscriptions: Annotated[int | None, typer.Option(help="That its tenant may have.")] = None,
     predicates: Annotated[
-        int | None, typer.Option(help="Attributes that its tenant's filters may constrain, all together.")
+        int | None, typer.Option(help="Comparisons that its tenant's filters may make, all together.")
+    ] = None,
+    topics: Annotated[int | None, typer.Option(help="That its tenant may have.")] = None,
+    attributes: Annotated[int | None, typer.Option(help="Of its tenant's topics, all together.")] = None,
+    members: Annotated[
+        int | None, typer.Option(help="Topics that its tenant's subtrees may reach, all together.")
     ] = None,
     body: Annotated[int | None, typer.Option(help="Bytes of one body.")] = None,
+    streams: Annotated[int | None, typer.Option(help="Streams read at the same time.")] = None,
+    retained_bytes: Annotated[
+        int | None, typer.Option(help="Bytes of its tenant's events that stay available.")
+    ] = None,
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Make a key and print it: this once, and never again."""
+    """Make a key and print it: this once, and never again. Its limits are those of the maker, or less."""
     quota: dict[str, float | None] = {
         "requests_per_second": requests_per_second,
         "events_per_second": events_per_second,
         "subscriptions": subscriptions,
         "predicates": predicates,
+        "topics": topics,
+        "attributes": attributes,
+        "members": members,
         "body": body,
+        "streams": streams,
+        "retained_bytes": retained_bytes,
     }
     given = {limit: value for limit, value in quota.items() if value is not None}
     with connected(url) as client:

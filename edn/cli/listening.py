@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 #: a listener that is killed leaves a subscription that ends by itself after so long
 LEASE = "PT2M"
 RENEW_SECONDS = 40.0
-OWNER = "edn-listen"
 
 
 def listen(
@@ -109,10 +108,10 @@ async def _listen(
             await enough.wait()
             return
         async with AsyncClient(url) as client:
-            made = await client.subscribe(topic, filter, url=receiver.url, expires=LEASE, owner=OWNER)
+            made = await client.subscribe(topic, filter, url=receiver.url, expires=LEASE)
             say(f"subscribed to {topic} as {made.id}; Ctrl-C ends both")
             again = functools.partial(
-                client.subscribe, topic, filter, url=receiver.url, expires=LEASE, owner=OWNER, id=made.id
+                client.subscribe, topic, filter, url=receiver.url, expires=LEASE, id=made.id
             )
             renewing = asyncio.create_task(_renew(client, made.id, again))
             try:

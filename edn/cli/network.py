@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import json
 import os
@@ -19,7 +20,8 @@ from typing import Any
 
 from edn.cli.console import say, show_json
 from edn.cli.supervisor import Child, ChildFailedError, write_secret
-from edn.client import AsyncClient, ClientError, Retries, Server
+from edn.client import AsyncClient, ClientError, Health, Retries, Server
+from edn.privacy import keep_private, protect
 
 DEFAULT_SERVERS = 3
 #: processes of a network whose supervisor was killed end within this time
@@ -67,7 +69,9 @@ def prepare(settings: Settings) -> Iterator[Folder]:
     """Make the folder ready and hold its lock; raises `StartError` when another network has it."""
     path = settings.data
     try:
+        keep_private()
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        protect(path)
         for part in ("logs", "servers", "dispatcher"):
             (path / part).mkdir(exist_ok=True)
         lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -75,11 +79,14 @@ def prepare(settings: Settings) -> Iterator[Folder]:
         raise StartError(f"cannot use {path} as data folder: {error.strerror}", usage=True) from error
     try:
         _lock(lock, path)
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, json.dumps({"pid": os.getpid()}).encode(), 0)
+        _sign(lock)
         secret = path / "secret"
         if not secret.exists():
-            write_secret(secret, secrets.token_urlsafe(32))
+            try:
+                write_secret(secret, secrets.token_urlsafe(32))
+            except OSError as error:
+                secret.unlink(missing_ok=True)
+                raise StartError(f"cannot write {secret}: {error.strerror}") from error
         ports: dict[str, int] = {}
         for number, name in enumerate(_dispatcher_names(settings)):
             port = _usable_port(settings.host, settings.port and settings.port + number)
@@ -111,6 +118,15 @@ def _lock(lock: int, path: Path) -> None:
             say("waiting for the processes of an earlier network to end …")
             waiting = True
         time.sleep(0.1)
+
+
+def _sign(lock: int) -> None:
+    """Write the number of this process into the lock, for people; a full disk may refuse it."""
+    signature = json.dumps({"pid": os.getpid()}).encode()
+    with contextlib.suppress(OSError):
+        # Over the earlier one, whose block is there, and then cut: that needs no room.
+        os.pwrite(lock, signature, 0)
+        os.ftruncate(lock, len(signature))
 
 
 def _owner(lock: int) -> int | None:
@@ -172,6 +188,12 @@ def _server_names(settings: Settings) -> tuple[str, ...]:
         if f"s{number}" not in held:
             names.append(f"s{number}")
     return tuple(names)
+
+
+def _short_of_disk(health: Health, servers: list[Server]) -> str | None:
+    """What the dispatcher, or a server, says of a disk without room."""
+    told = [str(health.detail.get("detail", "")), *(server.failure or "" for server in servers)]
+    return next((one for one in told if "disk:" in one), None)
 
 
 class Network:
@@ -290,14 +312,24 @@ class Network:
 
     async def _joined_at(self, client: AsyncClient, deadline: float) -> list[Server]:
         said: Any = "nothing yet"
+        told = False
         while time.monotonic() < deadline:
             try:
                 health = await client.health()
                 servers = sorted(await client.servers(), key=lambda server: server.id)
                 ready = {server.id for server in servers if server.state == "ready"}
-                if health.ready and ready >= set(self._folder.servers):
+                short = _short_of_disk(health, servers)
+                if ready >= set(self._folder.servers) and (health.ready or short is not None):
+                    if short is not None:
+                        self._warn(f"the network refuses events: {short}")
                     return servers
                 said = health.detail
+                if short is not None:
+                    # The disk may have room again in an hour: then the network is there.
+                    deadline = time.monotonic() + JOIN_SECONDS
+                    if not told:
+                        self._warn(f"waiting for disk space: {short}")
+                        told = True
             except ClientError as error:
                 said = error
             await asyncio.sleep(0.05)
@@ -308,6 +340,11 @@ class Network:
     def _say(self, message: str) -> None:
         """What a person wants to see, and a program that waits for its line of JSON does not."""
         if not self._settings.json_ready:
+            self._warn(message)
+
+    @staticmethod
+    def _warn(message: str) -> None:
+        with contextlib.suppress(OSError):  # where that is written may lie on a full disk
             say(message)
 
     def _announce(self, servers: list[Server]) -> None:

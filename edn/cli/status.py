@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from edn.cli import clocks
 from edn.cli.console import DEFAULT_URL, JsonOption, UrlOption, connected, show_json, show_table
 
 if TYPE_CHECKING:
-    from edn.client import Client, Dispatcher, Server, moving
+    from edn.client import Client, Clock, Dispatcher, Server, moving
 
 
 def status(url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
@@ -20,6 +21,7 @@ def status(url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
         servers = client.servers()
         topics = client.topics()
         partition = _partition(client)
+        clock = _clock(client)
     if json:
         names = [topic.name for topic in topics]
         shown = {
@@ -28,12 +30,15 @@ def status(url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
             "topics": names,
             "dispatchers": dispatchers,
             "servers": servers,
+            "clock": clock,
         }
         show_json(shown if partition is None else {**shown, "partition": partition})
         return
     typer.echo(f"{url}: {'ready' if health.ready else 'not ready'}, {_count(len(topics), 'topic')}")
     _list_dispatchers(dispatchers, url)
     _list_servers(servers)
+    if clock is not None and clock.is_suspect:
+        clocks.show(clock)
     if partition is not None:
         _tell(partition)
 
@@ -72,6 +77,16 @@ def _list_servers(servers: list[Server]) -> None:
             "" if server.backlog is None else f"{server.backlog:,}",
         )
     show_table(table)
+
+
+def _clock(client: Client) -> Clock | None:
+    """Whether a wall clock is suspect; None for whoever may not know."""
+    from edn.client import ProblemError
+
+    try:
+        return client.clock()
+    except ProblemError:
+        return None
 
 
 def _partition(client: Client) -> moving.Repartitions | None:

@@ -6,11 +6,17 @@ A `Child` runs `edn.cli.child`, which ends with this process. Its first line on 
 ready; everything else that it writes goes to a log file of bounded size. A child that dies before it was ever
 ready is a failure of the start, told with the end of its log. One that dies later is started again, after a
 pause that doubles with each early death and falls back once the child has lived for a while.
+
+A full disk ends neither this process nor a start. Log lines that cannot be written are dropped and counted. A
+child that waits for disk space says so in a line of JSON, and has all the time that takes; one that died of a
+full disk before it was ready is started again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import json
 import os
 import signal
@@ -18,7 +24,9 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from edn import storage
 
 READY_SECONDS = 180.0
 STOP_SECONDS = 15.0
@@ -44,21 +52,40 @@ class BoundedLog:
     def __init__(self, path: Path, limit: int = LOG_BYTES) -> None:
         self.path = path
         self._limit = limit
-        self._file = path.open("ab")
+        self._file: IO[bytes] | None = None
+        #: lines that could not be written since the last one that was
+        self.dropped = 0
         #: the last lines, to show when a start fails
         self.tail: deque[str] = deque(maxlen=15)
 
     def write(self, line: bytes) -> None:
-        if self._file.tell() + len(line) > self._limit and self._file.tell() > 0:
-            self._file.close()
-            self.path.replace(self.path.with_name(self.path.name + ".1"))
-            self._file = self.path.open("ab")
-        self._file.write(line)
-        self._file.flush()
+        """Append a line; one that the disk does not take is counted and dropped."""
         self.tail.append(line.decode("utf-8", "replace").rstrip())
+        try:
+            if self.dropped:
+                self._append(b"log_lines_dropped count=%d\n" % self.dropped)
+                self.dropped = 0
+            self._append(line)
+        except OSError:
+            self.dropped += 1
+
+    def _append(self, line: bytes) -> None:
+        # Without a buffer: what a full disk did not take must not wait in one and fail again at the close.
+        if self._file is None:
+            self._file = self.path.open("ab", buffering=0)
+        if self._file.tell() + len(line) > self._limit and self._file.tell() > 0:
+            self.close()
+            self.path.replace(self.path.with_name(self.path.name + ".1"))
+            self._file = self.path.open("ab", buffering=0)
+        written = self._file.write(line)
+        if written != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def close(self) -> None:
-        self._file.close()
+        file, self._file = self._file, None
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.close()
 
 
 class Child:
@@ -78,13 +105,19 @@ class Child:
         #: what the ready line said, of the newest start
         self.ready: dict[str, Any] = {}
         self._log = BoundedLog(log)
-        self._say = say
+        self._tell = say
+        #: what the child waits for before it is ready
+        self.waiting: str | None = None
         #: descriptors that the child holds open as long as it lives
         self._inherited = tuple(inherited)
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = asyncio.Event()
         self._first_ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self.starts = 0
+
+    def _say(self, message: str) -> None:
+        with contextlib.suppress(OSError):  # where that is written may lie on the same full disk
+            self._tell(message)
 
     @property
     def pid(self) -> int | None:
@@ -104,7 +137,7 @@ class Child:
                 code = await self._live()
                 if self._stopping.is_set():
                     return
-                if not self._first_ready.done():
+                if not self._first_ready.done() and not self._disk_full():
                     self._first_ready.set_exception(
                         ChildFailedError(f"{self.name} {_how(code)} before it was ready\n{self._ending()}")
                     )
@@ -168,8 +201,10 @@ class Child:
         return code
 
     async def _insist_on_ready(self) -> None:
-        if not self._first_ready.done():
+        waited = True
+        while waited and not self._first_ready.done():
             await asyncio.wait([self._first_ready], timeout=READY_SECONDS)
+            waited = self.waiting is not None
         if not self._first_ready.done() and self._process is not None:
             self._log.write(f"not ready after {READY_SECONDS:g} s\n".encode())
             _signal(self._process, signal.SIGKILL)
@@ -180,7 +215,11 @@ class Child:
             if said is None:
                 self._log.write(line)
                 continue
-            self.ready = said
+            if not said["ready"]:
+                self.waiting = str(said.get("waiting"))
+                self._say(f"{self.name} waits for disk space: {self.waiting}")
+                continue
+            self.ready, self.waiting = said, None
             if not self._first_ready.done():
                 self._first_ready.set_result(said)
             else:
@@ -196,6 +235,13 @@ class Child:
                 await self._stopping.wait()
         except TimeoutError:
             pass
+
+    def _disk_full(self) -> bool:
+        """Whether the disk of the log, which is that of the data, lacks what a start needs."""
+        try:
+            return storage.free_bytes(self._log.path.parent) < storage.START_BYTES
+        except OSError:
+            return False
 
     def _ending(self) -> str:
         lines = "\n".join(f"  | {line}" for line in self._log.tail)
@@ -221,7 +267,7 @@ def _ready_line(line: bytes) -> dict[str, Any] | None:
         said = json.loads(line)
     except ValueError:
         return None
-    return said if isinstance(said, dict) and said.get("ready") is True else None
+    return said if isinstance(said, dict) and isinstance(said.get("ready"), bool) else None
 
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:

@@ -24,6 +24,7 @@ from edn.client.problems import ClientError, ProblemError, UnexpectedAnswerError
 from edn.client.results import (
     Attempt,
     Binding,
+    Clock,
     DeadLetter,
     DeadLetterPage,
     Delivery,
@@ -50,6 +51,7 @@ __all__ = [
     "Binding",
     "Client",
     "ClientError",
+    "Clock",
     "DeadLetter",
     "DeadLetterPage",
     "Delivery",
@@ -138,6 +140,8 @@ class _Calls:
     routes = _Method(network.routes)
     bind_route = _Method(network.bind_route)
     unbind_route = _Method(network.unbind_route)
+    clock = _Method(network.clock)
+    confirm_clock = _Method(network.confirm_clock)
     tuning = _Method(network.tuning)
     tune = _Method(network.tune)
     explain_event = _Method(calls.explain_event)

@@ -11,7 +11,7 @@ import msgspec
 
 from edn.client.conversation import Call, reading
 from edn.client.encoding import ExpiresLike, encode, expiry
-from edn.client.results import Binding, Dispatcher, Health, Key, Routes, Server, Tuning
+from edn.client.results import Binding, Clock, Dispatcher, Health, Key, Routes, Server, Tuning
 
 
 class _Keys(msgspec.Struct):
@@ -70,6 +70,16 @@ def unbind_route(name: str) -> Call[None]:
     return Call(method="DELETE", path=_route_path(name), read=lambda _: None)
 
 
+def clock() -> Call[Clock]:
+    """Show whether a wall clock of the network has jumped, and when it will be trusted."""
+    return Call(method="GET", path="/v1/clock", read=reading(Clock))
+
+
+def confirm_clock() -> Call[Clock]:
+    """Trust the wall clocks of the dispatcher and of all servers now."""
+    return Call(method="POST", path="/v1/clock/confirm", read=reading(Clock))
+
+
 def tuning() -> Call[Tuning]:
     """How the precision of the summaries is chosen, and what was decided lately."""
     return Call(method="GET", path="/v1/tuning", read=reading(Tuning))
@@ -90,17 +100,18 @@ def create_key(
     name: str,
     scopes: Iterable[str],
     *,
-    tenant: str = "",
+    tenant: str | None = None,
     expires: ExpiresLike = None,
     quota: Mapping[str, float] | None = None,
 ) -> Call[Key]:
-    """Make an API key with some of the scopes publish, subscribe and admin; its `key` is shown only here."""
-    body: dict[str, Any] = {
-        "name": name,
-        "scopes": list(scopes),
-        "tenant": tenant,
-        "quota": dict(quota or {}),
-    }
+    """Make an API key with some of the scopes publish, subscribe, admin and metrics.
+
+    Its `key` is shown only here. Without a tenant it belongs to that of the key that makes it; it cannot have
+    more than that key has.
+    """
+    body: dict[str, Any] = {"name": name, "scopes": list(scopes), "quota": dict(quota or {})}
+    if tenant is not None:
+        body["tenant"] = tenant
     if expires is not None:
         body["expires"] = expiry(expires)
     # A second one would be another key, and nobody would know of the first.

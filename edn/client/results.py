@@ -78,6 +78,12 @@ class Delivery(msgspec.Struct, frozen=True):
     delivered: int = 0
     failed: int = 0
     dead_letters: int = 0
+    #: bytes that wait for it because it is paused, or because nobody reads its stream
+    buffered_bytes: int = 0
+    #: notifications that were dropped because its tenant was at a limit of bytes, the limit, and when last
+    dropped: int = 0
+    dropped_limit: str | None = None
+    dropped_last: str | None = None
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -214,6 +220,33 @@ class Server(msgspec.Struct, frozen=True):
     backlog: int | None = None
     #: why it cannot be reached, if so
     failure: str | None = None
+
+
+class ServerClock(msgspec.Struct, frozen=True):
+    id: str
+    #: seconds by which its wall clock departs from its network time, where it is suspect
+    suspect: float | None = None
+    #: of a confirmation: what went wrong
+    failure: str | None = None
+
+
+class Clock(msgspec.Struct, frozen=True):
+    """The time by which everything expires, and the wall clock that it follows."""
+
+    time: str
+    wall: str
+    #: seconds by which the dispatcher's wall clock departs from network time, where it is suspect
+    suspect: float | None = None
+    #: seconds after which a suspect wall clock is trusted, if it goes on like this
+    trusted_in: float | None = None
+    #: corrections that were adopted since the start, and their sum in seconds
+    adoptions: int = 0
+    adopted: float = 0.0
+    servers: list[ServerClock] = []
+
+    @property
+    def is_suspect(self) -> bool:
+        return self.suspect is not None or any(one.suspect is not None for one in self.servers)
 
 
 class Route(msgspec.Struct, frozen=True):

@@ -8,6 +8,7 @@ repeated (`identity`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -147,6 +148,17 @@ def xpaths(node: Node) -> Iterator[XPath]:
         yield node
     for child in children(node):
         yield from xpaths(child)
+
+
+#: in an XPath, what compares or computes: operators, and functions by their opening parenthesis
+_XPATH_PREDICATES = re.compile(r"[(\[|]|!=|<=|>=|[=<>+*-]|\b(?:and|or|div|mod)\b")
+
+
+def count_predicates(node: Node) -> int:
+    """Count the comparisons of a tree; each value of an `in`, and each operator of an XPath, is one."""
+    return sum(max(1, len(test.literals)) for test in tests(node)) + sum(
+        1 + len(_XPATH_PREDICATES.findall(path.text)) for path in xpaths(node)
+    )
 
 
 def check_depth(node: Node) -> None:

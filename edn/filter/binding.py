@@ -56,6 +56,8 @@ class BoundXPath:
     verdict: Predicate
     #: holds wherever the verdict does
     cover: BoundNode
+    #: what one evaluation may take, as `edn.xpath.cost` counts
+    steps: float = 0.0
 
 
 BoundNode = BoundTest | BoundAll | BoundAny | BoundNot | BoundXPath
@@ -90,12 +92,12 @@ def _bind_xpath(node: XPath, schema: Schema) -> BoundXPath:
     try:
         expression = parsing.parse(node.text)
         document = covering.tree_of(types)
-        check(expression, covering.count_nodes(document))
+        steps = check(expression, covering.count_nodes(document))
         verdict = Verdict(expression, types)
     except InvalidFilter as error:
         error.pointer = node.pointer
         raise
-    return BoundXPath(node, verdict, bind(covering.cover(expression, document), schema))
+    return BoundXPath(node, verdict, bind(covering.cover(expression, document), schema), steps)
 
 
 def _bind_test(test: Test, schema: Schema) -> BoundTest:

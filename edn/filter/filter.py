@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from edn.filter import jsonform, textform
-from edn.filter.ast import Node, check_depth, identity, tests, xpaths
+from edn.filter.ast import Node, check_depth, count_predicates, identity, tests, xpaths
 from edn.filter.binding import BoundNode, Predicate, bind, normal, predicate
 from edn.filter.boxes import Both, Expansion, Normal, TooMuchWork
+from edn.filter.cost import Cost, cost_of, patterns_of
 from edn.filter.rectangles import MAX_RECTS, rectangles
 from edn.rect import Rects
 from edn.schema import Schema
@@ -61,6 +62,11 @@ class Filter:
         )
 
     @property
+    def predicates(self) -> int:
+        """How many comparisons it makes, as a quota counts them; each value of an `in` counts."""
+        return 0 if self._root is None else count_predicates(self._root)
+
+    @property
     def uses_xpath(self) -> bool:
         return self._root is not None and any(xpaths(self._root))
 
@@ -93,6 +99,16 @@ class BoundFilter:
     def attributes(self) -> frozenset[str]:
         """Those that must stay as they are: an XPath may see all of them."""
         return frozenset(self.schema.attributes) if self.filter.uses_xpath else self.filter.attributes
+
+    @cached_property
+    def cost(self) -> Cost:
+        """What `matches` may take."""
+        return cost_of(self.root)
+
+    @cached_property
+    def patterns(self) -> dict[str, set[str]]:
+        """What `matches` searches for in the text of each attribute."""
+        return patterns_of(self.root)
 
     def rects(self) -> Rects:
         """At most 64 rectangles that contain every point that matches."""

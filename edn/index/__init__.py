@@ -7,9 +7,10 @@
     scan     numpy, the yardstick of the others (`scan.py`)
     xpath    bitmap for the rectangles of filters in XPath (`edn.xpath`), which topics of other engines refuse
 
-Other packages add theirs in the entry-point group `edn.matchers`. `kernels.py` holds what the kernels share.
-Nothing here knows of subscriptions, topics, networks or disks; of `edn`, only `errors` and `compiling` are
-imported.
+Other packages add theirs in the entry-point group `edn.matchers`. `patterns.py` finds many substrings in one
+pass over a text, for the exact predicates that rectangles leave open. `kernels.py` holds what the kernels
+share. Nothing here knows of subscriptions, topics, networks or disks; of `edn`, only `errors` and `compiling`
+are imported.
 """
 
 from edn.index.matcher import Matcher, engine_name, known_engines, new_matcher
@@ -19,4 +20,5 @@ __all__ = ["Matcher", "engine_name", "known_engines", "new_matcher", "warm"]
 
 def warm() -> None:
     """Load the kernels of the default engine, compiling them if this machine never did (some 20 seconds)."""
-    import edn.index.bitmap  # noqa: F401 - the import is what compiles
+    import edn.index.bitmap
+    import edn.index.patterns  # noqa: F401 - the import is what compiles

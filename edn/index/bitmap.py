@@ -4,7 +4,8 @@ Rectangles live in segments (`edn.index.segment`). New ones go to the *tail*, a 
 when many come at once, into a segment of their own. When the tail is full, it and all segments that are not
 much larger than what is being merged become one, clustered and coded anew after the values that it holds, in
 a thread of its own. So there are few segments, each rectangle is moved a few times only, deleted ones vanish,
-and bins follow the data.
+and bins follow the data. A segment has only the columns that its rectangles constrain; the tail gets a column
+when the first rectangle constrains it, so that a wide topic costs no more than is used of it.
 
 `match` takes the tuple of segments once and needs no lock. A merge is made beside the segments that it
 replaces, and one assignment puts it in their place. What is deleted meanwhile is noted and repeated on it
@@ -32,7 +33,8 @@ from edn.index.sieve import emit
 
 #: an insert of so many becomes a segment at once; fewer fill the tail
 _BULK = 2048
-#: the tail is coded anew when it has grown by this factor, because its first bins came from few rectangles
+#: the tail is coded anew when it has grown by this factor, because its first bins came from few rectangles;
+#: it has room for no more than that, so that a topic with few rectangles takes little memory
 _RECODE_FACTOR = 4
 _FIRST_RECODE = 64
 #: a merge takes in segments up to this many times its own size
@@ -56,7 +58,7 @@ class BitmapMatcher:
     def __init__(self, dimensions: int) -> None:
         self._dimensions = dimensions
         #: the last one is the tail
-        self._segments: tuple[Segment, ...] = (_new_tail(dimensions),)
+        self._segments: tuple[Segment, ...] = (_new_tail(dimensions, np.empty(0, np.int64)),)
         self._count = 0
         #: held by the writer while it writes and by a merge while it takes its place; never by `match`
         self._lock = threading.Lock()
@@ -118,9 +120,8 @@ class BitmapMatcher:
 
     def grow(self, dimensions: int) -> None:
         checked_growth(self._dimensions, dimensions)
-        with self._lock:
-            self._dimensions = dimensions
-            self._recode_tail()
+        # no segment has the new columns before a rectangle constrains them
+        self._dimensions = dimensions
 
     def settle(self) -> None:
         """Wait until nothing is being merged. For measurements; matching never needs it."""
@@ -133,22 +134,31 @@ class BitmapMatcher:
             merge.thread.join()
 
     def _fill_tail(self, ids: Integers, lo: Coordinates, hi: Coordinates) -> None:
+        more = self._segments[-1].lacks(lo, hi)
+        if len(more):
+            self._recode_tail(more)
         while len(ids):
             tail = self._segments[-1]
-            room = min(tail.capacity, tail.recode_at) - tail.used
+            room = tail.capacity - tail.used
             if room > 0:
                 tail.append(ids[:room], lo[:room], hi[:room])
                 ids, lo, hi = ids[room:], lo[room:], hi[room:]
-            elif tail.used < tail.capacity or tail.dead > tail.used // 2:
+            elif tail.used < TILE or tail.dead > tail.used // 2:
                 self._recode_tail()
             else:
-                self._segments = (*self._segments, _new_tail(self._dimensions))
+                self._segments = (*self._segments, _new_tail(self._dimensions, tail.columns))
 
-    def _recode_tail(self) -> None:
-        """Code the tail anew after what it holds now, in as many columns as there are now."""
+    def _recode_tail(self, more: Integers | None = None) -> None:
+        """Code the tail anew after what it holds now, in more columns if need be."""
         tail = self._segments[-1]
+        columns = tail.columns
+        if more is not None:
+            columns = np.concatenate([columns, more])
+            if 2 * len(columns) > self._dimensions:
+                # The others will come, too; at most so many recodings are for the sake of columns.
+                columns = np.arange(self._dimensions)
         ids, lo, hi = gather([(tail, tail.alive)], self._dimensions)
-        self._segments = (*self._segments[:-1], _tail_of(ids, lo, hi))
+        self._segments = (*self._segments[:-1], _tail_of(ids, lo, hi, columns))
 
     def _wait_for_merging(self) -> None:
         while len(self._segments) > _MOST_SEGMENTS and (merge := self._merge) is not None:
@@ -188,13 +198,14 @@ class BitmapMatcher:
                     self._start_merge()
 
 
-def _new_tail(dimensions: int) -> Segment:
-    return _tail_of(np.empty(0, np.int64), np.empty((0, dimensions)), np.empty((0, dimensions)))
+def _new_tail(dimensions: int, columns: Integers) -> Segment:
+    return _tail_of(np.empty(0, np.int64), np.empty((0, dimensions)), np.empty((0, dimensions)), columns)
 
 
-def _tail_of(ids: Integers, lo: Coordinates, hi: Coordinates) -> Segment:
-    tail = Segment.build(ids, lo, hi, capacity=TILE, all_columns=True)
-    tail.recode_at = max(_FIRST_RECODE, _RECODE_FACTOR * len(ids))
+def _tail_of(ids: Integers, lo: Coordinates, hi: Coordinates, columns: Integers) -> Segment:
+    capacity = min(TILE, max(_FIRST_RECODE, _RECODE_FACTOR * len(ids)))
+    tail = Segment.build(ids, lo, hi, capacity=capacity, also=columns)
+    tail.filling = True
     return tail
 
 
@@ -206,7 +217,7 @@ def _choose(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
     for segment in sorted(segments, key=len):
         if segment.rotten or not chosen or len(segment) <= _TIER * total:
             # a former tail was never clustered as a whole
-            due = due or segment.rotten or segment.recode_at > 0 or len(chosen) > 0
+            due = due or segment.rotten or segment.filling or len(chosen) > 0
             chosen.append(segment)
             total += len(segment)
     return tuple(chosen) if due else ()

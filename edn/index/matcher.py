@@ -61,6 +61,8 @@ def known_engines() -> tuple[str, ...]:
 def engine_name(engine: str) -> str:
     """The name of an engine that is given by its name or its URI; `InvalidInput` if there is none such."""
     name = "xpath" if engine == XPATH_URI else engine.removeprefix(URI_PREFIX)
+    if name in BUILT_IN:
+        return name  # looking for installed ones reads the metadata of every package
     known = known_engines()
     if name not in known:
         raise InvalidInput(

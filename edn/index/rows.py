@@ -6,10 +6,6 @@ import numpy as np
 
 from edn.compiling import kernel
 from edn.index.kernels import (
-    BLOCK,
-    COLUMN_BYTES,
-    HIGHEST_CODE,
-    LOWEST_CODE,
     Codes,
     Coordinates,
     Integers,
@@ -18,14 +14,6 @@ from edn.index.kernels import (
     place,
 )
 from edn.index.table import Slots, enter
-
-
-@kernel("void(u1[::1])")
-def close_blocks(blocks: Codes) -> None:
-    """Codes that nothing is inside, for slots that are not filled yet."""
-    for start in range(0, blocks.shape[0], COLUMN_BYTES):
-        blocks[start : start + BLOCK] = HIGHEST_CODE
-        blocks[start + BLOCK : start + COLUMN_BYTES] = LOWEST_CODE
 
 
 @kernel("b1[::1](f8[:,::1], f8[:,::1])")

@@ -30,7 +30,6 @@ from edn.index.kernels import (
 )
 from edn.index.rows import (
     append_rows,
-    close_blocks,
     constrained,
     copy_rows,
     count_bits,
@@ -69,22 +68,31 @@ class Segment:
     table: Slots
     used: int = 0
     dead: int = 0
-    #: the next recoding of a segment that is being filled is due at so many slots
-    recode_at: int = 0
+    #: it was filled rectangle by rectangle, and never clustered as a whole
+    filling: bool = False
 
     @classmethod
     def build(
-        cls, ids: Integers, lo: Coordinates, hi: Coordinates, *, capacity: int = 0, all_columns: bool = False
+        cls,
+        ids: Integers,
+        lo: Coordinates,
+        hi: Coordinates,
+        *,
+        capacity: int = 0,
+        also: Integers | None = None,
     ) -> Segment:
-        """Cluster and code these rectangles. `all_columns` if later ones may be constrained elsewhere.
+        """Cluster and code these rectangles, in the columns that any of them constrains, and in those of
+        `also`, which rectangles that are appended later may constrain.
 
         Works in kernels that release the interpreter lock: matching goes on meanwhile. About 1 µs a row.
         """
         count = len(ids)
         capacity = max(capacity, count)
-        every = np.arange(lo.shape[1], dtype=np.int64)
-        columns = every if all_columns else every[constrained(lo, hi)]
-        if len(columns) < len(every):
+        wanted = constrained(lo, hi)
+        if also is not None:
+            wanted[also] = True
+        columns = np.flatnonzero(wanted)
+        if len(columns) < len(wanted):
             lo, hi = gather_columns(lo, columns), gather_columns(hi, columns)
         width = len(columns)
         bins = Bins.of(lo, hi)
@@ -104,7 +112,6 @@ class Segment:
             occupied=np.zeros(tile_count, np.uint64),
             table=new_table(capacity),
         )
-        close_blocks(segment.blocks)
         copy_rows(ids, lo, hi, order, 0, segment.ids, segment.bounds)
         place(0, low, high, order, segment.blocks, segment.reach)
         enter(segment.table, segment.ids, 0, count)
@@ -124,9 +131,17 @@ class Segment:
         """Whether so much was deleted that building it anew pays."""
         return self.dead > _ROTTEN * self.used
 
+    def lacks(self, lo: Coordinates, hi: Coordinates) -> Integers:
+        """Return the columns that some of these rectangles constrain and that are not among ours."""
+        wanted = constrained(lo, hi)
+        wanted[self.columns] = False
+        return np.flatnonzero(wanted)
+
     def append(self, ids: Integers, lo: Coordinates, hi: Coordinates) -> None:
-        """Fill the next slots; there must be room, and every column must be one of ours."""
+        """Fill the next slots; there must be room, and no column that they constrain may lack here."""
         start, stop = self.used, self.used + len(ids)
+        if len(self.columns) < lo.shape[1]:
+            lo, hi = gather_columns(lo, self.columns), gather_columns(hi, self.columns)
         append_rows(
             ids,
             lo,
@@ -182,8 +197,12 @@ def gather(
 
 
 def _aligned(count: int, dtype: type[Scalar]) -> npt.NDArray[Scalar]:
-    """Memory that begins on a multiple of a cache line, as vector loads and rows of bounds want it."""
+    """Memory that begins on a multiple of a cache line, as vector loads and rows of bounds want it.
+
+    It is all zeros, which the system provides only where it is touched. Codes of zero are those of a slot
+    that nothing is inside: the code of a point is at least 1.
+    """
     size = count * np.dtype(dtype).itemsize
-    memory = np.empty(size + CACHE_LINE, np.uint8)
+    memory = np.zeros(size + CACHE_LINE, np.uint8)
     start = -memory.ctypes.data % CACHE_LINE
     return memory[start : start + size].view(dtype)

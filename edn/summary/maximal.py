@@ -6,6 +6,9 @@ computed anew. `edn.summary.forest` explains the structure and holds the loops.
 What it costs: an insert scans bitsets over the maximal rectangles, a few microseconds at 100,000 of them in
 four dimensions. A delete costs that once for every rectangle whose only known cover went: nothing for one
 that is not maximal, much for one that hid everything else.
+
+Only columns that some rectangle constrains are **active**: bounds and bitsets exist for these alone, so that
+a wide topic costs no more than is used of it. A column that becomes active rebuilds the bitsets.
 """
 
 from __future__ import annotations
@@ -16,12 +19,18 @@ import numpy as np
 import numpy.typing as npt
 
 from edn.summary import forest
-from edn.summary.kernels import Floats, Ints, Words, quantile_edges, words_for
+from edn.summary.kernels import CHUNK, Floats, Ints, Words, quantile_edges, words_for
 
 #: values that are looked at to choose bins and to sort by size
 _SAMPLE = 20_000
 #: finer than bins: only the order of sizes depends on it
 _KNOTS = 1024
+#: rows that are made room for at first
+_FIRST_ROWS = 16
+#: beyond so many rectangles columns become active in growing numbers, so that rebuilding stays rare
+_MANY = 1024
+#: so many sides of few rectangles have fewer bins each
+_WIDE = 64
 
 
 class Maximal:
@@ -31,11 +40,14 @@ class Maximal:
         if dimensions < 0:
             raise ValueError(f"dimensions is {dimensions}, must not be negative")
         self._dimensions = dimensions
+        #: the active columns, in the order in which they became so
+        self._active: Ints = np.empty(0, dtype=np.int64)
         self._rows: dict[int, int] = {}
         self._free_rows: list[int] = []
         self._top = 0
-        self._lo: Floats = np.empty((0, dimensions))
-        self._hi: Floats = np.empty((0, dimensions))
+        #: bounds in the active columns
+        self._lo: Floats = np.empty((0, 0))
+        self._hi: Floats = np.empty((0, 0))
         #: per row: witness, first child, following and preceding sibling, slot
         self._witness: Ints = np.empty(0, dtype=np.int64)
         self._child: Ints = np.empty(0, dtype=np.int64)
@@ -62,9 +74,18 @@ class Maximal:
     def __contains__(self, id: int) -> bool:
         return id in self._rows
 
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes, in bytes."""
+        arrays = (self._lo, self._hi, self._table, self._edges, self._slot_row, self._free_slots)
+        return sum(array.nbytes for array in arrays) + 5 * self._witness.nbytes
+
     def rects(self) -> tuple[Floats, Floats]:
         rows = self._roots()
-        return self._lo[rows], self._hi[rows]
+        lo = np.full((len(rows), self._dimensions), -np.inf)
+        hi = np.full((len(rows), self._dimensions), np.inf)
+        lo[:, self._active], hi[:, self._active] = self._lo[rows], self._hi[rows]
+        return lo, hi
 
     def insert(self, ids: Iterable[int], lo: npt.ArrayLike, hi: npt.ArrayLike) -> None:
         """Add rectangles (n, d) under new ids. Narrower ones are unconstrained in the columns they lack."""
@@ -77,10 +98,11 @@ class Maximal:
         taken = next((name for name in names if name in self._rows), None)
         if taken is not None or len(set(names)) != len(names):
             raise ValueError(f"id {taken} is already there" if taken is not None else "an id is given twice")
+        self._activate(low, high)
         rows = self._take_rows(len(names))
         self._rows.update(zip(names, rows.tolist(), strict=True))
-        self._lo[rows] = low
-        self._hi[rows] = high
+        self._lo[rows] = low[:, self._active]
+        self._hi[rows] = high[:, self._active]
         self._place(rows)
 
     def delete(self, ids: Iterable[int]) -> None:
@@ -106,16 +128,9 @@ class Maximal:
 
     def grow(self, dimensions: int) -> None:
         """More columns; all rectangles that are there are unconstrained in them, so who covers whom stays."""
-        more = dimensions - self._dimensions
-        if more < 0:
+        if dimensions < self._dimensions:
             raise ValueError(f"cannot go from {self._dimensions} dimensions back to {dimensions}")
-        if more == 0:
-            return
-        rows = len(self._lo)
-        self._lo = np.hstack([self._lo, np.full((rows, more), -np.inf)])
-        self._hi = np.hstack([self._hi, np.full((rows, more), np.inf)])
         self._dimensions = dimensions
-        self._build_table(np.empty(0, dtype=np.int64))
 
     def check(self) -> None:
         """Walk every invariant: AssertionError names the first that does not hold. For tests; quadratic."""
@@ -151,18 +166,17 @@ class Maximal:
         for one in roots:
             for other in roots:
                 assert one == other or not self._row_covers(int(one), int(other)), "a root covers another"
-        bins = np.empty(2 * self._dimensions, dtype=np.int64)
+        bins = np.empty(2 * len(self._active), dtype=np.int64)
         expected = np.zeros_like(self._table)
         for row in roots:
             forest.bins_of(int(row), self._lo, self._hi, self._edges, bins)
             place = int(self._slot[row])
             bit = np.uint64(1 << (place & 63))
-            for j in range(self._dimensions):
+            for j in range(len(self._active)):
                 expected[2 * j, bins[2 * j] :, place >> 6] |= bit
                 expected[2 * j + 1, : bins[2 * j + 1] + 1, place >> 6] |= bit
-        assert (expected[: 2 * self._dimensions] == self._table[: 2 * self._dimensions]).all(), (
-            "a bitset is wrong"
-        )
+        sides = 2 * len(self._active)
+        assert (expected[:sides] == self._table[:sides]).all(), "a bitset is wrong"
 
     # -- inside -----------------------------------------------------------------------------------------
 
@@ -181,13 +195,30 @@ class Maximal:
             return given
         return np.hstack([given, np.full((n, self._dimensions - given.shape[1]), pad)])
 
+    def _activate(self, lo: Floats, hi: Floats) -> None:
+        """Activate the columns that these rectangles constrain; those that are there are unconstrained."""
+        wanted = ((lo != -np.inf) | (hi != np.inf)).any(axis=0)
+        wanted[self._active] = False
+        more = np.flatnonzero(wanted)
+        if not len(more):
+            return
+        if self.total > _MANY:
+            idle = np.ones(self._dimensions, dtype=np.bool_)
+            idle[self._active] = idle[more] = False
+            more = np.concatenate([more, np.flatnonzero(idle)[: len(self._active)]])
+        rows = len(self._lo)
+        self._active = np.concatenate([self._active, more])
+        self._lo = np.hstack([self._lo, np.full((rows, len(more)), -np.inf)])
+        self._hi = np.hstack([self._hi, np.full((rows, len(more)), np.inf)])
+        self._build_table(np.empty(0, dtype=np.int64))
+
     def _take_rows(self, n: int) -> Ints:
         reused = [self._free_rows.pop() for _ in range(min(n, len(self._free_rows)))]
         fresh = n - len(reused)
         if self._top + fresh > len(self._lo):
-            more = max(1024, len(self._lo), fresh)
-            self._lo = np.vstack([self._lo, np.empty((more, self._dimensions))])
-            self._hi = np.vstack([self._hi, np.empty((more, self._dimensions))])
+            more = max(_FIRST_ROWS, len(self._lo), fresh)
+            self._lo = np.vstack([self._lo, np.empty((more, len(self._active)))])
+            self._hi = np.vstack([self._hi, np.empty((more, len(self._active)))])
             blank = np.full(more, -1, dtype=np.int64)
             self._witness = np.concatenate([self._witness, blank])
             self._child = np.concatenate([self._child, blank])
@@ -223,7 +254,7 @@ class Maximal:
             return np.arange(len(rows))
         size = np.zeros(len(rows))
         step = -(-len(rows) // _SAMPLE)
-        for j in range(self._dimensions):
+        for j in range(len(self._active)):
             lo, hi = self._lo[rows, j], self._hi[rows, j]
             knots = quantile_edges(np.concatenate([lo[::step], hi[::step]]), _KNOTS)
             size += np.log(1.0 + np.searchsorted(knots, hi, "right") - np.searchsorted(knots, lo, "right"))
@@ -236,9 +267,11 @@ class Maximal:
         sample = np.concatenate([_thinned(roots, _SAMPLE), _thinned(coming, _SAMPLE)])
         words = words_for(2 * len(roots) + min(len(coming), max(4096, len(roots))))
         bins = 64 if words * 64 <= 1 << 18 else 32
-        sides = max(2, 2 * self._dimensions)
+        sides = max(2, 2 * len(self._active))
+        if words == CHUNK and sides > _WIDE:
+            bins = 16
         self._edges = np.full((sides, bins - 1), np.inf)
-        for j in range(self._dimensions):
+        for j in range(len(self._active)):
             self._edges[2 * j] = quantile_edges(self._lo[sample, j], bins)
             self._edges[2 * j + 1] = quantile_edges(self._hi[sample, j], bins)
         self._table: Words = np.zeros((sides, bins, words), dtype=np.uint64)

@@ -32,9 +32,10 @@ def unit_rects(lo: Floats, hi: Floats, even: float = EVEN_SHARE) -> tuple[Floats
 
     `even` is the share of events that are expected anywhere: 0 measures by borders alone, 1 by widths alone.
     """
-    a = np.empty_like(lo)
-    b = np.empty_like(hi)
-    for j in range(lo.shape[1]):
+    a = np.zeros_like(lo)
+    b = np.ones_like(hi)
+    # A column that nothing constrains is all of it; of a wide topic that is most of them.
+    for j in np.flatnonzero(((lo != -np.inf) | (hi != np.inf)).any(axis=0)).tolist():
         a[:, j], b[:, j] = _unit_column(lo[:, j], hi[:, j], even)
     return a, b
 

@@ -27,11 +27,10 @@ from __future__ import annotations
 from edn.errors import InvalidFilter
 from edn.schema import MAX_PARTS
 from edn.xpath.expression import Binary, Call, Expression, Negative, Number, Path, Step, String, gives_nodes
+from edn.xpath.limits import TEXT
 
 #: visits that one evaluation may take; each is some ten nanoseconds
 MAX_COST = 20_000_000
-#: bytes of text in an event: those of a whole request
-TEXT = 1 << 20
 #: visits that reading all of the text is worth
 READING = TEXT // 4
 #: elements inside one another
@@ -63,8 +62,8 @@ _DOWNWARD = frozenset({"self", "child", "descendant", "descendant-or-self", "att
 _NEAR = frozenset({"child", "self", "parent", "attribute"})
 
 
-def check(expression: Expression, nodes: int) -> None:
-    """Raise `InvalidFilter` if an evaluation over so many nodes may take too long."""
+def check(expression: Expression, nodes: int) -> float:
+    """Raise `InvalidFilter` if an evaluation over so many nodes may take too long; else return its steps."""
     _check_strings(expression)
     work = _cost(expression, nodes)
     if work > MAX_COST:
@@ -72,6 +71,7 @@ def check(expression: Expression, nodes: int) -> None:
             f"the XPath may take {work:.2g} steps for one event of this topic; at most {MAX_COST:.2g} are "
             "taken: name elements instead of searching for them (// and *), above all inside predicates"
         )
+    return work
 
 
 def _cost(expression: Expression, nodes: int, share: float = 1.0) -> float:

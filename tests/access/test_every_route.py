@@ -24,8 +24,11 @@ from dispatcher.door import Door
 from dispatcher.keys import Scope
 from dispatcher.log import Transaction
 from dispatcher.settings import Settings
+from edn import wire
+from edn.asgi import CLIENT, CLIENT_HOST, VIA
 from edn.errors import Unauthorized
 from edn.eventxml import NAMESPACE
+from edn.namespace import key_of
 
 SECRET = "s" * 24
 #: bodies that a route takes from whoever may call it
@@ -109,7 +112,7 @@ async def house(folder: Path, **settings: Any) -> AsyncIterator[House]:
         "administrator": {Scope.ADMIN},
     }
     transport = httpx.ASGITransport(app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://edn") as http:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
         made = House(app, http)
         async with app.router.lifespan_context(app):
             for tenant in ("hers", "his"):
@@ -120,7 +123,7 @@ async def house(folder: Path, **settings: Any) -> AsyncIterator[House]:
 
             def subscribe(transaction: Transaction) -> None:
                 subscription = Subscription(
-                    id="hers",
+                    id=key_of("hers", "hers"),
                     version=1,
                     owner="publisher",
                     topic=topic.uid,
@@ -230,7 +233,7 @@ def test_listings_show_a_tenant_its_own(tmp_path: Path) -> None:
             for name, topics, subscriptions in (
                 ("his administrator", [], []),
                 ("hers administrator", ["hers"], [("hers", "hers")]),
-                ("operator", [], [("hers", "hers/hers")]),
+                ("operator", [], [("hers,hers", "hers/hers")]),
             ):
                 assert [one["name"] for one in (await get("/v1/topics", name))["topics"]] == topics
                 listed = (await get("/v1/subscriptions", name))["subscriptions"]
@@ -267,7 +270,7 @@ def test_administration_has_an_address_of_its_own_where_one_is_set(tmp_path: Pat
             secret = {"authorization": f"Bearer {SECRET}"}
             seen = {}
             for port in (80, 7):
-                base = f"http://edn:{port}"
+                base = f"http://localhost:{port}"
                 for one in operations(door.app):
                     if one.method != "GET" or one.need not in (Need.OPERATOR, Need.ADMIN, Need.KEY):
                         continue
@@ -279,9 +282,9 @@ def test_administration_has_an_address_of_its_own_where_one_is_set(tmp_path: Pat
                 assert (seen[80, path], seen[7, path]) == (404, 200)
             # A call that another dispatcher passes on came to that one's admin address.
             passed = {**secret, access.PASSED_ON: SECRET}
-            assert (await door.http.get("http://edn:80/v1/servers", headers=passed)).status_code == 200
+            assert (await door.http.get("http://localhost:80/v1/servers", headers=passed)).status_code == 200
             forged = {**secret, access.PASSED_ON: "1"}
-            assert (await door.http.get("http://edn:80/v1/servers", headers=forged)).status_code == 404
+            assert (await door.http.get("http://localhost:80/v1/servers", headers=forged)).status_code == 404
 
     asyncio.run(run())
 
@@ -312,5 +315,61 @@ def test_every_operation_of_soap_needs_its_scope_and_finds_nothing_of_another_te
                     assert "<e:status>403</e:status>" in await post(name, door.keys[short]), name
                 if name.endswith(("GetStatus", "Unsubscribe", "DeleteTopic")):
                     assert "404</e:status>" in await post(name, door.keys["his administrator"]), name
+
+    asyncio.run(run())
+
+
+def test_soap_operations_that_administer_have_the_admin_address_only(tmp_path: Path) -> None:
+    """As the calls of REST that do the same; whatever a caller may do elsewhere, it may do there."""
+
+    async def run() -> None:
+        async with house(tmp_path, admin_port=7) as door:
+
+            async def post(operation: str, port: int, **more: str) -> str:
+                headers = {
+                    "authorization": f"Bearer {SECRET}",
+                    "content-type": "application/soap+xml",
+                    **more,
+                }
+                url = f"http://localhost:{port}/soap"
+                return (await door.http.post(url, content=envelope(operation), headers=headers)).text
+
+            table = door.app.soap._table  # type: ignore[attr-defined]
+            administration = [name for name, one in table.items() if one.need in (Need.ADMIN, Need.OPERATOR)]
+            assert len(administration) >= 5
+            for name in table:
+                elsewhere = "answered at the admin address only" in await post(name, 80)
+                assert elsewhere == (name in administration), name
+                assert "admin address only" not in await post(name, 7), name
+                passed = await post(name, 80, **{access.PASSED_ON: SECRET})
+                assert "admin address only" not in passed, name
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("field", ["host", "origin"])
+def test_what_a_foreign_page_asks_of_a_server_is_refused_by_an_open_dispatcher(
+    tmp_path: Path, field: str
+) -> None:
+    async def run() -> None:
+        async with house(tmp_path, open=True) as door:
+            secret = {"authorization": f"Bearer {SECRET}"}
+            for foreign, status in (
+                ("http://evil.example" if field == "origin" else "evil.example", 403),
+                ("", 404),
+            ):
+                client = wire.Client(**{"address": "127.0.0.1", "host": "localhost", field: foreign})
+                body = b'{"topic": "none"}'
+                content = wire.encode(wire.Subscribe(body, [], client))
+                answer = await door.http.post("/internal/subscribe", content=content, headers=secret)
+                assert answer.status_code == status, answer.text
+                via = {VIA: SECRET, CLIENT: "127.0.0.1", CLIENT_HOST: client.host}
+                if client.origin:
+                    via["origin"] = client.origin
+                answer = await door.http.get("/v1/subscriptions/none", headers=via)
+                assert answer.status_code == status, answer.text
+                content = wire.encode(client)
+                answer = await door.http.post("/internal/metrics-access", content=content, headers=secret)
+                assert answer.status_code == (403 if status == 403 else 204)
 
     asyncio.run(run())

@@ -17,8 +17,9 @@ import structlog
 
 import dispatcher.app
 import dispatcher.door
-from dispatcher import audit
+from dispatcher import access, audit
 from dispatcher.settings import Settings
+from edn.asgi import CLIENT, VIA
 from edn.process import configure_logs, hide_secrets
 
 SECRET = "s" * 24
@@ -30,7 +31,7 @@ def at_the_door(folder: Path, work: Work, **settings: Any) -> None:
         app = dispatcher.app.create_app(Settings(data=folder, secret=SECRET, **settings))
         transport = httpx.ASGITransport(app)
         async with (
-            httpx.AsyncClient(transport=transport, base_url="http://edn") as http,
+            httpx.AsyncClient(transport=transport, base_url="http://localhost") as http,
             app.router.lifespan_context(app),
         ):
             await work(http, app.state.door)
@@ -233,3 +234,73 @@ def test_secrets_are_blotted_out_however_deep_in_a_line(monkeypatch: pytest.Monk
     line = json.loads(said.getvalue())
     assert line["headers"] == {"authorization": "Bearer …"}
     assert line["keys"] == ["whsec_…"]
+
+
+def test_a_key_makes_none_that_has_more_than_itself(tmp_path: Path) -> None:
+    """Tenant, quota and expiry of the maker are inherited where nothing is said, and are the most."""
+    limits = {"requests_per_second": 500.0, "subscriptions": 3, "predicates": 9, "body": 4000, "streams": 2}
+
+    async def work(http: httpx.AsyncClient, door: dispatcher.door.Door) -> None:
+        made = await make(http, scopes=["admin"], tenant="acme", quota=limits, expires="PT1H")
+        maker = made.json()
+        plain = await make(http, maker["key"], scopes=["admin"])
+        assert plain.status_code == 201, plain.text
+        for name in ("tenant", "quota", "expires"):
+            assert plain.json()[name] == maker[name], name
+        grandchild = (await make(http, plain.json()["key"])).json()
+        assert (grandchild["quota"], grandchild["expires"]) == (maker["quota"], maker["expires"])
+        pools = door.keys.get(grandchild["id"]).quota.pools
+        assert [(pool.key, pool.streams) for pool in pools] == [(plain.json()["id"], 2), (maker["id"], 2)]
+        fewer = await make(http, maker["key"], quota={"subscriptions": 1}, expires="PT1M")
+        assert fewer.json()["quota"] == {**limits, "subscriptions": 1}
+        assert fewer.json()["expires"] < maker["expires"]
+        for name, value in limits.items():
+            more = await make(http, maker["key"], quota={name: value + 1})
+            assert more.status_code == 403, name
+            assert more.json()["errors"] == [{"pointer": f"/quota/{name}"}] or name in more.text
+        for body in ({"expires": "PT2H"}, {"tenant": ""}, {"tenant": "other"}):
+            assert (await make(http, maker["key"], **body)).status_code == 403, body
+        assert (await make(http, maker["key"], scopes=["metrics"])).status_code == 422
+        # An operator's key with limits has no unlimited ones either.
+        operator = (await make(http, scopes=["admin"], quota={"body": 4000}, expires="PT1H")).json()
+        child = (await make(http, operator["key"], tenant="other")).json()
+        assert (child["quota"], child["expires"]) == ({"body": 4000}, operator["expires"])
+
+    at_the_door(tmp_path, work)
+
+
+def test_a_key_for_metrics_opens_nothing_else(tmp_path: Path) -> None:
+    async def work(http: httpx.AsyncClient, door: dispatcher.door.Door) -> None:
+        key = (await make(http, scopes=["metrics"])).json()["key"]
+        assert (await http.get("/metrics", headers=bearer(key))).status_code == 200
+        for need in access.Need:
+            if need not in (access.Need.PUBLIC, access.Need.METRICS):
+                assert not door.guard.identify(bearer(key)["authorization"].encode()).may(need), need
+        for path in ("/v1/topics", "/v1/subscriptions", "/v1/keys", "/v1/servers", "/nothing"):
+            assert (await http.get(path, headers=bearer(key))).status_code == 403, path
+        for scopes in (["publish"], ["subscribe"]):
+            other = (await make(http, scopes=scopes)).json()["key"]
+            assert (await http.get("/metrics", headers=bearer(other))).status_code == 403
+        tenants = (await make(http, scopes=["admin"], tenant="acme")).json()["key"]
+        assert (await http.get("/metrics", headers=bearer(tenants))).status_code == 403
+        assert (await http.get("/metrics")).status_code == 401
+
+    at_the_door(tmp_path, work)
+
+
+def test_an_address_that_guesses_keys_is_slowed_down_and_others_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "WRONG_KEYS", 0.001)
+    monkeypatch.setattr(audit, "WRONG_AT_ONCE", 5.0)
+
+    async def work(http: httpx.AsyncClient, _: Any) -> None:
+        said = [await opens(http, f"edn_000000000000_{number}") for number in range(8)]
+        assert said[:5] == [401] * 5
+        assert said[-2:] == [429] * 2
+        assert await opens(http, SECRET) == 200
+        elsewhere = {VIA: SECRET, CLIENT: "10.0.0.8"}  # as a server passes on a call of its client
+        wrong = await http.get("/v1/topics", headers=bearer("edn_000000000000_x") | elsewhere)
+        assert wrong.status_code == 401
+
+    at_the_door(tmp_path, work)

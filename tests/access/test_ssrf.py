@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from edn import sinkpolicy
 from edn.errors import InvalidSink
 from edn.sinkpolicy import check_url
 from edn_server.delivery import HttpSink
+from edn_server.resolver import Resolver
 from edn_server.settings import Settings
 from edn_server.sinks import Answer, Message
 
@@ -64,7 +65,7 @@ def settings(*, allow_loopback_sinks: bool) -> Settings:
 
 
 def attempt(
-    monkeypatch: pytest.MonkeyPatch, url: str, resolve: Callable[..., Any] | None = None
+    monkeypatch: pytest.MonkeyPatch, url: str, resolve: Callable[[str], list[str]] | None = None
 ) -> tuple[Answer, Tried]:
     """One delivery, as it would be if the address had been taken; the connections that it began."""
     tried: Tried = []
@@ -75,14 +76,19 @@ def attempt(
             raise OSError("not in a test")
 
         monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", create_connection, raising=False)
-        sink = HttpSink(settings(allow_loopback_sinks=False))
+
+        async def lookup(name: str) -> tuple[list[str], float]:
+            assert resolve is not None
+            return resolve(name), 0.0
+
+        resolver = Resolver(lookup=lookup)
+        sink = HttpSink(settings(allow_loopback_sinks=False), resolver)
         try:
             return await sink.send(Message(url, "msg_1", 0, b"{}"))
         finally:
             await sink.close()
+            await resolver.close()
 
-    if resolve is not None:
-        monkeypatch.setattr(socket, "getaddrinfo", resolve)
     return asyncio.run(run()), tried
 
 
@@ -99,9 +105,9 @@ def test_no_literal_is_taken_and_none_is_connected_to(
     with pytest.raises(InvalidSink):
         check_url(url)
 
-    def resolve(name: str, port: int, **_: Any) -> list[Any]:
+    def resolve(name: str) -> list[str]:
         # As the system would: names of this machine are this machine.
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+        return ["127.0.0.1"]
 
     answer, tried = attempt(monkeypatch, url, resolve)
     assert answer.status is None
@@ -110,12 +116,44 @@ def test_no_literal_is_taken_and_none_is_connected_to(
 
 @pytest.mark.parametrize("addresses", ANSWERS, ids=",".join)
 def test_no_name_leads_to_one(monkeypatch: pytest.MonkeyPatch, addresses: list[str]) -> None:
-    def resolve(name: str, port: int, **_: Any) -> list[Any]:
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (one, port)) for one in addresses]
+    def resolve(name: str) -> list[str]:
+        return addresses
 
     answer, tried = attempt(monkeypatch, "https://innocent.example/hook", resolve)
     assert answer.status is None
     assert tried == []
+
+
+def test_a_cached_answer_is_checked_at_every_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cached answer is judged like a new one: the policy is asked at each attempt."""
+    checked: list[str] = []
+    refusal = sinkpolicy.refusal
+
+    def check(address: Any, **options: Any) -> str | None:
+        checked.append(str(address))
+        return refusal(address, **options)
+
+    monkeypatch.setattr(sinkpolicy, "refusal", check)
+
+    async def run() -> list[Answer]:
+        asked: list[str] = []
+
+        async def lookup(name: str) -> tuple[list[str], float]:
+            asked.append(name)
+            return ["169.254.169.254"], 3600.0
+
+        resolver = Resolver(lookup=lookup)
+        sink = HttpSink(settings(allow_loopback_sinks=False), resolver)
+        answers = [
+            await sink.send(Message("https://innocent.example/hook", "msg_1", 0, b"{}")) for _ in range(3)
+        ]
+        await sink.close()
+        await resolver.close()
+        assert asked == ["innocent.example"]
+        return answers
+
+    assert [answer.status for answer in asyncio.run(run())] == [None] * 3
+    assert checked == ["169.254.169.254"] * 3
 
 
 def test_a_name_that_changes_its_mind_is_asked_once_and_the_checked_address_called(
@@ -124,10 +162,10 @@ def test_a_name_that_changes_its_mind_is_asked_once_and_the_checked_address_call
     """DNS rebinding: public when it is checked, this machine when it is connected to."""
     asked: list[str] = []
 
-    def resolve(name: str, port: int, **_: Any) -> list[Any]:
+    def resolve(name: str) -> list[str]:
         asked.append(name)
         address = "8.8.8.8" if len(asked) == 1 else "127.0.0.1"
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+        return [address]
 
     answer, tried = attempt(monkeypatch, "https://rebinding.example/hook", resolve)
     assert answer.status is None

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Error, Page, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.network import Hook, Network
+from tests.programs import require
 
 SYMBOLS = ("GE", "IBM", "KO")
 
 
 @pytest.fixture(scope="module")  # no longer: playwright holds an event loop, which others want to run
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium; where it is not installed the tests are skipped, except in CI."""
-    program = shutil.which("chromium") or shutil.which("google-chrome")
+    """Starts Debian's Chromium."""
+    program = shutil.which("google-chrome") or require("chromium")
     with sync_playwright() as playwright:
-        try:
-            if program is None:
-                raise Error("no chromium on the path")
-            running = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        except Error as error:
-            if os.environ.get("CI"):
-                raise
-            pytest.skip(f"the dashboard is not tested: {error}; on Debian: apt-get install chromium")
+        running = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield running
         running.close()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser.conftest import publish
 from tests.network import Hook, Network, until
@@ -50,6 +50,29 @@ def test_the_numbers_on_the_page_are_those_of_the_interface(page: Page, lively: 
 def test_charts_are_drawn(page: Page) -> None:
     for chart in ("traffic", "ratios", "tuning"):
         expect(page.locator(f"#chart-{chart} .scatterlayer .trace").first).to_be_attached()
+
+
+def test_a_publisher_places_no_link_on_the_map(page: Page, lively: Network) -> None:
+    """Plotly makes links of tags in labels; a label shows the text that was published."""
+    link = '<a href="https://evil.example/">sign in again</a>'
+
+    def with_link(route: Route) -> None:
+        answer = route.fetch()
+        projection = answer.json()
+        for axis in (projection["x"], projection["y"]):
+            axis["attribute"] += link
+            for stop in axis["stops"] or ():
+                stop["label"] = link
+        route.fulfill(response=answer, json=projection)
+
+    page.route("**/projection?*", with_link)
+    page.click("#tab-map")
+    expect(page.locator("#chart-map")).to_contain_text("sign in again")
+    assert page.locator("#chart-map a").count() == 0
+    shown = page.evaluate("document.querySelector('#chart-map .ytick').textContent")
+    assert shown == link
+    page.unroute("**/projection?*")
+    page.click("#tab-overview")
 
 
 def test_the_slider_changes_the_rectangles_before_anything_is_applied(page: Page, lively: Network) -> None:

@@ -9,6 +9,7 @@ A connection that was refused carried no request: that is a refusal, not an unkn
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -29,13 +30,18 @@ _TIMEOUT = httpx.Timeout(4.0, connect=2.0)
 _LONGEST_PAUSE = 1.0
 #: attempts to bring the last events to an end, once clients shall come to theirs
 _LAST_ATTEMPTS = 30
+#: seconds by which the network's clock may be off, so that an expiry may come earlier
+_TOLERANCE = 3.5
+#: subscriptions of one client that are paused at a time, about
+_MOST_PAUSED = 6
 
 
 @dataclass
 class Figures:
     """What the clients did, and what came of it."""
 
-    #: (kind, outcome) of each recorded operation
+    #: (kind, outcome) of each recorded operation. A failure is "unreached" where nobody listened, "over"
+    #: where its subscription may have ended by itself or by a request of unknown outcome, else "fail"
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
     acknowledged_events: int = 0
     #: refusals that no client should see, with an example of each
@@ -43,7 +49,8 @@ class Figures:
 
     @property
     def acknowledged_changes(self) -> int:
-        return sum(self.outcomes[kind, "ok"] for kind in ("subscribe", "unsubscribe", "change"))
+        kinds = ("subscribe", "unsubscribe", "change", "redirect")
+        return sum(self.outcomes[kind, "ok"] for kind in kinds)
 
 
 @dataclass
@@ -79,15 +86,19 @@ class Client:
         body: Any = None,
         headers: dict[str, str] | None = None,
         expected: Sequence[int] = (),
+        over: bool = False,
     ) -> httpx.Response | None:
-        """Send one request that is all of these (kind, operation); the answer if it was 2xx or 4xx."""
+        """Send one request that is all of these (kind, operation); the answer if it was 2xx or 4xx.
+
+        `over`: its subscription may have ended, which explains a 404.
+        """
         for _, operation in operations:
             operation.__enter__()
         outcome, answer = "unknown", None
         try:
             answer = await http.request(method, path, json=body, headers=headers)
         except httpx.ConnectError:
-            outcome = "fail"
+            outcome = "unreached"
             for _, operation in operations:
                 operation.fail(reason="the connection was refused")
         except httpx.HTTPError as error:
@@ -99,9 +110,11 @@ class Client:
             raise
         else:
             outcome = self._hear(operations, answer, expected)
+            if outcome == "fail" and over and answer.status_code == 404:
+                outcome = "over"
         for kind, _ in operations:
             self.figures.outcomes[kind, outcome] += 1
-        return answer if outcome in ("ok", "fail") else None
+        return answer if outcome in ("ok", "fail", "over") else None
 
     def _hear(
         self, operations: Sequence[tuple[str, Operation]], answer: httpx.Response, expected: Sequence[int]
@@ -199,6 +212,10 @@ class _Watch:
     address: str
     expires: str | None
     paused: bool = False
+    #: when it may expire, by the loop's clock
+    until: float = math.inf
+    #: a request of unknown outcome may have ended it
+    doubtful: bool = False
 
     @property
     def recipient(self) -> str:
@@ -211,9 +228,15 @@ class _Watch:
             "expires": self.expires,
         }
 
+    def may_be_over(self) -> bool:
+        return self.doubtful or asyncio.get_running_loop().time() > self.until - _TOLERANCE
+
 
 class Subscriber(Client):
-    """Subscribes, changes, renews and unsubscribes; `most` subscriptions of its own at a time."""
+    """Subscribes, changes, renews, pauses, resumes and unsubscribes; `most` subscriptions at a time.
+
+    A subscription that may have expired by itself is left alone, mostly: what meets nothing tests nothing.
+    """
 
     async def run(self, addresses: Sequence[str], most: int, rate: float) -> None:
         self._addresses = addresses
@@ -232,50 +255,74 @@ class Subscriber(Client):
             for watch in self._paused.values():
                 await self._insist(self._resume, http, [watch], last=True)
 
-    async def _pause_or_resume(self, http: httpx.AsyncClient, watches: list[_Watch], watch: _Watch) -> None:
-        if not watch.paused:
-            watch.paused = True
-            self._paused[watch.id] = watch
-            done = await self._insist(self._pause, http, [watch], last=True)
+    async def _step(self, http: httpx.AsyncClient, watches: list[_Watch], most: int) -> None:
+        gone = [watch for watch in watches if watch.may_be_over()]
+        # Now and then one of those is asked about all the same.
+        if gone and self.chance.random() < 0.95:
+            watches[:] = [watch for watch in watches if watch not in gone]
+            for watch in gone:
+                self._forget_pause(watch)
+        chance = self.chance.random()
+        # What is hardly subscribed to notices little: the first come in bulk.
+        few = len(watches) < most // 3
+        if not watches or (len(watches) < most and chance < (0.6 if few else 0.4)):
+            fresh = [self._draw() for _ in range(self.chance.choice([4, 8] if few else [1, 1, 1, 1, 1, 4]))]
+            if await self._insist(self._subscribe, http, fresh):
+                watches += fresh
+            return
+        watch = self.chance.choice(watches)
+        if (0.4 <= chance < 0.55 and not few) or len(watches) >= most:
+            watches.remove(watch)
+            if await self._insist(self._unsubscribe, http, [watch]) is not None:
+                self._paused.pop(watch.id, None)
+            # Some ids come back later: their earlier life must not be seen in the next one.
+            # Not those of a topic that keeps events: the past would be told to each life of the id.
+            if self.chance.random() < 0.3 and not TOPICS[watch.topic]:
+                self._left.append(watch.id)
+        elif chance < 0.72:
+            await self._pause_or_resume(http, watches)
+        elif chance < 0.88:
+            watch.filter = quotes.filter(self.chance)
+            watch.address = self.chance.choice(self._addresses)
+            self._lease(watch)
+            if not await self._insist(self._change, http, [watch]):
+                watches.remove(watch)
         else:
+            self._lease(watch)
+            if not await self._insist(self._renew, http, [watch]):
+                watches.remove(watch)
+
+    async def _pause_or_resume(self, http: httpx.AsyncClient, watches: list[_Watch]) -> None:
+        paused = [watch for watch in watches if watch.paused]
+        if paused and (len(paused) >= _MOST_PAUSED or self.chance.random() < 0.5):
+            watch = self.chance.choice(paused)
             if self.chance.random() < 0.5:
                 watch.address = self.chance.choice(self._addresses)
-                if not await self._insist(self._change, http, [watch], last=True):
+                if not await self._insist(self._redirect, http, [watch], last=True):
                     watches.remove(watch)
                     return
             done = await self._insist(self._resume, http, [watch], last=True)
             watch.paused = False
             if done:
-                del self._paused[watch.id]
+                self._paused.pop(watch.id, None)
+        else:
+            # One that ends soon is paused now and then: what is kept for it is dropped with it.
+            others = [watch for watch in watches if not watch.paused]
+            soon = asyncio.get_running_loop().time() + 3600
+            lasting = [watch for watch in others if watch.until > soon]
+            if not others:
+                return
+            watch = self.chance.choice(lasting if lasting and self.chance.random() < 0.9 else others)
+            watch.paused = True
+            self._paused[watch.id] = watch
+            done = await self._insist(self._pause, http, [watch], last=True)
         if not done:
             watches.remove(watch)
 
-    async def _step(self, http: httpx.AsyncClient, watches: list[_Watch], most: int) -> None:
-        chance = self.chance.random()
-        if not watches or (len(watches) < most and chance < 0.6):
-            fresh = [self._draw() for _ in range(self.chance.choice([1, 1, 1, 1, 1, 4]))]
-            if await self._insist(self._subscribe, http, fresh):
-                watches += fresh
-            return
-        watch = self.chance.choice(watches)
-        if chance < 0.5 or len(watches) >= most:
-            watches.remove(watch)
-            await self._insist(self._unsubscribe, http, [watch])
-            # Some ids come back later: their earlier life must not be seen in the next one.
-            # Not those of a topic that keeps events: the past would be told to each life of the id.
-            if self.chance.random() < 0.3 and not TOPICS[watch.topic]:
-                self._left.append(watch.id)
-        elif chance < 0.65:
-            await self._pause_or_resume(http, watches, watch)
-        elif chance < 0.88:
-            watch.filter, watch.expires = quotes.filter(self.chance), self._lease()
-            watch.address = self.chance.choice(self._addresses)
-            if not await self._insist(self._change, http, [watch]):
-                watches.remove(watch)
-        else:
-            watch.expires = self._lease()
-            if not await self._insist(self._renew, http, [watch]):
-                watches.remove(watch)
+    def _forget_pause(self, watch: _Watch) -> None:
+        """Of one that has surely expired nothing is kept; of one that is only doubtful something may be."""
+        if not watch.doubtful:
+            self._paused.pop(watch.id, None)
 
     def _draw(self) -> _Watch:
         if self._left and self.chance.random() < 0.3:
@@ -285,21 +332,24 @@ class Subscriber(Client):
             self._count += 1
             id = f"{self.name}-{self._count}"
         topic = _topic(self.chance) if id not in self._again else "stocks.quotes"
-        return _Watch(
-            id,
-            topic,
-            quotes.filter(self.chance),
-            self.chance.choice(self._addresses),
-            self._lease(),
-        )
+        watch = _Watch(id, topic, quotes.filter(self.chance), self.chance.choice(self._addresses), None)
+        self._lease(watch)
+        return watch
 
-    def _lease(self) -> str | None:
-        return f"PT{self.chance.randint(4, 20)}S" if self.chance.random() < 0.25 else None
+    def _lease(self, watch: _Watch) -> None:
+        """Draw an expiry; the earliest that it can be is that of a request that is sent now."""
+        watch.expires, watch.until = None, math.inf
+        drawn = self.chance.random()
+        if drawn < 0.5:
+            # Short enough to be reached, or to be reached only by a clock that jumps.
+            seconds = self.chance.randint(4, 20) if drawn < 0.25 else self.chance.randint(7200, 86_400)
+            watch.expires = f"PT{seconds}S"
+            watch.until = asyncio.get_running_loop().time() + seconds
 
     async def _insist(
         self, request: Any, http: httpx.AsyncClient, watches: list[_Watch], *, last: bool = False
-    ) -> bool:
-        """Repeat a request while its outcome is unknown, or give up on it; True if it was done in the end.
+    ) -> bool | None:
+        """Repeat a request while its outcome is unknown; whether it was done in the end, None if given up.
 
         `last`: do not give up while there is any hope, since what is paused for ever leaves the verdict open.
         """
@@ -308,9 +358,11 @@ class Subscriber(Client):
             answer: httpx.Response | None = await request(http, watches)
             if answer is not None:
                 return answer.is_success
+            for watch in watches:
+                watch.doubtful = watch.doubtful or request == self._unsubscribe
             left -= 1
             if left == 0 if last else self.ending.is_set() or self.chance.random() < 0.1:
-                return False
+                return None
             await asyncio.sleep(pause)
             pause = min(_LONGEST_PAUSE, pause * 2)
 
@@ -322,17 +374,25 @@ class Subscriber(Client):
         return await self.ask(http, operations, "POST", "/v1/subscriptions", body, expected=[409])
 
     async def _change(self, http: httpx.AsyncClient, watches: list[_Watch]) -> httpx.Response | None:
-        (watch,) = watches
-        operations = [("change", self._operation("change", watch))]
+        return await self._put(http, watches[0], "change")
+
+    async def _redirect(self, http: httpx.AsyncClient, watches: list[_Watch]) -> httpx.Response | None:
+        """Give a paused subscription another address, where what is kept for it goes."""
+        return await self._put(http, watches[0], "redirect")
+
+    async def _put(self, http: httpx.AsyncClient, watch: _Watch, counted: str) -> httpx.Response | None:
+        operations = [(counted, self._operation("change", watch))]
         path = f"/v1/subscriptions/{watch.id}"
-        return await self.ask(http, operations, "PUT", path, watch.body(), expected=[404])
+        over = watch.may_be_over()
+        return await self.ask(http, operations, "PUT", path, watch.body(), expected=[404], over=over)
 
     async def _renew(self, http: httpx.AsyncClient, watches: list[_Watch]) -> httpx.Response | None:
         (watch,) = watches
         operation = self.recorder.operation("renew", subscription=watch.id, expires=watch.expires)
         path = f"/v1/subscriptions/{watch.id}/renew"
         body = {"expires": watch.expires}
-        return await self.ask(http, [("renew", operation)], "POST", path, body, expected=[404])
+        over = watch.may_be_over()
+        return await self.ask(http, [("renew", operation)], "POST", path, body, expected=[404], over=over)
 
     async def _pause(self, http: httpx.AsyncClient, watches: list[_Watch]) -> httpx.Response | None:
         return await self._hold(http, watches[0], "pause")
@@ -345,13 +405,15 @@ class Subscriber(Client):
     ) -> httpx.Response | None:
         operation = self.recorder.operation(kind, subscription=watch.id)
         path = f"/v1/subscriptions/{watch.id}/{kind}"
-        return await self.ask(http, [(kind, operation)], "POST", path, expected=[404])
+        over = watch.may_be_over()
+        return await self.ask(http, [(kind, operation)], "POST", path, expected=[404], over=over)
 
     async def _unsubscribe(self, http: httpx.AsyncClient, watches: list[_Watch]) -> httpx.Response | None:
         (watch,) = watches
         operation = self.recorder.operation("unsubscribe", subscription=watch.id)
         path = f"/v1/subscriptions/{watch.id}"
-        return await self.ask(http, [("unsubscribe", operation)], "DELETE", path, expected=[404])
+        over = watch.may_be_over()
+        return await self.ask(http, [("unsubscribe", operation)], "DELETE", path, expected=[404], over=over)
 
     def _operation(self, kind: Any, watch: _Watch) -> Operation:
         return self.recorder.operation(

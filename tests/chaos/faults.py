@@ -30,16 +30,17 @@ class Faults:
         fleet: Fleet,
         sinks: list[Sink],
         *,
-        clock_file: Path,
         disk: Path | None,
         say: Callable[[str], None],
     ) -> None:
         self._fleet = fleet
         self._sinks = sinks
-        self._clock_file = clock_file
         self._disk = disk
         self._say = say
         self._tasks: set[asyncio.Task[None]] = set()
+        #: by how much the clock of a process is off when it does not jump, and whose clock does
+        self._steps: dict[str, float] = {}
+        self._jumping: set[str] = set()
         #: (kind, role) of what was done; connections that were ended by it
         self.done: Counter[tuple[str, str]] = Counter()
         self.connections_ended = 0
@@ -70,17 +71,22 @@ class Faults:
                 if all([await self._awaited(service) for service in both]):
                     for service in both:
                         self._kill(service)
-            case "stop":
+            case "stop" | "long stop":
                 if await self._awaited(self._fleet.services[fault.target]):
-                    self._spawn(self._stop(self._fleet.services[fault.target], fault.seconds))
+                    self._spawn(self._stop(self._fleet.services[fault.target], fault))
             case "vanish":
                 self.done["vanish", "sink"] += 1
                 for sink in self._sinks:
                     if sink.temper == "vanishing":
                         self._spawn(sink.vanish(fault.seconds))
             case "step clock":
-                self.done["step clock", ""] += 1
-                set_clock(self._clock_file, fault.amount)
+                service = self._fleet.services[fault.target]
+                self.done["step clock", service.role] += 1
+                self._steps[fault.target] = fault.amount
+                if fault.target not in self._jumping:
+                    set_clock(service.clock_file, fault.amount)
+            case "jump clock":
+                self._spawn(self._jump(self._fleet.services[fault.target], fault))
             case "fill disk":
                 if self._disk is None:
                     self.left_out["fill disk"] += 1
@@ -111,13 +117,26 @@ class Faults:
         if service.send(signal.SIGKILL):
             self.done["kill", service.role] += 1
 
-    async def _stop(self, service: Service, seconds: float) -> None:
+    async def _jump(self, service: Service, fault: Fault) -> None:
+        if service.name in self._jumping:
+            self.left_out["jump clock: it is off already"] += 1
+            return
+        self.done["jump clock ahead" if fault.amount > 0 else "jump clock back", service.role] += 1
+        self._jumping.add(service.name)
+        set_clock(service.clock_file, fault.amount)
+        try:
+            await asyncio.sleep(fault.seconds)
+        finally:
+            self._jumping.discard(service.name)
+            set_clock(service.clock_file, self._steps.get(service.name, 0.0))
+
+    async def _stop(self, service: Service, fault: Fault) -> None:
         pid = service.pid
         if not service.send(signal.SIGSTOP):
             return
-        self.done["stop", service.role] += 1
+        self.done[fault.kind, service.role] += 1
         try:
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(fault.seconds)
         finally:
             if service.pid == pid:  # it may have been killed meanwhile
                 service.send(signal.SIGCONT)

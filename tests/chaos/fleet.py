@@ -21,6 +21,7 @@ from typing import Any
 import httpx
 import psutil
 
+from edn import clock
 from tests.chaos.proxy import Proxy
 from tests.chaos.schedule import DISPATCHER, SECOND
 from tests.chaos.spawning import Spawner
@@ -58,6 +59,11 @@ class Service:
     @property
     def role(self) -> str:
         return DISPATCHER if self.module == DISPATCHER else "server"
+
+    @property
+    def clock_file(self) -> Path:
+        """Holds by how much its wall clock is wrong."""
+        return self.folder / f"{self.name}.clock"
 
     @property
     def errors(self) -> Path:
@@ -172,6 +178,7 @@ class Fleet:
                 [*service.flags, "--port", str(service.port)],
                 stdout=said,
                 stderr=service.errors,
+                environment={clock.VARIABLE: str(service.clock_file)},
             )
             if self._stopping.is_set():
                 service.send(signal.SIGTERM)
@@ -238,6 +245,14 @@ class Fleet:
             return f"subscriptions are being moved, {moving['unsettled']} are not settled"
         return None
 
+    def disabled(self) -> int:
+        """How often a process said that it disables an address."""
+        return sum(
+            service.errors.read_text(errors="replace").count('"sink_disabled"')
+            for service in self.services.values()
+            if service.errors.exists()
+        )
+
     def deaths(self) -> Counter[str]:
         """Ends that nobody asked for, by name and exit code."""
         return Counter(
@@ -246,8 +261,10 @@ class Fleet:
 
 
 def _is_ready(file: Path) -> bool:
+    """Whether a process has said that it is; one that waits for its disk says first that it is not."""
     try:
-        line = file.read_bytes()
+        data = file.read_bytes()
     except OSError:
         return False
-    return line.endswith(b"\n") and json.loads(line.splitlines()[0]).get("ready") is True
+    *lines, _ = data.split(b"\n")
+    return any(json.loads(line).get("ready") is True for line in lines)

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import httpx
 
-from edn import clock, defects
+from edn import defects
 from edn.checker import Recorder, RecordingError, check_recording
 from tests.chaos import clients, schedule
 from tests.chaos.faults import Faults, small_disk
@@ -24,7 +24,6 @@ from tests.chaos.movers import Mover
 from tests.chaos.sinks import Sink, open_sinks
 from tests.chaos.spawning import Spawner
 from tests.chaos.tally import FULL, FULL_MINUTES, QUICK, Requirements, Tally
-from tests.network.clock import set_clock
 from tests.workload import quotes
 
 T = TypeVar("T", bound=clients.Client)
@@ -84,6 +83,7 @@ class Plan:
             kills=round(FULL.kills * share),
             acknowledged_events=round(FULL.acknowledged_events * share),
             acknowledged_changes=round(FULL.acknowledged_changes * share),
+            kinds={kind: round(least * share) for kind, least in FULL.kinds.items()},
         )
 
 
@@ -134,9 +134,7 @@ def _keep_logs(folder: Path, plan: Plan) -> None:
 async def _drive(
     plan: Plan, tally: Tally, recorder: Recorder, folder: Path, disk: Path | None, say: Callable[[str], None]
 ) -> None:
-    clock_file = folder / "clock"
-    set_clock(clock_file, 0.0)
-    environment = {clock.VARIABLE: str(clock_file), defects.VARIABLE: plan.defect or ""}
+    environment = {defects.VARIABLE: plan.defect or ""}
     async with contextlib.AsyncExitStack() as stack:
         spawner = await stack.enter_async_context(Spawner(environment, folder / "zygote.log"))
         fleet = Fleet(spawner, folder, disk, plan.servers, plan.dispatchers, plan.seed)
@@ -150,7 +148,7 @@ async def _drive(
                 raise RuntimeError(f"the network did not start; its logs are in {plan.results}")
             await _create_topics(http, recorder)
             await _await_rest(fleet, http, sinks, _UP_SECONDS)
-            faults = Faults(fleet, sinks, clock_file=clock_file, disk=disk, say=say)
+            faults = Faults(fleet, sinks, disk=disk, say=say)
             await _under_load(plan, tally, recorder, fleet, sinks, faults)
             say("no more faults, no more requests; waiting for the network to come to rest")
             waiting = time.monotonic()
@@ -161,16 +159,27 @@ async def _drive(
             else:
                 say(f"not at rest after {bound:.0f} s, and what is missing counts as lost: {still}")
             recorder.quiet()
+            tally.dead_letters = await _count_dead_letters(http)
         finally:
             for sink in sinks:
                 sink.close()
                 for status, count in sink.posts.items():
                     tally.posts[sink.temper, status] += count
             tally.deaths = fleet.deaths()
+            tally.disabled = fleet.disabled()
             for service in fleet.services.values():
                 tally.largest_rss[service.role] = max(
                     service.largest_rss, tally.largest_rss.get(service.role, 0)
                 )
+
+
+async def _count_dead_letters(http: httpx.AsyncClient) -> int | None:
+    """Notifications that were given up: no sink fails for long enough. None if nobody answers."""
+    try:
+        answer = await http.get("/v1/dead-letters", params={"limit": 1000})
+        return len(answer.raise_for_status().json()["dead_letters"])
+    except (httpx.HTTPError, ValueError, KeyError):
+        return None
 
 
 async def _create_topics(http: httpx.AsyncClient, recorder: Recorder) -> None:
@@ -211,6 +220,7 @@ async def _under_load(
         await asyncio.sleep(_CODA_SECONDS)
         ending.set()
     tally.repartitions, tally.moved = mover.repartitions, mover.moved
+    tally.clients.outcomes["move", "ok"] += mover.moved
     tally.faults, tally.left_out = faults.done, faults.left_out
     tally.connections_ended = faults.connections_ended
 

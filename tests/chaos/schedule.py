@@ -15,12 +15,14 @@ Kind = Literal[
     "kill",
     "kill both",
     "stop",
+    "long stop",
     "cut",
     "half-close",
     "delay",
     "blackhole",
     "vanish",
     "step clock",
+    "jump clock",
     "fill disk",
 ]
 
@@ -30,20 +32,26 @@ SECOND = "dispatcher2"
 
 #: how often each fault is drawn, relative to the others
 _WEIGHTS: dict[Kind, float] = {
-    "kill": 60,
-    "kill both": 7,
-    "stop": 8,
-    "cut": 8,
+    "kill": 96,
+    "kill both": 8,
+    "stop": 7,
+    "long stop": 4,
+    "cut": 7,
     "half-close": 5,
     "delay": 4,
     "blackhole": 4,
-    "vanish": 3,
-    "step clock": 3,
-    "fill disk": 2,
+    "vanish": 4,
+    "step clock": 4,
+    "jump clock": 10,
+    "fill disk": 4,
 }
 #: how long a fault lasts, in seconds; one that is not here is over at once
 _LASTING: dict[Kind, tuple[float, float]] = {
     "stop": (1.0, 5.0),
+    # Longer than every lease, and than the silence after which a server is away.
+    "long stop": (9.0, 15.0),
+    # Shorter than what makes a wrong clock a trusted one.
+    "jump clock": (2.0, 12.0),
     "delay": (2.0, 6.0),
     "blackhole": (1.0, 6.0),
     "vanish": (4.0, 10.0),
@@ -51,6 +59,8 @@ _LASTING: dict[Kind, tuple[float, float]] = {
 }
 #: a stepped clock differs by at most so many seconds from the true one
 FURTHEST_STEP = 1.5
+#: a clock that jumps is so far off: further than a row or a failing address may be old
+JUMP = 5.2 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +97,13 @@ def draw(
 ) -> list[Fault]:
     """Faults in the order of their times, about one `every` so many seconds.
 
-    `insistent`: every other one kills, the dispatcher and a server in turn, so that a short run has enough of
-    what shows most.
+    `insistent`: every other one kills, the dispatcher and a server in turn, and every eighth is a clock that
+    jumps, so that a short run has enough of what shows most.
     """
     chance = random.Random(f"faults of {seed}")
     kinds, weights = list(_WEIGHTS), list(_WEIGHTS.values())
+    if insistent:  # between the kills other things shall happen, and the network come to work at all
+        weights[kinds.index("kill")] /= 2
     faults: list[Fault] = []
     at = every
     while at < seconds:
@@ -100,6 +112,12 @@ def draw(
         if insistent and len(faults) % 2 == 0:
             victim = chance.choice(servers) if len(faults) % 4 else dispatcher
             fault = Fault(at, "kill", victim)
+        elif insistent and len(faults) % 8 == 3:
+            # The dispatcher's and a server's in turn, ahead above all: that is what ages and ends.
+            turn = len(faults) // 8
+            victim = chance.choice(servers) if turn % 2 else dispatcher
+            ahead = -JUMP if turn % 4 == 2 else JUMP
+            fault = Fault(at, "jump clock", victim, float(chance.randint(4, 8)), ahead)
         faults.append(fault)
         at += chance.uniform(0.3, 1.7) * every
     return faults
@@ -111,7 +129,7 @@ def _fault(chance: random.Random, at: float, kind: Kind, servers: Sequence[str],
     # The dispatcher is one, the servers are several: each of them shall die often.
     anyone = dispatcher if chance.random() < 0.4 else server
     match kind:
-        case "kill" | "stop":
+        case "kill" | "stop" | "long stop":
             return Fault(at, kind, anyone, lasting)
         case "kill both" | "blackhole":
             return Fault(at, kind, server, lasting)
@@ -124,4 +142,6 @@ def _fault(chance: random.Random, at: float, kind: Kind, servers: Sequence[str],
         case "vanish" | "fill disk":
             return Fault(at, kind, "", lasting)
         case "step clock":
-            return Fault(at, kind, amount=round(chance.uniform(-FURTHEST_STEP, FURTHEST_STEP), 3))
+            return Fault(at, kind, anyone, amount=round(chance.uniform(-FURTHEST_STEP, FURTHEST_STEP), 3))
+        case "jump clock":
+            return Fault(at, kind, anyone, lasting, chance.choice([-JUMP, JUMP]))

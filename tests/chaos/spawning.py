@@ -71,13 +71,26 @@ class Spawner:
         await self._reader
 
     async def start(
-        self, module: str, arguments: list[str], *, stdout: Path, stderr: Path
+        self,
+        module: str,
+        arguments: list[str],
+        *,
+        stdout: Path,
+        stderr: Path,
+        environment: Mapping[str, str] | None = None,
     ) -> tuple[int, asyncio.Future[int]]:
+        """`environment`: what this process has besides that of all."""
         assert self._process is not None
         assert self._process.stdin is not None
         started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._starting.append(started)
-        order = {"module": module, "arguments": arguments, "stdout": str(stdout), "stderr": str(stderr)}
+        order = {
+            "module": module,
+            "arguments": arguments,
+            "stdout": str(stdout),
+            "stderr": str(stderr),
+            "environment": dict(environment or {}),
+        }
         self._process.stdin.write(json.dumps(order).encode() + b"\n")
         await self._process.stdin.drain()
         pid = await started

@@ -8,12 +8,15 @@ import pytest
 
 from edn.checker import Report, Verdict
 from edn.checker.verdicts import Counts
+from edn.timekeeping import Limits
 from tests.chaos.clients import Figures
 from tests.chaos.run import Plan
-from tests.chaos.schedule import DISPATCHER, FURTHEST_STEP, Fault, draw
+from tests.chaos.schedule import DISPATCHER, FURTHEST_STEP, JUMP, Fault, draw
 from tests.chaos.tally import FULL, FULL_MINUTES, Requirements, Tally
 
 SERVERS = ["s1", "s2", "s3", "s4"]
+DAY = 86_400
+LEASE_SECONDS = 6
 
 
 def _full(seed: int) -> list[Fault]:
@@ -36,7 +39,7 @@ def test_a_full_schedule_has_enough_kills_and_every_kind_of_fault(seed: int) -> 
     kinds = Counter(fault.kind for fault in faults)
     assert kinds["kill"] + 2 * kinds["kill both"] >= FULL.kills
     assert min(kinds.values()) >= 2
-    assert len(kinds) == 10
+    assert len(kinds) == 12
     killed = Counter(fault.target for fault in faults if fault.kind == "kill")
     assert set(killed) == {DISPATCHER, *SERVERS}
     assert min(killed.values()) >= 10
@@ -54,6 +57,14 @@ def test_a_short_schedule_that_insists_kills_the_dispatcher_and_servers_often(se
 
 
 @pytest.mark.parametrize("seed", range(20))
+def test_every_schedule_has_clocks_that_jump_ahead_of_a_dispatcher_and_of_a_server(seed: int) -> None:
+    for faults in (_full(seed), draw(seed, seconds=30, every=2.0, servers=SERVERS, insistent=True)):
+        ahead = [one.target for one in faults if one.kind == "jump clock" and one.amount > 0]
+        assert DISPATCHER in ahead
+        assert set(ahead) & set(SERVERS)
+
+
+@pytest.mark.parametrize("seed", range(20))
 def test_faults_come_in_order_and_last_as_long_as_their_kind_may(seed: int) -> None:
     faults = _full(seed)
     times = [fault.at for fault in faults]
@@ -64,8 +75,15 @@ def test_faults_come_in_order_and_last_as_long_as_their_kind_may(seed: int) -> N
         match fault.kind:
             case "stop":
                 assert 1 <= fault.seconds <= 5
+            case "long stop":
+                assert LEASE_SECONDS + 3 <= fault.seconds <= 15
             case "step clock":
                 assert 0 < abs(fault.amount) <= FURTHEST_STEP
+                assert fault.target
+            case "jump clock":
+                assert abs(fault.amount) == JUMP > 5 * DAY
+                assert 2 <= fault.seconds <= 12 < Limits().trust
+                assert fault.target
             case "half-close":
                 assert fault.amount in (-1, 1)
             case "kill" | "kill both" | "cut":
@@ -124,6 +142,37 @@ def test_what_is_short_is_named(required: Requirements, short: list[str]) -> Non
     tally = _tally(Verdict.HOLDS, 10)
     assert tally.shortfalls(required) == short
     assert all(line in tally.table(required) for line in short)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "over", "short"),
+    [
+        (8, 2, 100, []),
+        (8, 3, 0, ["resume that succeeded where no fault explains a failure: 8 of 11"]),
+        (4, 0, 0, ["resume that succeeded: 4 of 5"]),
+        (0, 0, 0, ["resume that succeeded: 0 of 5"]),
+    ],
+)
+def test_a_kind_of_call_that_is_hardly_exercised_is_named(
+    good: int, bad: int, over: int, short: list[str]
+) -> None:
+    tally = _tally(Verdict.HOLDS, 10)
+    counts = {"ok": good, "fail": bad, "over": over, "unknown": 50, "unreached": 50}
+    tally.clients.outcomes.update({("resume", outcome): count for outcome, count in counts.items()})
+    required = Requirements(10, 50, 6, {"resume": 5})
+    assert tally.shortfalls(required) == short
+    assert tally.exit_code(required) == (3 if short else 0)
+    calls = good + bad + over + 100
+    assert f"{calls} calls, {good} succeeded" in tally.table(required)
+
+
+@pytest.mark.parametrize(("disabled", "letters", "code"), [(0, 0, 0), (1, 0, 1), (0, 2, 1), (0, None, 1)])
+def test_an_address_that_was_disabled_or_given_up_before_its_time_is_no_success(
+    disabled: int, letters: int | None, code: int
+) -> None:
+    tally = _tally(Verdict.HOLDS, 10)
+    tally.disabled, tally.dead_letters = disabled, letters
+    assert tally.exit_code(Requirements(0, 0, 0)) == code
 
 
 def test_a_network_that_never_came_to_rest_is_no_success() -> None:

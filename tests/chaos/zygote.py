@@ -4,8 +4,8 @@ A service costs seconds of imports before it does anything. A run that kills hun
 time there, so they are forked from a process that has done all that and nothing else: no thread, no socket,
 no file. Each is a process of its own in every respect that a kill, a stop or a full disk could matter for.
 
-One JSON object a line. In: {"module", "arguments", "stdout", "stderr"}. Out: {"imported": true} once, then
-{"started": pid} for each of those, in order, and {"ended": pid, "code": …} for each that ends.
+One JSON object a line. In: {"module", "arguments", "stdout", "stderr", "environment"}. Out: {"imported": …}
+once, then {"started": pid} for each of those, in order, and {"ended": pid, "code": …} for each that ends.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ def _become(main: Callable[[list[str]], int], order: dict[str, Any]) -> NoReturn
             os.close(opened)
         os.closerange(3, 64)
         random.seed()
+        os.environ.update(order["environment"])
         code = main(order["arguments"])
     except SystemExit as ending:
         code = ending.code if isinstance(ending.code, int) else 1

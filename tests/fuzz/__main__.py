@@ -8,7 +8,16 @@ import time
 from pathlib import Path
 
 #: not read from `targets`, which is imported when its parsers are instrumented
-TARGETS = ("json", "filter", "cloudevents", "dialects", "soap", "xpath")
+TARGETS = ("json", "filter", "cloudevents", "dialects", "soap", "xpath", "wire", "server", "retry")
+
+
+def _modules(folder: str) -> list[str]:
+    """All below a package: atheris leaves out modules by their full names only."""
+    root = Path(__file__).resolve().parents[2]
+    return [
+        ".".join(path.relative_to(root).with_suffix("").parts)
+        for path in sorted((root / folder).rglob("*.py"))
+    ]
 
 
 def main() -> None:
@@ -20,8 +29,10 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, default=Path(".fuzz"), help="kept between runs (%(default)s)")
     given = parser.parse_args()
     # Kernels are compiled by numba, which cannot read instrumented code.
-    kernels = ["edn.picking", "edn.index", "edn.summary"]
-    with atheris.instrument_imports(include=["edn", "dispatcher.soap"], exclude=kernels):
+    kernels = ["edn.picking", "edn.index", "edn.summary", *_modules("edn/index"), *_modules("edn/summary")]
+    with atheris.instrument_imports(
+        include=["edn", "edn_server", "dispatcher.soap", "tests.fuzz.wire"], exclude=kernels
+    ):
         from tests.fuzz import targets
         from tests.fuzz.inputs import inputs_of
     folder = given.corpus / given.target
@@ -36,8 +47,10 @@ def main() -> None:
         if inputs % 1000 == 0 and time.process_time() > given.seconds:
             print(f"{given.target}: {inputs} inputs, {time.process_time():.0f} s of CPU, nothing found")
             sys.stdout.flush()
+            import atexit
             import os
 
+            atexit._run_exitfuncs()  # a target's temporary folder
             os._exit(0)  # libFuzzer knows no end by CPU time
         inputs += 1
         target(data)

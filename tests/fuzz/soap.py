@@ -35,6 +35,9 @@ class _Door:
     """What the operations of the door call."""
 
     settings = SimpleNamespace(body_limit=1 << 20, secret="")
+    guard = SimpleNamespace(
+        require=lambda who, need, scope: who.require(need), quotas=SimpleNamespace(room=lambda who: None)
+    )
     peers = None
     network = SimpleNamespace(
         log=SimpleNamespace(now=lambda: 1_900_000_000_000_000, reader=SimpleNamespace(execute=lambda *_: [])),

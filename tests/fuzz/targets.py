@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from edn import cloudevents, strictjson
 from edn.errors import EdnError
 from edn.filter import Filter, dialects
 from edn.schema import Schema
-from tests.fuzz import soap, xpath
+from edn_server.retry import Failed, Policy, asked, decide
+from tests.fuzz import soap, wire, xpath
 
 SCHEMA = Schema.parse(
     {
@@ -213,7 +215,30 @@ def cloud_events(data: bytes) -> None:
             raise WrongError("structured and read again it is another event")
 
 
+#: a fixed time, and one at the end of what a date can say
+_NOW = (datetime(2026, 11, 16, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC))
+
+
+def retry_after(data: bytes) -> None:
+    """The header of a sink's answer, as the connection hands it on: the delay is finite and bounded."""
+    policy = Policy()
+    longest = max(*policy.steps, policy.longest_asked)
+    for text in (data.decode("latin-1"), data.decode("utf-8", "replace")):
+        for now in _NOW:
+            seconds = asked(text, now, policy.longest_asked)
+            if not 0 <= seconds <= policy.longest_asked:
+                raise WrongError(f"a delay of {seconds!r} s")
+            for status in (429, 503):
+                after = Failed(attempt=1, failures=1, age=0.0)
+                found = decide(policy, status, text, after, chance=0.5, now=now)
+                if found.kind != "again" or not 0 < found.delay <= longest:
+                    raise WrongError(f"{found} after Retry-After")
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
+    "retry": retry_after,
+    "server": wire.server,
+    "wire": wire.decoders,
     "json": json_body,
     "filter": filter_text,
     "cloudevents": cloud_events,
@@ -224,6 +249,9 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
 
 #: where each begins
 SEEDS: dict[str, list[bytes]] = {
+    "retry": [b"120", b"Wed, 21 Oct 2026 07:28:00 GMT", b"1 Nov c026 21:925 +9999999999", b"-1", b"1e9"],
+    "server": wire.SERVER_SEEDS,
+    "wire": wire.DECODER_SEEDS,
     "soap": soap.SEEDS,
     "xpath": xpath.SEEDS,
     "json": [

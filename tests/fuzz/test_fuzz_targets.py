@@ -16,7 +16,7 @@ from tests.fuzz import targets
 from tests.fuzz.inputs import inputs_of
 
 #: of each target
-ROUNDS = {"soap": 800, "xpath": 800}
+ROUNDS = {"soap": 800, "xpath": 800, "server": 120}
 OTHER_ROUNDS = 1_500
 
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
+import typer
 
+from dispatcher.log import Log
+from edn import storage
 from edn.checker import Recorder, check_recording
 from edn.checker.verdicts import Verdict
+from edn.cli import backing_up
+from edn.errors import Unavailable
+from edn_server.database import Folder
 from tests.integration.scenario import settle
 from tests.network import Network, Receiver, until
 
@@ -165,6 +173,195 @@ def _record(
                 address, body = receiver.address(delivery.path), json.dumps({"notifications": entries})
                 recorder.notification(address, delivery.webhook_id, body.encode(), status=delivery.status)
         recorder.quiet()
+
+
+class Publisher(threading.Thread):
+    """Publishes to one network until it is gone, or enough."""
+
+    def __init__(self, url: str, prefix: str) -> None:
+        super().__init__()
+        self._url = url
+        self._prefix = prefix
+        self.enough = threading.Event()
+        self.acknowledged: list[str] = []
+
+    def run(self) -> None:
+        with httpx.Client(base_url=self._url, timeout=10) as http:
+            for number in itertools.count():
+                if self.enough.is_set():
+                    return
+                id = f"{self._prefix}-{number}"
+                try:
+                    answer = http.post(f"/v1/topics/{TOPIC}/events", json={"$id": id, "n": number})
+                except httpx.TransportError:
+                    return
+                if answer.status_code == 202:
+                    self.acknowledged.append(id)
+
+
+@pytest.mark.slow
+def test_backing_up_and_restoring_again_and_again_loses_nothing(receiver: Receiver, tmp_path: Path) -> None:
+    """Under traffic, each network made from the backup of the one before."""
+    (tmp_path / "first").mkdir()
+    running, owed = Network(tmp_path / "first", 2), set[str]()
+    names = list(running.servers)
+    try:
+        running.start()
+        running.http.put(f"/v1/topics/{TOPIC}", json={"attributes": {"n": "integer"}})
+        subscription = {"id": "rounds", "topic": TOPIC, "sink": {"url": receiver.address("rounds")}}
+        assert running.http.post("/v1/subscriptions", json=subscription).status_code == 201
+        for round in range(4):
+            publisher = Publisher(running.url, f"r{round}")
+            publisher.start()
+            try:
+                sent = publisher.acknowledged
+                until("some traffic", lambda sent=sent: len(sent) > 50, seconds=60)  # type: ignore[misc]
+                owed |= set(sent)
+                made = edn("backup", str(tmp_path / f"backup{round}"), "--url", running.url)
+                assert made.returncode == 0, made.stderr
+            finally:
+                for process in running.processes():  # the machine is lost
+                    process.kill()
+                publisher.enough.set()
+                publisher.join()
+            running.close()
+            data = tmp_path / f"data{round}"
+            restored = edn("restore", str(tmp_path / f"backup{round}"), str(data))
+            assert restored.returncode == 0, restored.stderr
+            running = Network(data, 0)
+            running.servers = {name: running.new_server(name, data=data / "servers" / name) for name in names}
+            running.start()
+            settle(running)
+            told = {event for name, event in receiver.webhook_ids() if name == "rounds"}
+            assert owed <= told, sorted(owed - told)[:5]
+    finally:
+        running.close()
+
+
+# -- backups that are not whole -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def backup(tmp_path: Path) -> Path:
+    """A backup of a network in which nothing has happened yet."""
+    folder = tmp_path / "backup"
+    log = Log(folder / "dispatcher", on_commit=lambda _: None)
+    log._writer.execute("INSERT INTO keys VALUES ('k', x'00', 'ann', '', '[]', '{}', 0, NULL)")
+    log.reader.close()
+    log._writer.close()
+    Folder(folder / "servers" / "s1").close()
+    for left in [*folder.rglob("lock"), *folder.rglob("reserve")]:
+        left.unlink()
+    files = {
+        name: backing_up._described(folder / name)
+        for name in ("dispatcher/dispatcher.db", "servers/s1/server.db")
+    }
+    manifest = {
+        "version": 2,
+        "created": "x",
+        "dispatchers": ["dispatcher"],
+        "servers": ["s1"],
+        "files": files,
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def test_a_whole_backup_is_restored_and_warns_of_keys_that_come_back(backup: Path, tmp_path: Path) -> None:
+    ran = edn("restore", str(backup), str(tmp_path / "data"))
+    assert ran.returncode == 0, ran.stderr
+    assert "revoked since" in ran.stderr
+    assert (tmp_path / "data" / "servers" / "s1" / "server.db").stat().st_mode & 0o777 == 0o600
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-4096])
+
+
+def link(path: Path) -> None:
+    path.rename(path.with_name("real"))
+    path.symlink_to(path.with_name("real"))
+
+
+def named(**changes: Any) -> Any:
+    def change(path: Path) -> None:
+        manifest = path.parents[2] / "manifest.json"
+        manifest.write_text(json.dumps(json.loads(manifest.read_text()) | changes))
+
+    return change
+
+
+def unsound(path: Path) -> None:
+    """Its digest is that of the manifest, but it was damaged before it was copied."""
+    flip_header = bytearray(path.read_bytes())
+    flip_header[100:120] = b"\xff" * 20
+    path.write_bytes(flip_header)
+    manifest = path.parents[2] / "manifest.json"
+    content = json.loads(manifest.read_text())
+    content["files"]["servers/s1/server.db"] = backing_up._described(path)
+    manifest.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (flip, "server.db is damaged"),
+        (cut, "server.db is damaged"),
+        (Path.unlink, "server.db is missing"),
+        (link, "is a link"),
+        (unsound, "not a whole database"),
+        (named(servers=["../../etc"]), "which is no dispatcher or server"),
+        (named(servers=["/etc"]), "which is no dispatcher or server"),
+        (named(servers=[".."]), "which is no dispatcher or server"),
+        (named(dispatchers=["servers"]), "which is no dispatcher or server"),
+        (named(servers=["s1", "s2"]), "must describe exactly"),
+        (named(servers=[]), "must describe exactly"),
+        (named(files={}), "must describe exactly"),
+        (named(version=1), "another version"),
+    ],
+)
+def test_a_backup_that_is_not_whole_is_refused_by_name_and_nothing_is_written(
+    backup: Path, tmp_path: Path, damage: Any, says: str
+) -> None:
+    damage(backup / "servers" / "s1" / "server.db")
+    ran = edn("restore", str(backup), str(tmp_path / "data"))
+    assert ran.returncode != 0
+    assert says in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_database_that_arrives_damaged_makes_no_backup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def door(method: str, path: str, target: Path | None) -> None:
+        if target is not None:
+            backing_up._write(target, b"SQLite format 3\0" + b"\xff" * 8176)
+
+    network = SimpleNamespace(urls=["http://x"], servers=lambda: [SimpleNamespace(id="s1", leaving=None)])
+    monkeypatch.setattr(backing_up, "connected", lambda _: contextlib.nullcontext(network))
+    monkeypatch.setattr(backing_up, "_door", lambda *_: door)
+    monkeypatch.setattr(backing_up, "keep_private", lambda: None)
+    with pytest.raises(typer.Exit):
+        backing_up.backup(tmp_path / "backup", "http://x")
+    assert "servers/s1/server.db is not a whole database" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_copy_that_would_reach_the_watermark_is_not_made(tmp_path: Path) -> None:
+    with contextlib.closing(storage.connect(tmp_path / "x.db")) as connection:
+        connection.execute("CREATE TABLE t (x)")
+    with pytest.raises(Unavailable, match=r"disk: \d+ bytes free, \d+ needed"):
+        storage.copy(tmp_path / "x.db", tmp_path / "copy.db", watermark=1 << 60)
+    assert not (tmp_path / "copy.db").exists()
+    storage.copy(tmp_path / "x.db", tmp_path / "copy.db", watermark=0)
+    assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,24 @@ def test_delivery_is_measured_beside_bad_addresses() -> None:
 
 
 @pytest.mark.slow
+def test_topics_that_come_and_go_are_measured() -> None:
+    outcome = bench("topics")
+    assert len(outcome["cycles"]) == 2
+    assert len(outcome["subscribing"]) == 2
+    assert min(outcome["before"], outcome["during"], outcome["after"]) > 0
+    assert outcome["alone"] > 0
+
+
+@pytest.mark.slow
+def test_a_quiet_tenant_is_measured_beside_each_kind_of_noise() -> None:
+    outcomes = bench("noisy")
+    assert [one["case"] for one in outcomes] == ["hanging", "unresolved", "contains", "xpath", "topics"]
+    for one in outcomes:
+        assert one["failure"] == ""
+        assert all(one[kind][time] > 0 for kind in ("quick", "slow", "calls") for time in one[kind])
+
+
+@pytest.mark.slow
 def test_a_million_dead_letters_are_listed_looked_at_and_resent_within_a_tenth_of_a_second() -> None:
     # Not the slowest: what else the machine does is not what is asked about.
     assert max(one["median"] for one in bench("deadletters", "--letters", "1000000", quick=False)) < 100

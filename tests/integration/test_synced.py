@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.network import Network, Receiver, until
+from tests.programs import require
 
 SERVERS = 1
 TOPIC = "stocks.synced"
@@ -61,8 +61,7 @@ def read_trace(text: str) -> list[Call]:
 @contextlib.contextmanager
 def traced(pid: int, file: Path) -> Iterator[None]:
     """Trace a running process with all its threads; skips where that is not allowed."""
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
+    require("strace")
     said = file.with_suffix(".said")
     with said.open("wb") as errors:
         command = [

@@ -23,6 +23,11 @@ class Hook(ThreadingHTTPServer):
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}{path}"
 
+    def answer(self, path: str, body: bytes) -> tuple[int, bytes]:
+        """Return status and content of the answer to a POST; others may answer by what is posted."""
+        status = self.status.get(path, 200)
+        return status, f"the hook says {status}".encode()
+
     def asked_at(self, path: str) -> list[dict[str, str]]:
         return [headers for where, headers in list(self.asked) if where == path]
 
@@ -37,10 +42,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
         assert isinstance(self.server, Hook)
-        status = self.server.status.get(self.path, 200)
+        status, said = self.server.answer(self.path, body)
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.server.posts.append((self.path, headers, body, status))
-        said = f"the hook says {status}".encode()
         self.send_response(status)
         self.send_header("content-length", str(len(said)))
         self.end_headers()

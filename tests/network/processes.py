@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -63,8 +63,15 @@ def die_with_parent() -> None:
 class Process:
     """One service: `start`, `await_ready`, then `stop` or `kill`, and `start` again."""
 
-    def __init__(self, name: str, arguments: Sequence[str], folder: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
+        self._environment = dict(environment or {})
         self.ready: dict[str, Any] = {}
         self._arguments = list(arguments)
         self._errors = folder / f"{name}.stderr"
@@ -83,7 +90,7 @@ class Process:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **self._environment},
                 preexec_fn=die_with_parent,
             )
         self._reader = threading.Thread(
@@ -95,7 +102,7 @@ class Process:
     def _read(process: subprocess.Popen[bytes], lines: list[bytes]) -> None:
         assert process.stdout is not None
         for line in process.stdout:  # drained to its end, so that the child never blocks on a full pipe
-            if not lines:
+            if not lines and b'"ready": false' not in line:  # it waits for something
                 lines.append(line)
 
     def await_ready(self, seconds: float = READY_SECONDS) -> dict[str, Any]:
@@ -182,8 +189,10 @@ class Network:
         dispatcher_options: Sequence[str] = (),
         server_options: Sequence[str] = (),
         locked: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
+        self._environment = environment
         self._locked = locked
         self._dispatcher_options = [*dispatcher_options, *([] if locked else ["--open"])]
         self._server_options = list(server_options)
@@ -213,14 +222,15 @@ class Network:
         where = ["--data", str(self.folder / name), "--port", url.rpartition(":")[2]]
         peers = [part for other in self.urls if other != url for part in ("--peer", other)]
         options = [*self._options, *self._dispatcher_options]
-        return Process(name, ["dispatcher", *where, *peers, *options], self.folder)
+        return Process(name, ["dispatcher", *where, *peers, *options], self.folder, self._environment)
 
     def new_server(self, name: str, *, data: Path | None = None) -> Process:
         """A server of this network, not started and not among `servers`."""
         where = ["--data", str(data or self.folder / name), "--port", "0"]
         where += [part for url in self.urls for part in ("--dispatcher", url)]
         options = [*self._options, *self._server_options]
-        return Process(name, ["edn_server", "--id", name, *where, *options], self.folder)
+        command = ["edn_server", "--id", name, *where, *options]
+        return Process(name, command, self.folder, self._environment)
 
     def start(self) -> None:
         for dispatcher in self.dispatchers:

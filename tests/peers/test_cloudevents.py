@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +20,7 @@ from cloudevents.core.v1.event import CloudEvent
 from standardwebhooks import Webhook
 
 from tests.network import Hook, Network, until
+from tests.programs import require, unavailable
 
 SERVERS = 1
 TOPIC = "sold"
@@ -147,14 +147,13 @@ def test_plain_events_are_delivered_as_cloudevents_too(network: Network, hook: H
 
 @pytest.fixture(scope="session")
 def javascript(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("node and npm are not here: the JavaScript library was not tried")
+    require("node", "npm")
     folder = tmp_path_factory.mktemp("javascript")
     install = ["npm", "install", "--no-audit", "--no-fund", "--silent", "cloudevents@10"]
     try:
         subprocess.run(install, cwd=folder, check=True, capture_output=True, timeout=120)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
-        pytest.skip(f"npm could not install cloudevents: the JavaScript library was not tried ({error})")
+        unavailable(f"npm could not install cloudevents: {error}")
     return folder
 
 

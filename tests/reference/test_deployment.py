@@ -21,6 +21,7 @@ from dispatcher import __main__ as dispatcher_main
 from dispatcher.metrics import METRICS as OF_DISPATCHER
 from edn_server.metrics import METRICS as OF_SERVER
 from edn_server.settings import parse
+from tests.programs import require
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -56,9 +57,7 @@ def test_the_dashboard_file_is_whole() -> None:
     ],
 )
 def test_promtool_takes_the_rules(arguments: list[str]) -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not installed; on Debian: apt-get install prometheus")
+    promtool = require("promtool")
     done = subprocess.run([promtool, *arguments], capture_output=True, text=True, cwd=DEPLOY)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -142,14 +141,14 @@ def test_prometheus_asks_every_service_of_compose_where_it_listens() -> None:
     assert targets == {f"{name}:{port}" for name, port in ports.items()}
 
 
-def test_prometheus_may_ask_the_dispatchers() -> None:
-    """Their metrics are an operator's, and whoever has the network's secret is one."""
+def test_prometheus_asks_everybody_with_a_key_for_metrics_only() -> None:
     asked = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())["scrape_configs"]
-    [dispatchers] = [job for job in asked if job["job_name"] == "edn-dispatcher"]
     document = compose()
     given = [f"/run/secrets/{name}" for name in document["services"]["prometheus"]["secrets"]]
-    assert given == [dispatchers["authorization"]["credentials_file"]]
-    assert document["services"]["dispatcher1"]["environment"]["EDN_SECRET_FILE"] in given
+    assert {job["job_name"] for job in asked} == {"edn-dispatcher", "edn-server"}
+    for job in asked:
+        assert [job["authorization"]["credentials_file"]] == given
+    assert document["services"]["dispatcher1"]["environment"]["EDN_SECRET_FILE"] not in given
 
 
 def test_docker_takes_the_compose_file() -> None:
@@ -166,10 +165,12 @@ def test_docker_takes_the_compose_file() -> None:
 
 
 def test_the_secret_of_compose_comes_into_no_image_and_no_commit() -> None:
-    [file] = [one["file"] for one in compose()["secrets"].values()]
-    path = (DEPLOY / file).resolve().relative_to(ROOT).as_posix()
-    assert path in (ROOT / ".dockerignore").read_text().splitlines()
-    assert f"/{path}" in (ROOT / ".gitignore").read_text().splitlines()
+    files = [one["file"] for one in compose()["secrets"].values()]
+    assert len(files) == 2
+    for file in files:
+        path = (DEPLOY / file).resolve().relative_to(ROOT).as_posix()
+        assert path in (ROOT / ".dockerignore").read_text().splitlines()
+        assert f"/{path}" in (ROOT / ".gitignore").read_text().splitlines()
 
 
 @pytest.mark.parametrize("unit", ["edn-dispatcher.service", "edn-server@.service"])
@@ -236,9 +237,7 @@ def test_compose_is_one_network() -> None:
 
 
 def test_systemd_takes_the_units() -> None:
-    program = shutil.which("systemd-analyze")
-    if program is None:
-        pytest.skip("systemd-analyze is not installed")
+    program = require("systemd-analyze")
     units = [str(path) for path in DEPLOY.glob("systemd/*.service")]
     done = subprocess.run([program, "verify", *units], capture_output=True, text=True)
     # What it cannot know here is whether the program is installed where the units say.

@@ -34,8 +34,11 @@ def exposed(app: FastAPI) -> dict[str, tuple[str, str]]:
 
     async def scrape() -> str:
         # Not started: what can be said is said anyway.
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as client:
-            return (await client.get("/metrics")).text
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://localhost"
+        ) as client:
+            allowed = {"authorization": f"Bearer {SECRET}"}
+            return (await client.get("/metrics", headers=allowed)).text
 
     return {
         family.name + ("_total" if family.type == "counter" else ""): (family.type, family.documentation)
@@ -72,5 +75,5 @@ def test_the_page_has_the_tables_of_the_services_and_nothing_else(module: str) -
 def test_names_follow_the_conventions() -> None:
     for name, (kind, labels, _) in ROWS.items():
         assert name.endswith("_total") == (kind == "counter"), name
-        assert labels <= {"server", "topic", "log", "id", "version"}, name
+        assert labels <= {"server", "topic", "log", "id", "version", "limit"}, name
         assert not re.search(r"_(ms|milliseconds|kb|percent)\b", name), name

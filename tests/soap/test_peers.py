@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ import zeep.exceptions
 from lxml import etree
 
 from tests.network import Network, until
+from tests.programs import require, unavailable
 from tests.soap.device import DeviceConsumer, HTTPReturnCodeError
 from tests.soap.sink import Sink
 
@@ -186,9 +186,7 @@ def told(output: str) -> dict[str, str]:
 
 
 def test_gsoap_goes_the_whole_way(network: Network, tmp_path: Path) -> None:
-    missing = [tool for tool in ("wsdl2h", "soapcpp2", "gcc") if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"no {', '.join(missing)}; on Debian: apt-get install gsoap libgsoap-dev gcc")
+    require("wsdl2h", "soapcpp2", "gcc")
     (tmp_path / "edn.wsdl").write_bytes(network.http.get("/soap?wsdl").content)
     run("wsdl2h", "-c", "-N", "e", "-o", "edn.h", "edn.wsdl", folder=tmp_path)
     run("soapcpp2", "-c", "-L", "-x", "-I/usr/share/gsoap:/usr/share/gsoap/import", "edn.h", folder=tmp_path)
@@ -208,8 +206,7 @@ def test_gsoap_goes_the_whole_way(network: Network, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def node_modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which npm's `soap` is installed; `EDN_NODE_MODULES` may name one that is."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
-        pytest.skip("no node and npm; on Debian: apt-get install nodejs npm")
+    require("node", "npm")
     there = os.environ.get("EDN_NODE_MODULES")
     if there is not None:
         return Path(there)
@@ -223,7 +220,7 @@ def node_modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
     )
     if installed.returncode != 0:
-        pytest.skip(f"npm could not install soap: {installed.stderr[-200:]}")
+        unavailable(f"npm could not install soap: {installed.stderr[-200:]}")
     return folder
 
 

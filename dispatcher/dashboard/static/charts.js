@@ -1,6 +1,7 @@
 // The lines over time. Plotly draws them; what they show is kept here, column by column, for ten minutes.
 
 import { colour } from "./page.js";
+import { plain } from "./text.js";
 
 const KEPT = 600;
 const columns = { time: [], published: [], forwarded: [], useful: [], matched: [], notified: [], hit_ratio: [], cpu: [], precision: [] };
@@ -45,9 +46,9 @@ export function layout(more = {}) {
 // Ten minutes at most: the day is known, and labels that lie flat leave the lines their height.
 const clocks = () => ({ tickformat: "%H:%M:%S", tickangle: 0, nticks: innerWidth < 760 ? 5 : 8 });
 
-export const CONFIG = { displayModeBar: false, responsive: true };
+export const CONFIG = { displayModeBar: false, responsive: true, typesetMath: false };
 
-const line = (name, y, tint, more = {}) => ({ type: "scatter", mode: "lines", name, x: times(), y, line: { color: tint, width: 1.8 }, ...more });
+const line = (name, y, tint, more = {}) => ({ type: "scatter", mode: "lines", name: plain(name), x: times(), y, line: { color: tint, width: 1.8 }, ...more });
 
 export function draw() {
   if (!window.Plotly) return;
@@ -63,7 +64,7 @@ export function draw() {
     line("precision", columns.precision, colour("published"), { line: { color: colour("published"), width: 2, shape: "hv" } }),
     {
       type: "scatter", mode: "markers", name: "decision", x: shown.map((one) => new Date(one.time / 1000)), y: shown.map((one) => one.precision),
-      text: shown.map((one) => one.reason), hovertemplate: "%{y:.0%}: %{text}<extra></extra>",
+      text: shown.map((one) => plain(one.reason)), hovertemplate: "%{y:.0%}: %{text}<extra></extra>",
       marker: { symbol: "diamond", size: 9, color: colour("accent"), line: { color: colour("panel"), width: 1 } },
     },
   ], layout({ xaxis: clocks(), yaxis: { range: [0, 1.05], tickformat: ".0%" } }), CONFIG);

@@ -3,6 +3,7 @@
 import { call, get } from "./api.js";
 import { CONFIG, layout } from "./charts.js";
 import { $, byServer, colour, count, element, fill, number, row, say, serverColour, share, swatch, trying } from "./page.js";
+import { plain } from "./text.js";
 
 const DROPPED = 120;
 const REFRESH = 4000;
@@ -184,7 +185,7 @@ function draw() {
       ys.push(c, c, d, d, c, null);
     }
     const tint = serverColour(server.server);
-    return { type: "scatter", mode: "lines", fill: "toself", name: server.server, x: xs, y: ys, line: { color: tint, width: 1 }, fillcolor: `${tint}12`, hoverinfo: "skip" };
+    return { type: "scatter", mode: "lines", fill: "toself", name: plain(server.server), x: xs, y: ys, line: { color: tint, width: 1 }, fillcolor: `${tint}12`, hoverinfo: "skip" };
   });
   const names = picture.servers.map((server) => server.server);
   traces.push(points("events", [...picture.events, ...dropped.map(located).filter(Boolean)], names));
@@ -192,8 +193,8 @@ function draw() {
   window.Plotly.react("chart-map", traces, layout({
     hovermode: "closest",
     margin: { l: 60, r: 12, t: innerWidth < 760 ? 44 : 30, b: 56 },
-    xaxis: { title: { text: across.attribute }, range: ends(across), ...ticks(across) },
-    yaxis: { title: { text: up.attribute }, range: ends(up), ...ticks(up) },
+    xaxis: { title: { text: plain(across.attribute) }, range: ends(across), ...ticks(across) },
+    yaxis: { title: { text: plain(up.attribute) }, range: ends(up), ...ticks(up) },
   }), CONFIG);
 }
 
@@ -213,10 +214,10 @@ function attribute(attributes, name) {
 
 function points(name, events, servers) {
   return {
-    type: "scatter", mode: "markers", name,
+    type: "scatter", mode: "markers", name: plain(name),
     x: events.map((event) => place(picture.x, event.x)),
     y: events.map((event) => place(picture.y, event.y)),
-    text: events.map((event) => (event.to.length ? `to ${event.to.join(", ")}` : "to nobody")),
+    text: events.map((event) => plain(event.to.length ? `to ${event.to.join(", ")}` : "to nobody")),
     hovertemplate: "%{text}<extra></extra>",
     marker: {
       size: events.map((event) => (event.fresh ? 8 : 6)),
@@ -231,7 +232,7 @@ function points(name, events, servers) {
 function thinned(axis) {
   const step = Math.max(1, Math.ceil(axis.stops.length / 18));
   const shown = axis.stops.map((stop, index) => [axis.type === "string" ? index : stop.at, stop.label]).filter((_, index) => index % step === 0);
-  return { tickvals: shown.map(([at]) => at), ticktext: shown.map(([, label]) => label) };
+  return { tickvals: shown.map(([at]) => at), ticktext: shown.map(([, label]) => plain(label)) };
 }
 
 export const redraw = draw;

@@ -44,6 +44,8 @@ def matches(filter: dict[str, Any] | None, n: int) -> bool:
 
 
 DEAD = "dead"
+#: what needs a subscription that is there, and is refused with 404 if it is not
+KNOWN = ("change", "unsubscribe")
 
 
 def apply(item: Item, states: dict[str, Any]) -> dict[str, Any]:
@@ -109,9 +111,11 @@ def possible(history: History) -> bool:
         if item.kind == "publish"
     }
     # What was refused had no effect, and what was lost may have had one; a notified event was logged before.
+    # Of a subscription that was refused as unknown one knows that it was not there, at some place in between;
+    # of one that was accepted, that it was.
     items = []
     for item in history.items:
-        if item.refused and item.end is not None:
+        if item.refused and item.end is not None and item.kind not in KNOWN:
             continue
         arrivals = [time for (_, event), time in history.notified.items() if event == item.name]
         end = min([time for time in (item.end, *arrivals) if time is not None], default=None)
@@ -129,7 +133,12 @@ def possible(history: History) -> bool:
             if item.kind == "publish":
                 if told(item, states) == wanted[item.name] and search(placed | {place}, states):
                     return True
-            elif search(placed | {place}, apply(item, states)):
+                continue
+            alive = not isinstance(states[item.name], str)
+            if item.kind in KNOWN and item.end is not None and alive == item.refused:
+                continue
+            takes = not item.refused and (alive or item.kind not in KNOWN)
+            if search(placed | {place}, apply(item, states) if takes else states):
                 return True
         return False
 
@@ -142,17 +151,20 @@ def steps(history: History, *, via: str | None = "d") -> list[script.Step]:
     values = {}
     for item in history.items:
         answer = "fail" if item.refused else "ok"
+        said = {"answer_status": 404 if item.kind in KNOWN else 409} if item.refused else {}
         if item.kind == "publish":
             values[item.name] = item.n
             made.append(script.publish(item.name, item.begin, item.end, answer, via=via, n=item.n))
         elif item.kind == "unsubscribe":
-            made.append(script.unsubscribe(item.name, item.begin, item.end, answer))
+            made.append(script.unsubscribe(item.name, item.begin, item.end, answer, **said))
         elif item.kind == "change":
             made.append(
-                script.change(item.name, item.begin, item.end, item.filter, answer, topic=script.TOPIC)
+                script.change(
+                    item.name, item.begin, item.end, item.filter, answer, topic=script.TOPIC, **said
+                )
             )
         else:
-            made.append(script.subscribe(item.name, item.begin, item.end, item.filter, answer))
+            made.append(script.subscribe(item.name, item.begin, item.end, item.filter, answer, **said))
     for (name, event), time in history.notified.items():
         made.append(script.notified(name, event, time, n=values[event]))
     return made

@@ -54,8 +54,8 @@ def change(id: str, begin: float, end: float | None, filter: Any, answer: str = 
     return operation("change", begin, end, answer, subscription=id, **given)
 
 
-def unsubscribe(id: str, begin: float, end: float | None, answer: str = "ok") -> Step:
-    return operation("unsubscribe", begin, end, answer, subscription=id)
+def unsubscribe(id: str, begin: float, end: float | None, answer: str = "ok", **fields: Any) -> Step:
+    return operation("unsubscribe", begin, end, answer, subscription=id, **fields)
 
 
 def publish(

@@ -135,6 +135,38 @@ def test_a_second_webhook_id_is_a_duplicate_and_a_repeat_is_not(chance: Random, 
         assert only(report) == ("duplicate", *pair)
 
 
+def standing(history: History, name: str, time: int) -> bool | None:
+    """Whether a subscription is there at a time; None where an operation on it is under way."""
+    mine = [item for item in history.items if item.name == name and not item.refused]
+    if any(item.begin <= time <= (item.end or 0) for item in mine):
+        return None
+    last = max((item for item in mine if item.begin < time), key=lambda item: item.begin, default=None)
+    return last is not None and last.kind != "unsubscribe"
+
+
+@PLENTY
+@given(st.randoms(use_true_random=False), st.booleans(), st.sampled_from(["change", "unsubscribe"]))
+def test_an_answer_that_contradicts_whether_a_subscription_is_there_is_accused(
+    chance: Random, refused: bool, kind: str
+) -> None:
+    history = drawn(chance, lossy=False, overlapping=False)
+    latest = max((item.end or 0 for item in history.items), default=0) + 2
+    # After everything else: a change that was accepted would change what is due.
+    name = chance.choice("ab")
+    item = Item(kind, name, latest, None, latest + 1, refused=refused, filter=None)
+    disturbed = History((*history.items, item), history.notified)
+    there = standing(history, name, latest)
+    assert there is not None
+    report = check(disturbed)
+    if there == refused:
+        assert not possible(disturbed)
+        assert report.verdict == "violated", report.text()
+        assert report.faults["ended" if refused else "revived"] == 1
+    else:
+        assert possible(disturbed)
+        assert not {"ended", "revived"} & set(report.faults), report.text()
+
+
 @PLENTY
 @given(st.randoms(use_true_random=False))
 def test_other_attributes_are_an_alteration(chance: Random) -> None:

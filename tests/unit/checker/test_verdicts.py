@@ -6,6 +6,7 @@ Most of this module is their table, which belongs together: that is why it is lo
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +33,11 @@ from tests.unit.checker.script import (
 
 HIGH = {"n": {"gte": 10}}
 LOW = {"n": {"lt": 10}}
+
+
+def unknown(kind: str, begin: float, end: float, answer_status: int = 404, **fields: Any) -> Step:
+    """An operation on "a" that is refused because there is no such subscription."""
+    return operation(kind, begin, end, "fail", subscription="a", answer_status=answer_status, **fields)
 
 
 def decisive(report: Report) -> dict[str, int]:
@@ -354,6 +360,81 @@ CASES: dict[str, Case] = {
     ),
     "an unanswered change": (
         [subscribe("a", 10, 20, LOW), change("a", 22, None, HIGH), E, GOT],
+        "holds",
+        {},
+    ),
+    # -- answers that say whether a subscription is there
+    "refused as unknown before its expiry": (
+        [subscribe("a", 10, 20, expires="PT20S"), unknown("renew", 25, 26), E, GOT],
+        "violated",
+        {"ended": 1},
+    ),
+    "refused as unknown when it may just have expired": (
+        [subscribe("a", 10, 20, expires="PT31S"), unknown("renew", 40.4, 40.6), E, GOT],
+        "holds",
+        {},
+    ),
+    "refused as unknown though it was renewed in time": (
+        [
+            subscribe("a", 10, 20, expires="PT15S"),
+            operation("renew", 21, 22, subscription="a", expires="PT1H"),
+            unknown("pause", 45, 46),
+            E,
+            GOT,
+        ],
+        "violated",
+        {"ended": 1},
+    ),
+    "refused as unknown where a renewal was perhaps too late": (
+        [
+            subscribe("a", 10, 20, expires="PT31S"),
+            operation("renew", 40, 42, subscription="a", expires="PT1H"),
+            unknown("pause", 45, 46),
+            E,
+            GOT,
+        ],
+        "holds",
+        {},
+    ),
+    "refused as unknown after an unsubscribe that was never answered": (
+        [subscribe("a", 10, 20), E, GOT, unsubscribe("a", 50, None), unknown("resume", 60, 61)],
+        "holds",
+        {},
+    ),
+    "refused with another status": (
+        [subscribe("a", 10, 20), E, GOT, unknown("change", 60, 61, answer_status=422, filter=LOW)],
+        "holds",
+        {},
+    ),
+    "accepted after its expiry": (
+        [
+            subscribe("a", 10, 20, expires="PT25S"),
+            E,
+            GOT,
+            operation("renew", 60, 61, subscription="a", expires="PT1H"),
+        ],
+        "violated",
+        {"revived": 1},
+    ),
+    "accepted when it may not have expired": (
+        [
+            subscribe("a", 10, 20, expires="PT25S"),
+            E,
+            GOT,
+            operation("renew", 45.2, 46, subscription="a", expires="PT1H"),
+        ],
+        "holds",
+        {},
+    ),
+    "accepted after its expiry, but perhaps renewed": (
+        [
+            subscribe("a", 10, 20, expires="PT25S"),
+            E,
+            GOT,
+            operation("renew", 41, None, subscription="a", expires="PT1H"),
+            operation("pause", 60, 61, subscription="a"),
+            operation("resume", 62, 63, subscription="a"),
+        ],
         "holds",
         {},
     ),

@@ -22,7 +22,7 @@ def test_a_store_that_nobody_answers_is_unavailable(tmp_path: Path, monkeypatch:
         network.members.add(Member("s1", "http://127.0.0.1:1", "key", 1, 0))
         monkeypatch.setattr(network.members, "state", lambda _: "ready")
         await network.start()
-        request = wire.Store("log", 1, wire.TopicInfo(1, "t", [], "bitmap"), [])
+        request = wire.Store("log", 1, wire.TopicInfo(1, "", "t", [], "bitmap"), [])
         with pytest.raises(Unavailable, match="s1 did not answer"):
             await network.calls.store("s1", request)
         await network.stop()

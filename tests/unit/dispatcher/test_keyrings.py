@@ -14,16 +14,18 @@ from dispatcher.directory import Subscription
 from dispatcher.log import Log
 from dispatcher.records import ControlRecord, Record
 from dispatcher.subscriptions import Wanted
+from dispatcher.subtrees import Subtree
 from edn import webhooks
 from edn.errors import Conflict, NotFound
 
 URL = "https://example.org/in"
 
 
-def want(owner: str = "ann", url: str = URL, secret: str | None = None) -> Wanted:
-    nothing = cast(Any, None)  # topic and filter play no part
+def want(owner: str = "ann", url: str = URL, secret: str | None = None, tenant: str = "") -> Wanted:
+    nothing = cast(Any, None)  # filters play no part
+    topic = Subtree(f"{tenant}/**" if tenant else "**")
     return Wanted(
-        id=None, owner=owner, topic=nothing, filter=nothing, bound=nothing, url=url, recipient=None,
+        id=None, owner=owner, topic=topic, filter=nothing, bound=nothing, url=url, recipient=None,
         expires=None, secret=secret,
     )  # fmt: skip
 
@@ -95,7 +97,7 @@ def test_whoever_brings_a_secret_gets_its_ring_and_is_not_shown_it(tmp_path: Pat
         [mail, signed], _ = await keyrings.assign(
             log, [want(url="mailto:ann@example.org"), want(url="mailto:ann@example.org", secret=mine)]
         )
-        assert mail.ring == ""
+        assert keyrings.read(log.reader, [mail.ring]) == []
         assert signed.ring not in ("", a.ring)
 
     run(tmp_path, scenario)
@@ -123,3 +125,46 @@ def test_a_rotation_tells_every_server_that_signs_and_a_repeated_one_nobody(tmp_
     assert sorted(record.server for record in told) == ["s1", "s2"]
     assert {record.control.kind for record in told} == {"rotate"}
     assert all(record.control.rings[0].current == new for record in told)
+
+
+def test_tenants_share_no_ring_whatever_they_name(tmp_path: Path) -> None:
+    secret = webhooks.new_secret()
+
+    async def scenario(log: Log) -> None:
+        wanted = [
+            want(tenant=tenant, secret=own) for tenant in ("", "acme", "evil") for own in (None, secret)
+        ]
+        rings, made = await keyrings.assign(log, wanted)
+        assert len({one.ring for one in rings}) == 6
+        assert len(set(made.values())) == 3
+        for number, one in enumerate(rings):
+            await subscribe(log, f"s{number}", one)
+        again, nothing = await keyrings.assign(log, wanted)
+        assert [one.ring for one in again] == [one.ring for one in rings]
+        assert nothing == {}
+        before = keyrings.read(log.reader, {one.ring for one in rings if one.topic.tenant != "evil"})
+        await keyrings.rotate(log, "s4", None, 1)
+        assert before == keyrings.read(log.reader, {ring.id for ring in before})
+
+    run(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("url", ["mailto:ann@example.org", "soap:?to=https%3A%2F%2Fexample.org", "other:x"])
+def test_owners_have_messages_of_their_own_where_nothing_is_signed(tmp_path: Path, url: str) -> None:
+    async def scenario(log: Log) -> None:
+        wanted = [want("ann", url), want("ann", url), want("bob", url)]
+        [ann, again, bob], made = await keyrings.assign(log, wanted)
+        assert ann.ring == again.ring != bob.ring
+        assert made == {}
+        [stream], _ = await keyrings.assign(log, [want("ann", "stream:s1")])
+        assert stream.ring == ""
+
+    run(tmp_path, scenario)
+
+
+def test_whatever_the_case_of_the_scheme_posts_are_signed(tmp_path: Path) -> None:
+    async def scenario(log: Log) -> None:
+        [loud], made = await keyrings.assign(log, [want(url="HTTPS://example.org/in")])
+        assert set(made) == {loud.ring}
+
+    run(tmp_path, scenario)

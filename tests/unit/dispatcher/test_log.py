@@ -9,11 +9,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 
-from dispatcher import directory
 from dispatcher.log import FORMAT, Log, Transaction, WrongFormat
 from dispatcher.records import ControlRecord, EventsRecord, Record
 from edn.errors import Conflict, Unavailable
@@ -168,34 +166,59 @@ def test_reading_begins_after_the_cursor_and_stops_near_the_limit(tmp_path: Path
     run(tmp_path, work)
 
 
-def test_the_logs_time_never_runs_backwards(tmp_path: Path) -> None:
+def test_the_order_is_that_of_the_offsets_when_a_corrected_clock_sets_the_time_back(tmp_path: Path) -> None:
     seen: list[Record] = []
     clock = Clock(500.0)
 
     async def work(log: Log) -> None:
         await log.submit(events(b"{}"))
         clock.now = 100.0
-        assert log.now() == 500_000_000
+        assert log.now() == 100_000_000
         await log.submit(events(b"{}"))
         clock.now = 600.0
         await log.submit(events(b"{}"))
 
     run(tmp_path, work, seen, clock)
-    assert [record.time for record in seen if isinstance(record, EventsRecord)] == [500_000_000] * 2 + [
-        600_000_000
+    records = [record for record in seen if isinstance(record, EventsRecord)]
+    assert [(record.first, record.time) for record in records] == [
+        (1, 500_000_000),
+        (2, 100_000_000),
+        (3, 600_000_000),
     ]
 
 
-def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+def test_versions_grow_when_the_time_falls_back_and_after_a_restart(tmp_path: Path) -> None:
+    clock = Clock(500.0)
+    versions: list[int] = []
+
     async def work(log: Log) -> None:
-        def newer(transaction: Transaction) -> None:
-            transaction.connection.execute("UPDATE meta SET value = ? WHERE key = 'format'", (FORMAT + 1,))
+        versions.append(log.next_version())
+        clock.now = 100.0
+        versions.append(log.next_version())
+        await log.save_clock("")
 
-        await log.submit(newer)
+    async def again(log: Log) -> None:
+        versions.append(log.next_version())
 
-    run(tmp_path, work)
-    with pytest.raises(WrongFormat, match="newer program"):
+    run(tmp_path, work, [], clock)
+    run(tmp_path, again, [], clock)
+    assert versions == [500_000_000, 500_000_001, 500_000_002]
+
+
+@pytest.mark.parametrize(("found", "said"), [(FORMAT + 1, "a newer version"), (FORMAT - 1, "edn export")])
+def test_a_log_of_another_format_is_refused_as_it_is(tmp_path: Path, found: int, said: str) -> None:
+    run(tmp_path, _nothing)
+    with closing(sqlite3.connect(tmp_path / "dispatcher.db", isolation_level=None)) as db:
+        db.execute("UPDATE meta SET value = ? WHERE key = 'format'", (found,))
+        before = list(db.iterdump())
+    with pytest.raises(WrongFormat, match=f"must have format {FORMAT}, got {found}.*{said}"):
         Log(tmp_path, on_commit=lambda records: None)
+    with closing(sqlite3.connect(tmp_path / "dispatcher.db")) as db:
+        assert list(db.iterdump()) == before
+
+
+async def _nothing(log: Log) -> None:
+    pass
 
 
 def test_what_waits_for_its_commit_is_counted(tmp_path: Path) -> None:
@@ -206,44 +229,6 @@ def test_what_waits_for_its_commit_is_counted(tmp_path: Path) -> None:
         assert log.pending == 0
 
     run(tmp_path, work)
-
-
-def test_a_folder_of_the_first_format_is_read_on(tmp_path: Path) -> None:
-    """Its directory without locations and key rings, its events as a body each."""
-    with closing(sqlite3.connect(tmp_path / "dispatcher.db", isolation_level=None)) as old:
-        old.executescript(
-            "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;"
-            "CREATE TABLE records (last INTEGER PRIMARY KEY, count INTEGER NOT NULL, time INTEGER NOT NULL,"
-            " topic INTEGER, server TEXT, payload BLOB NOT NULL);"
-            "CREATE TABLE topics (uid INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,"
-            " revision INTEGER NOT NULL, columns TEXT NOT NULL, attributes TEXT NOT NULL,"
-            " engine TEXT NOT NULL, created INTEGER NOT NULL);"
-            "CREATE TABLE subscriptions (serial INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,"
-            " version INTEGER NOT NULL, owner TEXT NOT NULL, topic INTEGER NOT NULL, filter TEXT, attributes"
-            " TEXT NOT NULL, url TEXT NOT NULL, recipient TEXT, expires INTEGER, server TEXT NOT NULL,"
-            " created INTEGER NOT NULL);"
-            "INSERT INTO meta VALUES ('format', 1), ('log', 'abc'), ('incarnation', 4);"
-            "INSERT INTO subscriptions VALUES (1, 'x', 1, 'o', 1, NULL, '[]', 'u', NULL, NULL, 's', 1);"
-        )
-        points = np.arange(4.0).reshape(2, 2)
-        payload = (["e1", "e2"], [10, 20], [b'{"a":1}', b'{"a":2}'], 2, points.tobytes())
-        old.execute("INSERT INTO records VALUES (8, 2, 5, 1, NULL, ?)", (msgspec.msgpack.encode(payload),))
-
-    async def work(log: Log) -> None:
-        assert (log.id, log.incarnation, log.head, log.floor) == ("abc", 5, 8, 6)
-        found = directory.find(log.reader, "x")
-        assert found is not None
-        assert (found.server, found.location, found.ring, found.paused) == ("s", None, "", False)
-        [record] = log.read(6, 1 << 20)
-        assert isinstance(record, EventsRecord)
-        assert (record.first, record.ids, record.stamps.tolist()) == (7, ["e1", "e2"], [10, 20])
-        assert record.lines == b'{"a":1}\n{"a":2}\n'
-        assert record.points.tolist() == points.tolist()
-        await log.submit(events(b"{}"))
-
-    run(tmp_path, work)
-    with closing(sqlite3.connect(tmp_path / "dispatcher.db")) as db:
-        assert db.execute("SELECT value FROM meta WHERE key = 'format'").fetchone() == (FORMAT,)
 
 
 def test_a_patient_log_waits_for_company_where_there_was_some_before(
@@ -286,45 +271,3 @@ def test_a_patient_log_waits_for_company_where_there_was_some_before(
         await log.stop()
 
     asyncio.run(main())
-
-
-def test_a_folder_of_before_there_were_subtrees_is_read_on(tmp_path: Path) -> None:
-    async def before(log: Log) -> None:
-        def write(transaction: Transaction) -> None:
-            for name, engine in (("plain", "bitmap"), ("chosen", "rtree")):
-                transaction.connection.execute(
-                    "INSERT INTO topics (name, revision, columns, attributes, engine, created)"
-                    " VALUES (?, 1, '[]', '{}', ?, 1)",
-                    (name, engine),
-                )
-            transaction.connection.execute(
-                "INSERT INTO subscriptions (id, version, owner, topic, attributes, url, server, created)"
-                " VALUES ('x', 1, 'o', 1, '[]', 'u', 's', 1)"
-            )
-
-        await log.submit(write)
-
-    run(tmp_path, before)
-    with closing(sqlite3.connect(tmp_path / "dispatcher.db", isolation_level=None)) as old:
-        old.executescript(
-            "DROP INDEX subscriptions_by_subtree; ALTER TABLE subscriptions DROP COLUMN subtree;"
-            "ALTER TABLE topics RENAME TO newer; CREATE TABLE topics (uid INTEGER PRIMARY KEY AUTOINCREMENT,"
-            " name TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL, columns TEXT NOT NULL, attributes TEXT"
-            " NOT NULL, engine TEXT NOT NULL, created INTEGER NOT NULL, availability REAL NOT NULL"
-            " DEFAULT 0);"
-            "INSERT INTO topics SELECT uid, name, revision, columns, attributes, engine, created,"
-            " availability FROM newer; DROP TABLE newer; DROP TABLE bindings;"
-            "UPDATE meta SET value = 3 WHERE key = 'format';"
-        )
-
-    async def after(log: Log) -> None:
-        found = directory.find(log.reader, "x")
-        assert found is not None
-        assert (found.server, found.subtree) == ("s", None)
-        topics = log.reader.execute("SELECT name, chosen FROM topics ORDER BY name").fetchall()
-        assert topics == [("chosen", 1), ("plain", 0)]
-        assert log.reader.execute("SELECT count(*) FROM bindings").fetchone() == (0,)
-
-    run(tmp_path, after)
-    with closing(sqlite3.connect(tmp_path / "dispatcher.db")) as db:
-        assert db.execute("SELECT value FROM meta WHERE key = 'format'").fetchone() == (FORMAT,)

@@ -47,7 +47,7 @@ async def house(folder: Path, **more: Any) -> AsyncIterator[House]:
     make_ready(door.network, "s1", "s2")
     door.network.calls.store = Servers().store  # type: ignore[method-assign]  # the stub of the kit
     async with (
-        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://edn") as http,
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http,
         app.router.lifespan_context(app),
     ):
         yield House(door, http)

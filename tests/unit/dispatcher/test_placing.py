@@ -221,18 +221,20 @@ def test_the_traffic_policy_weighs_by_the_servers_distances(tmp_path: Path) -> N
 
 def test_only_what_is_new_is_told_to_the_servers(tmp_path: Path) -> None:
     made, _ = placing("ab", tmp_path, routing_rectangles=2)
+    told = wire.TopicInfo(TOPIC, "", "t", [("x", "number")], "bitmap")
     made.summarised("a", {TOPIC: summary([(0, 1)], [(5, 6)], [(9, 10)])})
-    first = made.exchange([], incarnation=7, since=0)
+    assert made.exchange([], incarnation=7, since=0).boxes == [], "of topics that servers do not choose for"
+    first = made.exchange([told], incarnation=7, since=0)
     [boxes] = first.boxes
     lo, hi = wire.points_array(boxes.lo, boxes.width), wire.points_array(boxes.hi, boxes.width)
     assert (boxes.topic, boxes.server, len(lo)) == (TOPIC, "a", 2)
     assert (lo.min(), hi.max()) == (0, 10)
     made.summarised("a", {TOPIC: summary([(0, 1)], [(5, 6)], [(9, 10)])})
     made.summarised("b", {TOPIC: summary([(3, 4)])})
-    assert [one.server for one in made.exchange([], incarnation=7, since=first.version).boxes] == ["b"]
-    later = made.exchange([], incarnation=7, since=first.version)
+    assert [one.server for one in made.exchange([told], incarnation=7, since=first.version).boxes] == ["b"]
+    later = made.exchange([told], incarnation=7, since=first.version)
     made.summarised("b", {})
-    [gone] = made.exchange([], incarnation=7, since=later.version).boxes
+    [gone] = made.exchange([told], incarnation=7, since=later.version).boxes
     assert (gone.server, gone.lo) == ("b", b"")
     assert [peer.id for peer in later.peers] == ["a", "b"]
 

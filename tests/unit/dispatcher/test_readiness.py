@@ -11,6 +11,7 @@ from corekit import make_ready
 from dispatcher.app import create_app
 from dispatcher.door import Door
 from dispatcher.settings import Settings
+from edn.storage import Shortage
 
 
 def test_it_is_ready_with_a_server_and_room_for_the_log(tmp_path: Path) -> None:
@@ -19,17 +20,17 @@ def test_it_is_ready_with_a_server_and_room_for_the_log(tmp_path: Path) -> None:
         door: Door = app.state.door
         async with (
             app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://edn") as http,
+            httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http,
         ):
             alone = await http.get("/readyz")
             assert (alone.status_code, alone.json()["detail"]) == (503, "no server is ready")
             make_ready(door.network, "s1")
             ready = await http.get("/readyz")
             assert (ready.status_code, ready.json()) == (200, {"status": "ready", "servers": 1})
-            door.network.disk_full = True
+            door.network.shortage = Shortage(1000, 2000)
             full = await http.get("/readyz")
             assert full.status_code == 503
-            assert "too little room" in full.json()["detail"]
+            assert "disk: 1000 bytes free, 2000 needed" in full.json()["detail"]
             assert full.headers["retry-after"]
             assert (await http.get("/livez")).status_code == 200
 

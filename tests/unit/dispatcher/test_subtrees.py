@@ -4,22 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from corekit import Core, core
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dispatcher import directory
+from dispatcher.access import Caller
 from dispatcher.covering import Covering
+from dispatcher.keys import Quota, Scope
+from dispatcher.quotas import Quotas, Room
+from dispatcher.recent import Recent
+from dispatcher.records import ControlRecord
+from dispatcher.storing import MESSAGES_AT_ONCE
 from dispatcher.subscriptions import Wanted
 from dispatcher.subtrees import Subtree
-from edn.errors import Conflict, InvalidFilter, NotFound, Unavailable
+from edn import wire
+from edn.errors import Conflict, InvalidFilter, NotFound, Overloaded, Unavailable
 from edn.filter import Filter
 from edn.namespace import member_id
+from edn.summary import Summary
 
 Work = Callable[[Core], Coroutine[Any, Any, None]]
 
@@ -89,11 +99,11 @@ def test_a_topic_that_the_filter_does_not_fit_is_left_out_until_it_has_evolved(t
         await made.put("stocks.news", "length")
         whole = await made.subscribe("w", "stocks.**", "price > 1")
         assert set(made.members("w")) == {"stocks.nyse"}
-        [left] = made.subscriptions.left_out(whole)
+        [left] = await made.subscriptions.left_out(whole)
         assert (left.topic.name, "price" in left.reason) == ("stocks.news", True)
         await made.put("stocks.news", "length", "price")
         assert set(made.members("w")) == {"stocks.nyse", "stocks.news"}
-        assert made.subscriptions.left_out(whole) == []
+        assert await made.subscriptions.left_out(whole) == []
         with pytest.raises(Conflict, match="subscription w uses it"):
             await made.put("stocks.news", "length")
 
@@ -490,5 +500,179 @@ def test_a_filter_that_fits_no_topic_is_refused(tmp_path: Path) -> None:
             check_fits(Filter.parse("price > 1"), place, made.topics.below(place.path))
         check_fits(Filter.parse("price > 1"), Subtree("z.**"), [])
         check_fits(Filter.parse("volume > 1"), place, made.topics.below(place.path))
+
+    run(tmp_path, work)
+
+
+async def appended(made: Core, head: int) -> None:
+    async with asyncio.timeout(30):
+        while made.log.head == head:  # noqa: ASYNC110 - the log has no event for it
+            await asyncio.sleep(0.01)
+
+
+def test_members_are_stored_a_few_at_a_time(tmp_path: Path) -> None:
+    """A server has few messages of one call at a time, and others come in between."""
+
+    async def work(made: Core) -> None:
+        for number in range(90):
+            await made.put(f"t{number}", "price")
+        under_way: Counter[str] = Counter()
+        most: Counter[str] = Counter()
+        others = 0
+        store = made.servers.store
+
+        async def slow(server: str, request: wire.Store) -> wire.Stored:
+            under_way[server] += 1
+            most[server] = max(most[server], under_way[server])
+            await asyncio.sleep(0)
+            under_way[server] -= 1
+            return await store(server, request)
+
+        made.network.calls.store = slow  # type: ignore[method-assign]  # the stub of this test
+
+        async def other() -> None:
+            nonlocal others
+            while len(made.servers.items) < 90:
+                others += 1
+                await asyncio.sleep(0)
+
+        await asyncio.gather(made.subscribe("w", "**", "price > 1"), other())
+        assert len(made.members("w")) == 90
+        assert set(most.values()) == {MESSAGES_AT_ONCE}
+        assert others >= 5
+
+    run(tmp_path, work)
+
+
+@pytest.mark.parametrize("gone", ["away", "cancelled"])
+def test_members_that_were_stored_for_nothing_are_ended(tmp_path: Path, gone: str) -> None:
+    """After a failure nothing more is sent, and all that may be stored ends in the log."""
+
+    async def work(made: Core) -> None:
+        for number in range(90):
+            await made.put(f"t{number}", "price")
+        store = made.servers.store
+        reached = asyncio.Event()
+
+        async def failing(server: str, request: wire.Store) -> wire.Stored:
+            if len(made.servers.items) >= 10:
+                reached.set()
+                if gone == "away":
+                    raise Unavailable("no answer in time", retry_after=1)
+                await asyncio.sleep(60)
+            return await store(server, request)
+
+        made.network.calls.store = failing  # type: ignore[method-assign]  # the stub of this test
+        head = made.log.head
+        call = asyncio.create_task(made.subscribe("w", "**"))
+        await asyncio.wait_for(reached.wait(), 30)
+        if gone == "cancelled":
+            call.cancel()
+        with pytest.raises((Unavailable, asyncio.CancelledError)):
+            await call
+        stored = {(server, item.id, item.version) for server, item in made.servers.items}
+        assert 10 <= len(stored) < 90
+        await appended(made, head)
+        ended = {
+            (record.server, id, version)
+            for record in made.log.read(head, 1 << 30)
+            if isinstance(record, ControlRecord) and record.control.kind == "deactivate"
+            for id, version in record.control.versions
+        }
+        assert stored <= ended
+        assert made.members("w") == {}
+        assert [member.subscriptions for member in made.network.members] == [0, 0]
+
+    run(tmp_path, work)
+
+
+def test_an_end_that_the_log_did_not_take_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dispatcher.storing.AGAIN", 0.01)
+
+    async def work(made: Core) -> None:
+        await made.put("t", "price")
+        submit, refusals = made.log.submit, 3
+
+        async def full(operation: Any) -> Any:
+            nonlocal refusals
+            refusals -= 1
+            if refusals >= 0:
+                raise Unavailable("the disk is full", retry_after=1)
+            return await submit(operation)
+
+        made.log.submit = full  # type: ignore[method-assign, assignment]  # a disk that recovers
+        with pytest.raises(Unavailable, match="disk"):
+            await made.subscribe("w", "**")
+        head = made.log.head
+        await appended(made, head)
+        [(kind, _, ids)] = made.controls(head)
+        assert (kind, ids) == ("deactivate", [item.id for _, item in made.servers.items])
+
+    run(tmp_path, work)
+
+
+def test_what_a_topic_leaves_on_the_dispatcher_goes_with_it(tmp_path: Path) -> None:
+    async def work(made: Core) -> None:
+        await made.put("t", "price")
+        await made.subscribe("w", "t", "price > 1")
+        uid = made.topics.get("t").uid
+        table, placing, meter = made.network.table, made.network.placing, made.network.meter
+        table._recent[uid] = Recent(2, size=8, of_batch=8)
+        meter.routed(uid, np.zeros((1, 2)), np.zeros((1, 2), dtype=np.bool_), 0.0)
+        for server in ("s1", "s2"):
+            rects = Summary.build(np.zeros((1, 2)), np.ones((1, 2)))
+            assert await table.accept_in_slices(server, 1, 5, {uid: rects})
+            await placing.summarised_in_slices(server, {uid: rects})
+        await made.joining.delete("t", cascade=True)
+        assert uid not in table._recent
+        assert uid not in meter.samples
+        assert uid not in placing._policies
+        # A server that lags still gets what was published before; then its next summary lacks the topic.
+        assert uid in table.describe("s1").topics
+        for server in ("s1", "s2"):
+            assert await table.accept_in_slices(server, 1, 6, {})
+            for _ in range(2):
+                await placing.summarised_in_slices(server, {})
+        assert uid not in table.describe("s1").topics
+        assert uid not in table._columns.topics
+        assert placing._cuts == {"s1": {}, "s2": {}}
+
+    run(tmp_path, work)
+
+
+def room(members: int) -> Room:
+    caller = Caller("k", "ann", "", frozenset({Scope.ADMIN}), Quota(members=members))
+    return Quotas().room(caller)
+
+
+def test_members_have_a_limit_that_is_asked_before_anything_is_stored(tmp_path: Path) -> None:
+    async def work(made: Core) -> None:
+        for number in range(6):
+            await made.put(f"t{number}", "price")
+        with pytest.raises(Overloaded, match="0 members of subtrees and 6 more would be beyond 5"):
+            await made.subscriptions.create([wanted("**", None)], room(5))
+        assert made.servers.items == []
+        assert [member.subscriptions for member in made.network.members] == [0, 0]
+        await made.subscriptions.create([wanted("**", None)], room(6))
+        with pytest.raises(Overloaded, match="6 members of subtrees and 1 more"):
+            await made.put("t6", "price", room=room(6))
+        with pytest.raises(NotFound):
+            made.topics.get("t6")
+        await made.put("t6", "price", room=room(7))
+
+    run(tmp_path, work)
+
+
+def test_members_of_two_calls_at_the_same_time_are_counted_together(tmp_path: Path) -> None:
+    async def work(made: Core) -> None:
+        for number in range(6):
+            await made.put(f"t{number}", "price")
+        outcomes = await asyncio.gather(
+            *(made.subscriptions.create([wanted("**", None)], room(11)) for _ in range(3)),
+            return_exceptions=True,
+        )
+        assert sum(isinstance(one, Overloaded) for one in outcomes) == 2
 
     run(tmp_path, work)

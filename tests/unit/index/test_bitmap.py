@@ -237,3 +237,39 @@ def test_where_no_thread_can_be_had_nothing_is_merged_and_all_is_found(
     matcher.delete(np.array([1000]))
     matcher.settle()
     assert len(matcher._segments) == 2, "the next change merges what was left"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_columns_come_as_rectangles_constrain_them(seed: int) -> None:
+    """In a wide space each rectangle constrains a few columns, one more column at a time."""
+    rng = np.random.default_rng(seed)
+    width, count = 40, 300
+    matcher = BitmapMatcher(8)
+    lo, hi = np.full((count, width), -np.inf), np.full((count, width), np.inf)
+    for row in range(count):
+        if row == 100:
+            matcher.grow(width)
+        columns = rng.choice(8 if row < 100 else min(width, 8 + row // 8), size=rng.integers(0, 3))
+        one, other = rng.uniform(0, 10, (2, len(columns)))
+        lo[row, columns], hi[row, columns] = np.minimum(one, other), np.maximum(one, other)
+        matcher.insert(
+            np.array([row]), lo[row : row + 1, : matcher.dimensions], hi[row : row + 1, : matcher.dimensions]
+        )
+    ids = np.arange(count)
+    gone = rng.choice(count, 40, replace=False)
+    matcher.delete(gone)
+    alive = np.setdiff1d(ids, gone)
+    points = rng.uniform(0, 10, (50, width))
+    starts, found = matcher.match(points)
+    for row, point in enumerate(points):
+        expected = brute_force(alive, lo[alive], hi[alive], point)
+        assert sorted(found[starts[row] : starts[row + 1]].tolist()) == expected
+    assert all(len(segment.columns) <= width for segment in matcher._segments)
+
+
+def test_an_index_without_constraints_has_no_columns() -> None:
+    matcher = BitmapMatcher(256)
+    matcher.insert(np.arange(70), np.full((70, 256), -np.inf), np.full((70, 256), np.inf))
+    assert [len(segment.columns) for segment in matcher._segments] == [0]
+    assert matcher.nbytes < 32 << 10
+    assert sorted(matcher.match(np.zeros((1, 256)))[1].tolist()) == list(range(70))

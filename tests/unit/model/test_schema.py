@@ -111,3 +111,31 @@ def test_the_wire_form_keeps_the_columns_of_every_live_attribute(history: list[d
 def test_the_wire_form_of_an_unknown_type_is_refused() -> None:
     with pytest.raises(InvalidSchema):
         Schema.from_wire([("a", "complex")])
+
+
+def clash(one: str, other: str) -> bool:
+    """Whether two names cannot be attributes at the same time, by definition."""
+    return one == other or one.startswith(other + ".") or other.startswith(one + ".")
+
+
+NAMES = st.lists(st.sampled_from("ab"), min_size=1, max_size=3).map(".".join)
+TYPES = st.sampled_from(["number", "string"])
+
+
+@given(st.lists(st.tuples(NAMES, TYPES), max_size=10))
+def test_a_column_is_retired_by_any_later_one_that_clashes(columns: list[tuple[str, str]]) -> None:
+    schema = Schema.from_wire(columns)
+    assert schema.to_wire() == columns
+    assert [column.retired for column in schema.columns] == [
+        any(clash(name, later) for later, _ in columns[place + 1 :])
+        for place, (name, _) in enumerate(columns)
+    ]
+
+
+@given(st.lists(st.tuples(NAMES, TYPES), max_size=10), NAMES, TYPES)
+def test_an_attribute_takes_up_the_last_column_that_clashes_if_it_is_its_own(
+    columns: list[tuple[str, str]], name: str, type_: str
+) -> None:
+    last = max((place for place, (one, _) in enumerate(columns) if clash(one, name)), default=None)
+    expected = last if last is not None and columns[last] == (name, type_) else None
+    assert Schema.from_wire(columns)._reusable(name, type_) == expected

@@ -108,8 +108,7 @@ SETTINGS = Settings(
     dispatcher="http://127.0.0.1:1",
     secret="a secret of the tests",
     allow_loopback_sinks=True,
-    concurrent_posts=8,
-    slow_posts=4,
+    concurrent_posts=32,
     retries=Policy(steps=(0.001,)),
     batching=Batching(events=1),
 )

@@ -11,7 +11,7 @@ from typing import Any
 from edn import wire
 from edn.schema import Schema
 from edn.webhooks import KeyRing
-from edn_server import outbox
+from edn_server import doubts, outbox
 from edn_server.database import Folder
 from edn_server.loading import load
 from edn_server.replaying import ApplyReplay
@@ -24,8 +24,13 @@ LOG = "log-a"
 SINK = "http://127.0.0.1:9/hook"
 
 
-def topic(uid: int = 1, columns: Sequence[tuple[str, str]] = COLUMNS, name: str = "quotes") -> wire.TopicInfo:
-    return wire.TopicInfo(uid, name, list(columns), "scan")
+def topic(
+    uid: int = 1,
+    columns: Sequence[tuple[str, str]] = COLUMNS,
+    name: str = "quotes",
+    tenant: str = "",
+) -> wire.TopicInfo:
+    return wire.TopicInfo(uid, tenant, name, list(columns), "scan")
 
 
 def item(
@@ -37,8 +42,9 @@ def item(
     recipient: str | None = None,
     expires: int | None = None,
     ring: str = "",
+    tenant: str = "",
 ) -> wire.StoreItem:
-    return wire.StoreItem(id, version, "owner", filter, url, recipient, expires, ring)
+    return wire.StoreItem(id, version, tenant, "owner", filter, url, recipient, expires, ring)
 
 
 def control(offset: int, kind: wire.Kind, *, time: int | None = None, **fields: Any) -> wire.Control:
@@ -146,6 +152,20 @@ class Kit:
         page = wire.ReplayPage(log, id, version, after, upto, own, final)
         page = wire.msgspec.msgpack.decode(wire.encode(page), type=wire.ReplayPage)
         return self.writer.submit(ApplyReplay(self.hosting, self._batch, page, lambda *_: None)).result(30)
+
+    def decide(self) -> int:
+        """Decide all rows in doubt; how many there were."""
+        decided = 0
+        with contextlib.closing(self.folder.connect(read_only=True)) as reader:
+            library = doubts.Library(reader)
+            while found := doubts.find(reader):
+                for row in [row for rows in found.values() for row in rows]:
+                    decision = doubts.Decision(row, reader, library)
+                    while not decision.done:
+                        decision.run(0.0)
+                    self.writer.submit(doubts.Decided(decision, self.hosting)).result(30)
+                    decided += 1
+        return decided
 
     def collect(self) -> int:
         return self.writer.submit(outbox.Collect(self.hosting)).result(30)

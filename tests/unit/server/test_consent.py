@@ -15,6 +15,7 @@ from serverkit import Kit
 from edn.cloudevents import SinkAddress
 from edn.errors import InvalidSink
 from edn_server import consent
+from edn_server.addresses import address_of
 from edn_server.cloudevents import CloudEventsSink
 from edn_server.consent import Consents, Granted, Withheld, read, read_rate
 from edn_server.parcels import Batching
@@ -125,14 +126,20 @@ def address(receiver: Receiver, path: str, *, asked: bool = True) -> str:
     return SinkAddress("binary", receiver.url(path), asked).url()
 
 
+def stored_at(receiver: Receiver, path: str, *, asked: bool = True) -> str:
+    return address_of("", address(receiver, path, asked=asked), "")
+
+
 def test_a_sink_is_asked_once_and_by_those_who_must(kit: Kit) -> None:
     async def scenario(receiver: Receiver) -> None:
         receiver.answers["/a"] = [ALLOWED]
         async with consenting(kit, webhook_rate=90) as consents:
-            await consents.ensure([address(receiver, "/a"), address(receiver, "/free", asked=False)])
-            await consents.ensure([address(receiver, "/a"), receiver.url("/plain")])
-            assert consents.state_of(address(receiver, "/a")) == "granted"
-            assert consents.state_of(address(receiver, "/free", asked=False)) is None
+            await consents.ensure(
+                [("", address(receiver, "/a")), ("", address(receiver, "/free", asked=False))]
+            )
+            await consents.ensure([("", address(receiver, "/a")), ("", receiver.url("/plain"))])
+            assert consents.state_of(stored_at(receiver, "/a")) == "granted"
+            assert consents.state_of(stored_at(receiver, "/free", asked=False)) is None
         [asked] = receiver.posts
         assert (asked.path, asked.raw) == ("/a", b"")
         assert asked.headers["webhook-request-origin"] == ORIGIN
@@ -140,12 +147,12 @@ def test_a_sink_is_asked_once_and_by_those_who_must(kit: Kit) -> None:
         assert "webhook-request-callback" not in asked.headers
         # Whoever reads the same folder later knows.
         async with consenting(kit) as again:
-            await again.ensure([address(receiver, "/a")])
+            await again.ensure([("", address(receiver, "/a"))])
         assert len(receiver.posts) == 1
         # It consented to that name, and to no other.
         async with consenting(kit, webhook_origin="another.example.org") as renamed:
             with pytest.raises(InvalidSink):
-                await renamed.ensure([address(receiver, "/a")])
+                await renamed.ensure([("", address(receiver, "/a"))])
         assert len(receiver.posts) == 2
 
     run(scenario)
@@ -165,7 +172,7 @@ def test_a_sink_that_does_not_consent_is_an_error_that_says_so(kit: Kit, answer:
         receiver.answers["/a"] = [answer]
         async with consenting(kit) as consents:
             with pytest.raises(InvalidSink, match="did not consent") as refused:
-                await consents.ensure([address(receiver, "/a")])
+                await consents.ensure([("", address(receiver, "/a"))])
             assert says in refused.value.detail
             assert receiver.url("/a") in refused.value.detail
             assert not consents.any
@@ -178,7 +185,7 @@ def test_an_address_that_may_not_be_called_is_not_asked(kit: Kit) -> None:
     async def scenario(receiver: Receiver) -> None:
         async with consenting(kit, allow_loopback_sinks=False) as consents:
             with pytest.raises(InvalidSink, match="loopback"):
-                await consents.ensure([address(receiver, "/a")])
+                await consents.ensure([("", address(receiver, "/a"))])
         assert receiver.posts == []
 
     run(scenario)
@@ -189,8 +196,8 @@ def test_nothing_is_posted_before_the_sink_consents_later(kit: Kit) -> None:
         fill(kit, address(receiver, "/a"), rows=3)
         receiver.answers["/a"] = [SILENT] * 4
         async with consenting(kit, webhook_callback=CALLBACK) as consents:
-            await consents.ensure([address(receiver, "/a")])
-            assert consents.state_of(address(receiver, "/a")) == "awaiting"
+            await consents.ensure([("", address(receiver, "/a"))])
+            assert consents.state_of(stored_at(receiver, "/a")) == "awaiting"
             further = {"cloudevents": lambda given: CloudEventsSink(given, consents)}
             async with notifying(kit, further) as notifier:
                 await receiver.until(lambda: len(questions(receiver.posts)) == 4)
@@ -210,7 +217,7 @@ def test_nothing_is_posted_before_the_sink_consents_later(kit: Kit) -> None:
                 assert consents.granted == [receiver.url("/a")]  # type: ignore[attr-defined]
                 receiver.held.pop("/a").set()
                 await notifier.idle()
-            assert consents.state_of(address(receiver, "/a")) == "granted"
+            assert consents.state_of(stored_at(receiver, "/a")) == "granted"
         assert told(receiver.posts) == ["e2", "e3", "e4"]
         posted = [post for post in receiver.posts if "ce-id" in post.headers]
         assert {post.headers["webhook-request-origin"] for post in posted} == {"edn"}
@@ -254,17 +261,17 @@ def test_a_sink_that_nobody_names_any_more_is_forgotten(kit: Kit) -> None:
     async def scenario(receiver: Receiver) -> None:
         receiver.answers["/a"] = [ALLOWED, SILENT]
         async with consenting(kit) as consents:
-            await consents.ensure([address(receiver, "/a")])
+            await consents.ensure([("", address(receiver, "/a"))])
             await consents.forget([])
             assert consents.any  # it was asked just now: the subscription is about to come
             url = receiver.url("/a")
             consents._known[url] = consent.Standing("granted", None, 0, ORIGIN)
-            await consents.forget([address(receiver, "/a") + "#ring"])
+            await consents.forget([address_of("acme", address(receiver, "/a"), "ring")])
             assert consents.any
-            await consents.forget([address(receiver, "/b"), receiver.url("/a")])
+            await consents.forget([stored_at(receiver, "/b"), address_of("", receiver.url("/a"), "")])
             assert not consents.any
             with pytest.raises(InvalidSink):
-                await consents.ensure([address(receiver, "/a")])
+                await consents.ensure([("", address(receiver, "/a"))])
         assert stored(kit) == {}
 
     run(scenario)

@@ -16,6 +16,7 @@ from serverkit import Kit, activate, control, item
 
 from edn.errors import Conflict, InvalidInput, NotFound
 from edn_server import deadletters, outbox
+from edn_server.addresses import address_of
 from edn_server.breaker import Limits
 from edn_server.parcels import Batching
 from edn_server.retry import Policy
@@ -230,7 +231,7 @@ def test_unsubscribing_drops_what_a_failing_address_has_for_nobody_else(kit: Kit
         # Failing for long begins at once here.
         limits = Limits(warn_seconds=0)
         async with notifying(kit, retries=Policy(steps=(0.001, 3600)), breaking=limits) as notifier:
-            await eventually(lambda: notifier.health(dead).failures > 1)
+            await eventually(lambda: notifier.health(address_of("", dead, "")).failures > 1)
             await notifier.drop_ended()
             assert len(kit.rows()) == 3
             await asyncio.to_thread(kit.frame, 4, 5, control(5, "deactivate", ids=["ends"]))
@@ -238,7 +239,7 @@ def test_unsubscribing_drops_what_a_failing_address_has_for_nobody_else(kit: Kit
             assert [kit.body(row)["notifications"][0]["event"]["id"] for row in kit.rows()] == ["e3"]
             assert notifier.counters.dropped == 2
             # The row that stays is tried without waiting for the one that went.
-            await eventually(lambda: notifier.health(dead).row == kit.rows()[0].id)
+            await eventually(lambda: notifier.health(address_of("", dead, "")).row == kit.rows()[0].id)
 
     run(scenario)
 
@@ -283,7 +284,7 @@ def test_a_parcel_of_which_any_row_is_for_somebody_stays_whole(kit: Kit) -> None
                 events = [(offset, {"symbol": symbol, "price": 1})]
                 applied = await asyncio.to_thread(kit.frame, offset - 1, offset, events=events)
                 notifier.wake(applied.addresses)
-            await eventually(lambda: notifier.health(dead).failures > 0)
+            await eventually(lambda: notifier.health(address_of("", dead, "")).failures > 0)
             assert kit.count("parcels") == 1
             await asyncio.to_thread(kit.frame, 3, 4, control(4, "deactivate", ids=["ends"]))
             await notifier.drop_ended()
@@ -299,7 +300,7 @@ def test_what_is_due_is_not_dropped_because_its_address_failed_once(kit: Kit) ->
         fill(kit, receiver.url("/a"))
         receiver.answers["/a"] = ["503 Busy\r\n", "503 Busy\r\n"]
         async with notifying(kit, retries=Policy(steps=(0.05, 0.05, 3600))) as notifier:
-            await eventually(lambda: notifier.health(receiver.url("/a")).failures > 0)
+            await eventually(lambda: notifier.health(address_of("", receiver.url("/a"), "")).failures > 0)
             await asyncio.to_thread(kit.frame, 2, 3, control(3, "deactivate", ids=["s0"]))
             await notifier.drop_ended()
             await notifier.idle()
@@ -342,6 +343,8 @@ def test_splitting_a_body_loses_nothing_and_gives_each_their_own(
     notifications: list[Any], wanted: set[str]
 ) -> None:
     body = json.dumps({"notifications": notifications}).encode()
-    for part, keep in zip(deadletters.split(body, wanted.__contains__), (True, False), strict=True):
+    for part, keep in zip(
+        deadletters.split(body, "//http://h/", wanted.__contains__), (True, False), strict=True
+    ):
         expected = brute(notifications, wanted, keep)
         assert (json.loads(part)["notifications"] if part else []) == expected

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from edn_server import retry
 from edn_server.breaker import HEALTHY, Health, Limits
@@ -46,6 +48,13 @@ DECISIONS = [
     (503, "soon", (1, 1, 0), 0.0, Decision("again", 0.5)),
     (503, "-5", (1, 1, 0), 0.0, Decision("again", 0.5)),
     (503, "1.5", (1, 1, 0), 0.0, Decision("again", 0.5)),
+    (503, "1 Nov c026 21:925 +9999999999", (1, 1, 0), 0.0, Decision("again", 0.5)),  # OverflowError
+    (503, "9" * 60_000, (1, 1, 0), 0.0, Decision("again", 3600.0)),
+    (503, "0" * 63 + "7", (1, 1, 0), 0.0, Decision("again", 7.0)),
+    (503, "٣", (1, 1, 0), 0.0, Decision("again", 0.5)),  # a digit, and not ASCII
+    (503, "120, 60", (1, 1, 0), 0.0, Decision("again", 0.5)),
+    (503, "inf", (1, 1, 0), 0.0, Decision("again", 0.5)),
+    (503, "Fri, 31 Dec 9999 23:59:59 -2359", (1, 1, 0), 0.0, Decision("again", 3600.0)),
 ]
 
 
@@ -60,6 +69,34 @@ def test_what_follows_an_attempt(
     attempt, failures, age = after
     known = Failed(attempt=attempt, failures=failures, age=age)
     assert retry.decide(POLICY, status, retry_after, known, chance=chance, now=NOW) == expected
+
+
+HEADERS = st.one_of(
+    st.none(),
+    st.text(),
+    st.integers().map(str),
+    st.text(alphabet="0123456789 +-:,.", max_size=80),
+    st.from_regex(
+        r"[0-9]{1,5} (Jan|Nov|Dec) [0-9c]{1,12} [0-9]{1,4}:[0-9]{1,9}(:[0-9]{1,9})? [+-][0-9]{1,12}"
+    ),
+)
+
+
+@example("1 Nov c026 21:925 +9999999999", 503, NOW)
+@given(HEADERS, st.sampled_from([None, 400, 429, 500, 503]), st.datetimes(timezones=st.just(UTC)))
+def test_any_retry_after_gives_a_delay_within_the_policys_bounds(
+    header: str | None, status: int | None, now: datetime
+) -> None:
+    known = Failed(attempt=1, failures=1, age=0)
+    decision = retry.decide(POLICY, status, header, known, chance=0.5, now=now)
+    assert decision.kind == "again"
+    assert POLICY.steps[0] / 2 <= decision.delay <= POLICY.longest_asked
+
+
+def test_an_error_of_the_servers_own_is_given_up_like_a_refused_row() -> None:
+    for attempt, expected in ((3, Decision("again", 2.0)), (4, Decision("dead"))):
+        known = Failed(attempt=attempt, failures=9, age=0)
+        assert retry.decide(POLICY, None, None, known, chance=0, now=NOW, broken=True) == expected
 
 
 def test_what_a_sink_calls_permanent_is_not_tried_again() -> None:
@@ -93,8 +130,8 @@ def fail(health: Health, seconds: float, row: int = 1) -> Health:
 
 def test_an_address_that_fails_is_failing_then_warned_of_then_disabled() -> None:
     health = fail(HEALTHY, 1000)
-    assert (health.state, health.lane, health.failures, health.failing_since) == (
-        "failing", "slow", 1, 1_000_000_000,
+    assert (health.state, health.standing(tried=True), health.failures, health.failing_since) == (
+        "failing", "failing", 1, 1_000_000_000,
     )  # fmt: skip
     health = fail(health, 1099)
     assert health.warned is None
@@ -106,12 +143,13 @@ def test_an_address_that_fails_is_failing_then_warned_of_then_disabled() -> None
     assert (health.state, health.disabled, health.disabled_since) == ("disabled", "failing", 1_200_000_000)
 
 
-def test_one_success_forgets_all_failures_and_a_slow_one_keeps_the_slow_lane() -> None:
+def test_one_success_forgets_all_failures_and_a_slow_one_keeps_its_standing() -> None:
     health = fail(fail(HEALTHY, 1000), 1100)
     assert health.succeeded(0.2) == HEALTHY
-    assert HEALTHY.lane == "fast"
+    assert HEALTHY.standing(tried=True) == "quick"
+    assert HEALTHY.standing(tried=False) == "new"
     slow = health.succeeded(3.0)
-    assert (slow.state, slow.lane, slow.warned) == ("healthy", "slow", None)
+    assert (slow.state, slow.standing(tried=True), slow.warned) == ("healthy", "slow", None)
 
 
 def test_attempts_are_those_of_the_row_and_failures_those_of_the_address() -> None:

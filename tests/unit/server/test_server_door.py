@@ -19,7 +19,7 @@ from serverkit import LOG, activate, control, item, segment, topic
 from edn import wire
 from edn.process import CannotStart
 from edn.summary import Summary
-from edn_server import registration
+from edn_server import registration, usage
 from edn_server.app import create_app
 from edn_server.database import FORMAT, Folder
 from edn_server.node import Node
@@ -61,6 +61,7 @@ async def send(client: httpx.AsyncClient, path: str, message: msgspec.Struct) ->
 
 
 ROUTES = [
+    ("POST", "/internal/clock/confirm"),
     ("POST", "/internal/stream"),
     ("POST", "/internal/subscriptions"),
     ("POST", "/internal/replay"),
@@ -143,6 +144,21 @@ def test_store_stream_summary_and_figures_over_http(tmp_path: Path) -> None:
         ]
 
     with_door(tmp_path, scenario)
+
+
+def test_a_node_has_the_limits_of_its_settings_and_forgets_topics_by_itself(tmp_path: Path) -> None:
+    limits = usage.Limits(paused=1, stream=2, dead=3)
+
+    async def scenario(client: httpx.AsyncClient, node: Node) -> None:
+        assert node.hosting.limits == limits
+        await node.store(wire.Store(LOG, 1, topic(), [item("s")]))
+        await node.apply(wire.Frame(LOG, 1, 0, 1, [activate(1, ("s", 1))], []))
+        assert list(node.hosting.topics) == [1]
+        await node.apply(wire.Frame(LOG, 1, 1, 2, [control(2, "deactivate", ids=["s"])], []))
+        while node.hosting.topics:  # noqa: ASYNC110 - the door's timeout bounds it
+            await asyncio.sleep(0.01)
+
+    with_door(tmp_path, scenario, collect_seconds=0.01, limits=limits)
 
 
 def test_shrinkable_counts_from_the_last_snapshot(tmp_path: Path) -> None:
@@ -353,14 +369,17 @@ def test_a_folder_has_one_process_at_a_time_a_stable_key_and_counts_its_starts(t
     assert (first.identity.epoch, second.identity.epoch) == (1, 2)
 
 
-def test_a_folder_of_a_newer_format_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("found", "said"), [(99, "a newer version"), (FORMAT - 1, "edn export")])
+def test_a_folder_of_another_format_is_refused_and_left_as_it_is(
+    tmp_path: Path, found: int, said: str
+) -> None:
     folder = Folder(tmp_path)
     db = folder.connect()
-    db.execute("UPDATE meta SET value = 99 WHERE name = 'format'")
+    db.execute("UPDATE meta SET value = ? WHERE name = 'format'", (found,))
     db.close()
     folder.close()
     for _ in range(2):
-        with pytest.raises(CannotStart, match="format 99"):
+        with pytest.raises(CannotStart, match=f"must have format {FORMAT}, got {found}.*{said}"):
             Folder(tmp_path)
 
 
@@ -379,61 +398,3 @@ def test_the_process_says_what_keeps_it_from_starting(tmp_path: Path, secret_fil
     assert ended.returncode == 1
     assert ended.stdout == ""
     assert "data folder" in ended.stderr
-
-
-def test_of_what_format_five_held_the_upgrade_tells_apart_what_is_due(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
-    db = folder.connect()
-    db.execute("ALTER TABLE replays DROP COLUMN kept")
-    db.execute("INSERT INTO pauses VALUES ('paused', 'log', 1)")
-    for address in ("hold:paused", "hold:paused past", "hold:moved", "hold:moved past", "http://h/ past"):
-        db.execute(
-            "INSERT INTO outbox (address, batch, events, composition) VALUES (?, 1, 1, x'00')", (address,)
-        )
-    db.execute("UPDATE meta SET value = 5 WHERE name = 'format'")
-    db.close()
-    folder.close()
-    upgraded = Folder(tmp_path)
-    db = upgraded.connect()
-    assert [address for (address,) in db.execute("SELECT address FROM outbox ORDER BY id")] == [
-        "hold:paused",
-        "hold:paused past",
-        "hold:moved waiting",
-        "hold:moved first",
-        "http://h/ past",
-    ]
-    db.close()
-    upgraded.close()
-
-
-def test_a_folder_of_the_first_format_is_upgraded_with_what_waits_in_it(tmp_path: Path) -> None:
-    folder = Folder(tmp_path)
-    db = folder.connect()
-    first = {"meta", "topics", "versions", "intervals", "logs", "events", "outbox", "sqlite_sequence"}
-    names = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    added = sorted(names - first)
-    assert "dead_letters" in added
-    for table in added:
-        db.execute(f"DROP TABLE {table}")
-    db.execute("ALTER TABLE versions DROP COLUMN ring")
-    db.execute("ALTER TABLE outbox DROP COLUMN created")
-    db.execute("DROP INDEX versions_by_id")
-    db.execute("ALTER TABLE versions DROP COLUMN moved")
-    db.execute("ALTER TABLE intervals DROP COLUMN expires")
-    db.execute("ALTER TABLE logs DROP COLUMN url")
-    db.execute("ALTER TABLE events DROP COLUMN trace")
-    db.execute("INSERT INTO outbox (address, batch, events, composition) VALUES ('http://h/', 1, 1, x'00')")
-    db.execute("UPDATE meta SET value = 1 WHERE name = 'format'")
-    db.close()
-    folder.close()
-    upgraded = Folder(tmp_path)
-    db = upgraded.connect()
-    assert db.execute("SELECT value FROM meta WHERE name = 'format'").fetchone() == (FORMAT,)
-    # As old as the upgrade: nothing is given up for having waited before.
-    ((created,),) = db.execute("SELECT created FROM outbox").fetchall()
-    assert created > 1_700_000_000_000_000
-    for table in added:
-        assert db.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
-    db.close()
-    upgraded.close()
-    Folder(tmp_path).close()

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edn import wire
+from edn_server.addresses import HELD, url_of
 from edn_server.controls import Follow
-from edn_server.outbox import HELD
 from tests.unit.server.serverkit import LOG, Kit, activate, control, item
 
 EVENT = {"symbol": "GE", "price": 31.0}
@@ -20,7 +20,7 @@ A, B = "http://127.0.0.1:1/a", "http://127.0.0.1:1/b"
 def sent(kit: Kit) -> list[tuple[str, str, str]]:
     """(address, subscription, event) of what may go out, in order."""
     return [
-        (row.address, match["subscription"], entry["event"]["id"])
+        (url_of(row.address), match["subscription"], entry["event"]["id"])
         for row in kit.rows()
         if not row.address.startswith(HELD)
         for entry in kit.body(row)["notifications"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from serverkit import LOG, Kit, activate, control, item
 
 from edn import wire
-from edn_server import departing, outbox
+from edn_server import addresses, departing, outbox
 from edn_server.arriving import Arrive, TakeKept, TakeTold
 from edn_server.controls import Follow
 from edn_server.departing import Depart
@@ -69,9 +69,9 @@ def deliver(kit: Kit) -> list[tuple[str, str]]:
 
 def deliver_to(kit: Kit) -> list[tuple[str, str, str]]:
     """The same, with the address of each."""
-    rows = [row for row in kit.rows() if not row.address.startswith(outbox.HELD)]
+    rows = [row for row in kit.rows() if not row.address.startswith(addresses.HELD)]
     heard = [
-        (match["subscription"], entry["event"]["id"], row.address)
+        (match["subscription"], entry["event"]["id"], addresses.url_of(row.address))
         for row in rows
         for entry in kit.body(row)["notifications"]
         for match in entry["matches"]
@@ -212,6 +212,62 @@ def test_an_address_that_fails_for_long_keeps_the_rows_of_those_who_live_elsewhe
     assert ended.find(here.db, URL, here.hosting) == []
     here.reopen()
     assert ended.find(here.db, URL, here.hosting) == []
+
+
+def changed_between_move_and_hand_over(here: Kit, there: Kit, *, kept: int) -> None:
+    """Pause `s`, buffer events for it, move it, and change it on its new server."""
+    began(here)
+    here.frame(2, 3, control(3, "pause", ids=["s"]))
+    events = [(offset, EVENT) for offset in range(4, 4 + kept)]
+    for offset, event in events:
+        here.frame(offset - 1, offset, events=[(offset, event)])
+    last = 3 + kept
+    there.store(coming())
+    here.frame(last, last + 1, move(last + 1))
+    there.frame(1, last + 2, move(last + 2), control(last + 2, "pause", ids=["s"]))
+    there.store(item("s", version=3, url=URL + "/changed"))
+    there.frame(last + 2, last + 3, control(last + 3, "change", versions=[("s", 3)]))
+
+
+def page_of(kit: Kit, position: int) -> wire.Kept:
+    page = kit.writer.submit(Call(lambda db: departing.kept(db, wire.KeptAfter("s", position)))).result(30)
+    return wire.msgspec.structs.replace(page, version=2)
+
+
+def take(kit: Kit, page: wire.Kept) -> wire.Taken:
+    kit._batch = max(kit._batch, kit._newest_batch()) + 1
+    return kit.writer.submit(TakeKept(kit.hosting, kit._batch, page, lambda *_: None)).result(30)
+
+
+def test_a_repeated_page_adds_nothing_after_a_change_between_move_and_hand_over(
+    pair: tuple[Kit, Kit],
+) -> None:
+    here, there = pair
+    changed_between_move_and_hand_over(here, there, kept=1)
+    page = page_of(here, 0)
+    assert [take(there, page).position for _ in range(2)] == [1, 1]
+    there.reopen()
+    assert take(there, page).position == 1
+    assert there.told() == [("s", "e4")]
+
+
+def test_a_hand_over_of_several_pages_ends_after_a_change_and_delivers_each_event_once(
+    pair: tuple[Kit, Kit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(departing, "PAGE_BYTES", 1)  # each page holds one row
+    here, there = pair
+    changed_between_move_and_hand_over(here, there, kept=3)
+    positions = [0]
+    while len(positions) < 10:
+        page = page_of(here, positions[-1])
+        positions.append(take(there, page).position)
+        if page.final and positions[-1] >= page.upto:
+            break
+    assert positions == [0, 1, 2, 3]
+    departed(here, ("s", 2), forget=["s"])
+    arrive(there, ("s", 2))
+    there.frame(9, 10, control(10, "resume", ids=["s"]))
+    assert deliver_to(there) == [("s", f"e{offset}", URL + "/changed") for offset in (4, 5, 6)]
 
 
 # -- anything, in any order -----------------------------------------------------------------------------

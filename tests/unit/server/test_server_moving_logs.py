@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from serverkit import LOG, Kit, activate, control, item, segment
 
 from edn import wire
-from edn_server import departing, outbox
+from edn_server import addresses, departing, outbox
 from edn_server.arriving import Arrive, TakeKept, TakeTold
 from edn_server.controls import Follow
 from edn_server.departing import Depart
@@ -188,7 +188,7 @@ class World:
 
     def deliver(self, place: int) -> None:
         server = self.servers[place]
-        rows = [row for row in server.kit.rows() if not row.address.startswith(outbox.HELD)]
+        rows = [row for row in server.kit.rows() if not row.address.startswith(addresses.HELD)]
         for row in rows:
             for entry in server.kit.body(row)["notifications"]:
                 self.heard.append(entry["event"]["id"])

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from deliverykit import EVENT, Receiver, eventually, fill, notifying, run, settings
+from deliverykit import EVENT, REFUSED, Receiver, asking, eventually, fill, notifying, run, settings
 from serverkit import Kit, activate, control, item
 
-from edn_server import outbox
+from edn_server import notifier as notifier_module
+from edn_server import outbox, retry
+from edn_server.addresses import address_of, url_of
 from edn_server.breaker import HEALTHY
 from edn_server.delivery import HttpSink
+from edn_server.posting import Posting, Sent
+from edn_server.retry import Policy
 from edn_server.sinks import Message
 
 
@@ -98,7 +103,7 @@ def test_a_dead_address_keeps_its_rows_and_delays_no_other(kit: Kit) -> None:
             await eventually(lambda: counters.delivered == 3 and counters.failed > 1)
 
     run(scenario)
-    assert {row.address for row in kit.rows()} == {"http://127.0.0.1:1/dead"}
+    assert {url_of(row.address) for row in kit.rows()} == {"http://127.0.0.1:1/dead"}
     assert len(kit.rows()) == 3
 
 
@@ -109,17 +114,17 @@ def test_gone_disables_the_address_at_once_and_what_waits_becomes_dead_letters(k
         receiver.answers["/a"] = ["204 No Content\r\n", "410 Gone\r\n"]
         async with notifying(kit) as notifier:
             await notifier.idle()
-            assert notifier.health(address).disabled == "gone"
+            assert notifier.health(address_of("", address, "")).disabled == "gone"
             assert (notifier.counters.delivered, notifier.counters.dead) == (1, 2)
         assert len(receiver.posts) == 2
         # It stays so over a restart, and what comes then is not sent either.
         kit.frame(4, 5, events=[(5, EVENT)])
         async with notifying(kit) as notifier:
             await notifier.idle()
-            assert notifier.health(address).disabled == "gone"
+            assert notifier.health(address_of("", address, "")).disabled == "gone"
             assert len(receiver.posts) == 2
-            await notifier.enable(address)
-            assert notifier.health(address) == HEALTHY
+            await notifier.enable(address_of("", address, ""))
+            assert notifier.health(address_of("", address, "")) == HEALTHY
             applied = await asyncio.to_thread(kit.frame, 5, 6, events=[(6, EVENT)])
             notifier.wake(applied.addresses)
             await notifier.idle()
@@ -128,6 +133,103 @@ def test_gone_disables_the_address_at_once_and_what_waits_becomes_dead_letters(k
     run(scenario)
     assert kit.rows() == []
     assert kit.count("dead_letters") == 3
+
+
+@pytest.mark.parametrize("broken", ["composing", "deciding", "signing"])
+def test_an_error_of_the_servers_own_is_a_failed_attempt_with_evidence_and_ends_as_a_dead_letter(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OverflowError("date value out of range")
+
+    if broken == "composing":
+        compose = outbox.event_fragment
+        monkeypatch.setattr(
+            outbox,
+            "event_fragment",
+            lambda event, topic: (fail if event.id == "e2" else compose)(event, topic),
+        )
+    elif broken == "deciding":
+        decide = retry.decide
+
+        def deciding(*arguments: Any, broken: bool = False, **options: Any) -> retry.Decision:
+            status = arguments[1]
+            return fail() if status == 503 else decide(*arguments, broken=broken, **options)
+
+        monkeypatch.setattr(retry, "decide", deciding)
+    else:
+        posting = Posting.send
+
+        async def signing(self: Posting, address: str, name: str, *rest: Any) -> Sent:
+            return fail() if name.endswith("_1") else await posting(self, address, name, *rest)
+
+        monkeypatch.setattr(Posting, "send", signing)
+
+    async def scenario(receiver: Receiver) -> None:
+        address = receiver.url("/a")
+        fill(kit, address, rows=2)
+        receiver.answers["/a"] = ["503 No\r\n"] * 3 if broken == "deciding" else []
+        policy = Policy(steps=(0.001,), refused_attempts=3)
+        async with asking(kit, retries=policy) as (notifier, evidence):
+            await notifier.idle()
+            shown = await evidence.attempts("s0")
+            letters, _ = await evidence.letters(None, None, 10)
+        assert [one["outcome"] for one in shown] == ["delivered", "dead", "again", "again"]
+        assert all("OverflowError" in one["reason"] for one in shown[1:])
+        assert [letter["attempts"] for letter in letters] == [3]
+        assert "OverflowError" in letters[0]["reason"]
+        assert receiver.posts[-1].body["notifications"][0]["event"]["id"] == "e3"
+
+    run(scenario)
+    assert kit.rows() == []
+
+
+def test_an_address_that_the_full_disk_keeps_from_delivery_says_so(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifier_module, "FAILED_SECONDS", 0.01)
+    full = True
+    settle = outbox.Settle.work
+
+    def work(job: outbox.Settle, db: sqlite3.Connection) -> int:
+        if full:
+            raise sqlite3.OperationalError("database or disk is full")
+        return settle(job, db)
+
+    monkeypatch.setattr(outbox.Settle, "work", work)
+
+    async def scenario(receiver: Receiver) -> None:
+        nonlocal full
+        address = receiver.url("/a")
+        fill(kit, address)
+        async with asking(kit) as (notifier, evidence):
+            await eventually(lambda: notifier.health(address_of("", address, "")).state == "failing")
+            assert "disk is full" in (notifier.health(address_of("", address, "")).reason or "")
+            shown = await evidence.attempts("s0")
+            assert any("disk is full" in (one["reason"] or "") for one in shown)
+            full = False
+            await notifier.idle()
+            assert notifier.health(address_of("", address, "")) == HEALTHY
+            assert notifier.counters.dead == 0
+
+    run(scenario)
+    assert kit.rows() == []
+
+
+def test_the_log_names_a_sink_without_its_path_or_query(kit: Kit, capsys: pytest.CaptureFixture[str]) -> None:
+    async def scenario(receiver: Receiver) -> None:
+        fill(kit, receiver.url("/hooks/T0KEN?key=S3CRET"))
+        receiver.answers["/hooks/T0KEN?key=S3CRET"] = [REFUSED, "410 Gone\r\n"]
+        async with notifying(kit) as notifier:
+            await notifier.idle()
+
+    run(scenario)
+    said = "".join(capsys.readouterr())
+    assert "attempt_failed" in said
+    assert "sink_disabled" in said
+    assert "127.0.0.1" in said
+    assert "T0KEN" not in said
+    assert "S3CRET" not in said
 
 
 def test_a_crash_between_post_and_settlement_repeats_it_with_the_same_id_and_body(kit: Kit) -> None:

@@ -19,7 +19,7 @@ from edn_server.dispatchers import Dispatchers
 from edn_server.exchange import Exchange
 from edn_server.receiving import Receiving, routes
 
-TOPIC = wire.TopicInfo(3, "quotes", [("price", "number")], "bitmap")
+TOPIC = wire.TopicInfo(3, "", "quotes", [("price", "number")], "bitmap")
 Handler = Callable[[httpx.Request], httpx.Response]
 
 
@@ -81,7 +81,7 @@ def call(
             await exchange.refresh()
         app = FastAPI()
         install(app)
-        app.include_router(routes(lambda: Receiving(dispatchers, exchange)))
+        app.include_router(routes(lambda: Receiving(dispatchers, exchange, "secret")))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://server") as door:
             answer = await door.request(method, path, content=content, **more)
         await dispatchers.close()
@@ -120,7 +120,8 @@ def test_the_host_with_the_best_overlap_is_suggested(given: Any, suggested: list
 def test_a_body_that_is_no_json_goes_on_as_it_is() -> None:
     dispatcher = Dispatcher(lambda _: httpx.Response(400, json={"detail": "no JSON"}))
     assert call(dispatcher, "POST", "/v1/subscriptions", content=b"{").status_code == 400
-    assert dispatcher.subscribed == wire.Subscribe(b"{", [])
+    client = wire.Client(address="127.0.0.1", host="server")
+    assert dispatcher.subscribed == wire.Subscribe(b"{", [], client)
 
 
 def test_a_server_that_knows_nothing_yet_suggests_nobody() -> None:

@@ -11,6 +11,7 @@ from serverkit import COLUMNS, LOG, Kit, activate, control, item, segment, topic
 from edn import wire
 from edn.errors import Conflict, CorruptMessage, InvalidFilter, InvalidInput
 from edn_server import outbox
+from edn_server.addresses import url_of
 from edn_server.outbox import Settle
 from edn_server.storing import prepare
 from edn_server.stream import ApplyFrame
@@ -177,9 +178,9 @@ def test_offsets_of_two_logs_have_nothing_to_do_with_each_other(kit: Kit) -> Non
     kit.frame(3, 4, events=[(4, EVENT)], log="log-b")
     kit.frame(100, 101, events=[(101, EVENT)])
     assert kit.told() == [("s", "e100"), ("s", "e2"), ("s", "e101")]
-    assert kit.hosting.topics[1].maximal.total == 1
+    assert kit.hosting.topics[1].rectangles == 1
     kit.frame(101, 102, control(102, "deactivate", ids=["s"]))
-    assert kit.hosting.topics[1].maximal.total == 0
+    assert kit.hosting.topics[1].rectangles == 0
 
 
 def test_a_subscription_made_anew_before_its_old_end_is_read_loses_nothing(kit: Kit) -> None:
@@ -355,11 +356,11 @@ def test_an_ended_version_leaves_matcher_and_summary_at_once_and_its_row_with_it
     kit.frame(0, 2, activate(1, ("s", 1), ("other", 1)), events=[(2, EVENT)])
     applied = kit.frame(2, 3, control(3, "deactivate", ids=["s"]))
     assert applied.ack.shrinkable == 2
-    assert kit.hosting.topics[1].maximal.total == len(kit.hosting.topics[1].matcher) == 1
+    assert kit.hosting.topics[1].rectangles == 1
     assert kit.collect() == 0
     kit.reopen()
     assert ("s", "e2") in kit.told()
-    [row] = [row for row in kit.rows() if row.address != SINK_B]
+    [row] = [row for row in kit.rows() if url_of(row.address) != SINK_B]
     kit.writer.submit(Settle([(row.id, row.batch)])).result(30)
     assert kit.collect() == 1
     assert (kit.count("versions"), kit.count("intervals")) == (1, 1)
@@ -388,7 +389,7 @@ def test_payloads_that_no_waiting_row_names_are_trimmed(kit: Kit) -> None:
     kit.store(item("all"), item("cheap", CHEAP, url=SINK_B))
     events = [(o, {"price": o}) for o in range(2, 22)]
     kit.frame(0, 21, activate(1, ("all", 1), ("cheap", 1)), events=events)
-    row = next(row for row in kit.rows() if row.address != SINK_B)
+    row = next(row for row in kit.rows() if url_of(row.address) != SINK_B)
     kit.writer.submit(Settle([(row.id, row.batch)])).result(30)
     assert kit.count("events") == 20
     assert kit.writer.submit(outbox.Trim(row.batch)).result(30) == 12
@@ -439,7 +440,7 @@ def test_a_filter_that_does_not_bind_stores_nothing_and_names_its_place(kit: Kit
 
 
 def test_an_unknown_engine_is_refused_before_anything_is_stored() -> None:
-    info = wire.TopicInfo(1, "quotes", COLUMNS, "no-such-engine")
+    info = wire.TopicInfo(1, "", "quotes", COLUMNS, "no-such-engine")
     with pytest.raises(InvalidInput, match="no-such-engine"):
         prepare(wire.Store(LOG, 1, info, [item("s")]))
 
@@ -454,7 +455,7 @@ def test_seq_and_what_is_stored_survive_a_restart(kit: Kit) -> None:
     stored = kit.store(item("s", {"$any": [{"price": {"lt": 1}}, {"price": {"gt": 9}}]}))
     kit.reopen()
     assert kit.hosting.seq == stored.seq
-    assert kit.hosting.topics[1].maximal.total == 2
+    assert kit.hosting.topics[1].rectangles == 2
     kit.frame(0, 2, activate(1, ("s", 1)), events=[(2, {"price": 10})])
     assert kit.told() == [("s", "e2")]
 

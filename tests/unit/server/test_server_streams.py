@@ -13,11 +13,11 @@ import pytest
 from deliverykit import EVENT, notifying
 from serverkit import Kit, activate, control, item
 
-from edn_server import outbox, streams
+from edn_server import addresses, streams
 from edn_server.streams import Streams
-from edn_server.writer import Call, Job
+from edn_server.writer import Job
 
-ADDRESS = outbox.stream_of("s")
+ADDRESS = addresses.stream_of("s")
 
 
 @pytest.fixture
@@ -42,8 +42,7 @@ def at_streams(kit: Kit, work: Callable[[Streams], Awaitable[None]]) -> None:
 
     async def run() -> None:
         async with notifying(kit) as notifier:
-            dropped = kit.writer.submit(Call(streams.read_dropped)).result(30)
-            await work(Streams(kit.hosting, notifier, submit, dropped))
+            await work(Streams(kit.hosting, notifier, submit))
 
     asyncio.run(run())
 
@@ -74,6 +73,78 @@ def test_rows_stay_until_an_id_passes_them(kit: Kit) -> None:
             rest = await read(made, 5 - place, seen[place]["id"]) if place < 5 else []
             assert names(rest) == names(seen)[place + 1 :]
         assert len(kit.rows()) == 1  # the last one, of which one event was seen last
+
+    at_streams(kit, work)
+
+
+def test_a_second_reader_is_told_of_events_that_the_first_has_passed(kit: Kit) -> None:
+    fill(kit, 2, rows=9)
+    ids: list[str] = []
+
+    async def work(made: Streams) -> None:
+        ids.extend(line["id"] for line in await read(made, 9))
+        assert names(await read(made, 2, ids[6])) == ["e9", "e10"]  # A passes e2 to e8
+        assert names(await read(made, 3, ids[1])) == ["gap", "e9", "e10"]  # B has seen e2 and e3
+        assert names(await read(made, 2, ids[6])) == ["e9", "e10"]  # A has missed nothing
+        assert names(await read(made, 2)) == ["e9", "e10"]  # a reader who has seen nothing begins here
+
+    at_streams(kit, work)
+    kit.reopen()
+
+    async def again(made: Streams) -> None:
+        [line, *rest] = await read(made, 3, ids[1])
+        assert line == {
+            "event": "gap",
+            "data": {"reason": "another reader of this stream has passed events"},
+        }
+        assert names(rest) == ["e9", "e10"]
+        assert names(await read(made, 2, ids[6])) == ["e9", "e10"]
+
+    at_streams(kit, again)
+
+
+def test_a_reader_who_is_connected_is_told_of_events_that_another_has_passed(kit: Kit) -> None:
+    fill(kit, 2, rows=3)
+
+    async def work(made: Streams) -> None:
+        async with asyncio.timeout(30), aclosing(await made.follow("s", None)) as slow:
+            seen = [json.loads(await anext(slow)) for _ in range(3)]
+            fill(kit, 5, rows=70)  # more than a page
+            made.wake([ADDRESS])
+            seen.append(json.loads(await anext(slow)))  # e5, with the rest of its page in hand
+            last = (await read(made, 73))[-1]["id"]
+            fill(kit, 75, rows=1)
+            assert names(await read(made, 1, last)) == ["e75"]
+            told = names(seen) + names([json.loads(await anext(slow)) for _ in range(65)])
+            assert told == [f"e{number}" for number in range(2, 69)] + ["gap", "e75"]
+
+    at_streams(kit, work)
+
+
+def test_a_row_that_another_has_passed_while_half_read_is_a_gap(kit: Kit) -> None:
+    fill(kit, 2, rows=2, each=2)
+
+    async def work(made: Streams) -> None:
+        seen = await read(made, 4)
+        assert names(await read(made, 2, seen[1]["id"])) == ["e4", "e5"]
+        assert names(await read(made, 3, seen[0]["id"])) == ["gap", "e4", "e5"]
+
+    at_streams(kit, work)
+
+
+def test_what_is_noted_of_a_stream_goes_with_its_subscription(kit: Kit) -> None:
+    fill(kit, 2, rows=2)
+    before = kit.count("meta")
+
+    async def work(made: Streams) -> None:
+        seen = await read(made, 2)
+        assert names(await read(made, 1, seen[0]["id"])) == ["e3"]
+        assert kit.count("meta") == before + 1
+        await made.trim()
+        assert kit.count("meta") == before + 1
+        kit.frame(3, 4, control(4, "deactivate", ids=["s"]))
+        await made.trim()
+        assert kit.count("meta") == before
 
     at_streams(kit, work)
 

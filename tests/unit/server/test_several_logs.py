@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from serverkit import LOG, Kit, activate, control, item
 
-from edn_server import outbox, repeats
+from edn_server import addresses, repeats
 from edn_server.controls import Follow, Leave
 
 OTHER = "log-b"
@@ -33,7 +33,7 @@ def sent(kit: Kit) -> list[tuple[str, str]]:
     return [
         (match["subscription"], entry["event"]["id"])
         for row in kit.rows()
-        if not row.address.startswith(outbox.HELD)
+        if not row.address.startswith(addresses.HELD)
         for entry in kit.body(row)["notifications"]
         for match in entry["matches"]
     ]

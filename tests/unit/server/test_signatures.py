@@ -14,7 +14,6 @@ from standardwebhooks import Webhook, WebhookVerificationError
 from edn import clock, webhooks
 from edn.errors import InvalidSink
 from edn.webhooks import KeyRing
-from edn_server import outbox
 
 
 def verifies(secret: str, post: object) -> bool:
@@ -135,11 +134,3 @@ def test_what_is_no_secret_is_refused_without_repeating_it(secret: str) -> None:
 @pytest.mark.parametrize("size", [24, 32, 64])
 def test_what_is_one_is_taken(size: int) -> None:
     webhooks.check_secret(encoded(size))
-
-
-@pytest.mark.parametrize("url", ["https://example.org/a?b=c", "mailto:ann@example.org"])
-def test_an_address_gives_back_its_url_and_its_ring(url: str) -> None:
-    assert outbox.url_of(outbox.address_of(url, "r1")) == url
-    assert outbox.ring_of(outbox.address_of(url, "r1")) == "r1"
-    assert outbox.address_of(url, "") == url
-    assert outbox.ring_of(url) == ""

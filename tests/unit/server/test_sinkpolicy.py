@@ -219,3 +219,26 @@ def test_schemes_that_nobody_has_are_looked_up_without_being_remembered(
         assert sinkpolicy._extensions.cache_info().currsize == 1
     finally:
         sinkpolicy._extensions.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://example.org/hooks/T0KEN?key=S3CRET", "https://example.org/… "),
+        ("http://127.0.0.1:8080/T0KEN", "http://127.0.0.1:8080/… "),
+        ("mailto:S3CRET@example.org", "mailto:…@example.org "),
+        (
+            "cloudevents:?mode=structured&to=https%3A%2F%2Fexample.org%2FT0KEN",
+            "cloudevents:https://example.org/… ",
+        ),
+        ("soap:anything/T0KEN", "soap:… "),
+        ("https://[S3CRET", "https:… "),
+        ("", ":… "),
+    ],
+)
+def test_a_sink_is_described_for_the_log_without_its_secrets(url: str, shown: str) -> None:
+    described = sinkpolicy.redacted(url)
+    assert described.startswith(shown)
+    assert "T0KEN" not in described
+    assert "S3CRET" not in described
+    assert described != sinkpolicy.redacted(url + "x")

@@ -197,3 +197,32 @@ def test_deleting_an_unknown_id_deletes_nothing() -> None:
     assert len(maximal) == 2
     assert 1 in maximal
     maximal.check()
+
+
+@pytest.mark.parametrize("many", [1024, 20])
+def test_only_columns_that_are_used_are_active(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns become active one by one, or in growing numbers once there are many rectangles."""
+    monkeypatch.setattr("edn.summary.maximal._MANY", many)
+    rng = np.random.default_rng(7)
+    width = 24
+    peer = Peer(Maximal(width))
+    for id in range(80):
+        lo, hi = [-INF] * width, [INF] * width
+        for column in rng.choice(1 + id // 4, size=rng.integers(0, 3)).tolist():
+            low, high = sorted(rng.integers(0, 6, 2).tolist())
+            lo[column], hi[column] = float(low), float(high)
+        if id == 0:
+            lo, hi = [-INF] * width, [-INF] * width
+        peer.insert({id: (tuple(lo), tuple(hi))})
+        if id % 7 == 3:
+            peer.delete([id // 2])
+        if id % 10 == 0:
+            peer.maximal.check()
+        assert as_set(peer.maximal) == maximal_of(list(peer.rects.values()))
+
+
+def test_an_unconstrained_rectangle_in_a_wide_space_costs_little() -> None:
+    maximal = Maximal(256)
+    maximal.insert([0], np.full((1, 256), -INF), np.full((1, 256), INF))
+    assert maximal.nbytes < 32 << 10
+    assert len(maximal.rects()[0]) == 1

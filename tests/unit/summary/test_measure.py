@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edn.summary.measure import MISSING_SHARE, unit_rects
+from edn.summary.measure import EVEN_SHARE, MISSING_SHARE, _unit_column, unit_rects
 
 INF = float("inf")
 LARGEST = float(np.finfo(np.float64).max)
@@ -74,3 +74,17 @@ def test_values_that_nobody_can_halve_have_no_width() -> None:
     lo, hi = np.array([[0.0]]), np.array([[5e-324]])
     a, b = unit_rects(lo, hi)
     assert MISSING_SHARE < a[0, 0] < b[0, 0] <= 1.0
+
+
+def test_columns_that_nothing_constrains_are_the_whole_unit() -> None:
+    """They are left out, and get what they would have got."""
+    rng = np.random.default_rng(3)
+    lo, hi = np.full((20, 6), -np.inf), np.full((20, 6), np.inf)
+    one, other = rng.integers(0, 9, (2, 20))
+    lo[:, 2], hi[:, 2] = np.minimum(one, other), np.maximum(one, other)
+    lo[3, 4] = hi[3, 4] = -np.inf
+    a, b = unit_rects(lo, hi)
+    for column in range(6):
+        expected = _unit_column(lo[:, column], hi[:, column], EVEN_SHARE)
+        np.testing.assert_array_equal(a[:, column], expected[0])
+        np.testing.assert_array_equal(b[:, column], expected[1])

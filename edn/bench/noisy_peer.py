@@ -1,0 +1,99 @@
+"""The other side of `edn bench noisy`, in processes of its own: sinks, and a publisher of noise.
+
+    python -m edn.bench.noisy_peer sinks             prints its port; ends with its standard input
+    python -m edn.bench.noisy_peer noise FILE        publishes one body again and again; ends likewise
+
+Sinks answer by the path: /quick at once, /slow after `SLOW_SECONDS`, /never not at all. The first arrival of
+each event at a /quick or /slow path is noted with the monotonic clock, which the machine's processes share.
+`GET /arrivals` answers the notes since the last such call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import msgspec
+
+SLOW_SECONDS = 1.2
+
+
+class Noise(msgspec.Struct):
+    url: str
+    key: str
+    path: str
+    body: dict[str, object]
+    #: POSTs a second at most, one after another
+    rate: float
+
+
+class Sinks:
+    def __init__(self) -> None:
+        self._seen: set[tuple[str, str]] = set()
+        self._arrivals: list[tuple[str, str, float]] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+                method, path, _ = head.split(" ", 2)
+                if method == "GET":
+                    body = msgspec.json.encode(self._arrivals)
+                    self._arrivals = []
+                    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+                    continue
+                length = int(head.lower().split("content-length:")[1].split("\r\n")[0])
+                content = await reader.readexactly(length)
+                if path.startswith("/never"):
+                    await reader.read()  # until the other side gives up
+                    return
+                self._note(path, content)
+                if path.startswith("/slow"):
+                    await asyncio.sleep(SLOW_SECONDS)
+                writer.write(b"HTTP/1.1 204 Taken\r\ncontent-length: 0\r\n\r\n")
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.close()
+
+    def _note(self, path: str, content: bytes) -> None:
+        now = time.monotonic()
+        for entry in msgspec.json.decode(content)["notifications"]:
+            key = (path, entry["event"]["id"])
+            if key not in self._seen:
+                self._seen.add(key)
+                self._arrivals.append((*key, now))
+
+
+async def _sinks() -> None:
+    sinks = Sinks()
+    server = await asyncio.start_server(sinks.serve, "127.0.0.1", 0, backlog=1024, limit=1 << 22)
+    print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201  the parent reads it
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    server.close()
+
+
+async def _noise(noise: Noise) -> None:
+    body = msgspec.json.encode(noise.body)
+    headers = {"authorization": f"Bearer {noise.key}", "content-type": "application/json"}
+    ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    async with httpx.AsyncClient(base_url=noise.url, timeout=60, headers=headers) as http:
+        begin, number = time.monotonic(), 0
+        while not ended.done():
+            number += 1
+            try:
+                await http.post(noise.path, content=body)
+            except httpx.HTTPError:
+                await asyncio.sleep(0.1)  # the network is busy, or gone: that is the noise's to endure
+            pause = max(0.0, begin + number / noise.rate - time.monotonic())
+            await asyncio.wait([ended], timeout=pause)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "sinks":
+        asyncio.run(_sinks())
+    else:
+        asyncio.run(_noise(msgspec.json.decode(Path(sys.argv[2]).read_bytes(), type=Noise)))

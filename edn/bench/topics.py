@@ -1,0 +1,247 @@
+"""Measures what topics cost that come and go: memory of the servers, and the time of others' calls meanwhile.
+
+One locked network of two servers and two tenants. The key of the noisy one has quotas so large that nothing
+is refused; with the limits that a tenant has by default, most of this would be.
+
+1. Cycles: make topics of many string attributes, subscribe to each on one of them, delete them again. After
+   each cycle, once the servers have forgotten the topics, their resident memory is read. It may not grow over
+   the second half of the cycles.
+2. Subtrees: many such topics at once, and several subscriptions to `**`, which each have a member per topic.
+   Another client asks for its own topic all the while. Its 99th percentile may be at most twice that alone,
+   or 50 ms more. Then all of it is deleted. This is done twice: the first time warms up allocators and
+   caches, which stay; after the second, memory must be within a tenth of what it was after the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import httpx
+import psutil
+
+from edn.bench.histogram import percentile
+from edn.bench.publish import network, roles
+from edn.bench.report import Progress, show_one
+
+#: seconds after which servers have collected what ended, and returned its memory
+SETTLED = 12.0
+#: parts by which memory may be larger: after the subtrees, and from one half of the later cycles to the next
+RETURNED = 0.10
+GROWN = 0.03
+#: seconds that others' calls may take more
+MORE = 0.05
+#: calls at the same time
+AT_ONCE = 8
+#: calls from which on a 99th percentile says something
+LEAST_CALLS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    #: resident bytes of all servers after each cycle
+    cycles: list[int]
+    topics: int
+    attributes: int
+    subtrees: int
+    #: seconds that one subscription to `**` took, each
+    subscribing: list[float]
+    #: resident bytes of all servers: at first; before the second round, with its subscriptions, and after
+    #: their deletion
+    first: int
+    before: int
+    during: int
+    after: int
+    #: seconds: 99th percentile of another client's calls, and how many there were beside
+    alone: float
+    beside: float
+    calls: int
+
+    @property
+    def growth(self) -> float:
+        """By which part memory grew over the second half of the cycles."""
+        late = self.cycles[len(self.cycles) // 2 :]
+        half = len(late) // 2
+        if not half:
+            return 0.0
+        return mean(late[half:]) / mean(late[:half]) - 1
+
+    @property
+    def returned(self) -> bool:
+        return self.after <= self.before * (1 + RETURNED)
+
+    @property
+    def prompt(self) -> bool:
+        """Whether others were served in time; few calls have no 99th percentile, and say nothing."""
+        return self.calls < LEAST_CALLS or self.beside <= max(2 * self.alone, self.alone + MORE)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "growth": self.growth, "returned": self.returned, "prompt": self.prompt}
+
+    def cells(self) -> list[tuple[str, str]]:
+        return [
+            ("memory after each cycle, MB", " ".join(f"{one / 1e6:.0f}" for one in self.cycles)),
+            ("growth over the second half", f"{self.growth:+.1%} (bound {GROWN:.0%})"),
+            ("subtrees", f"{self.subtrees} over {self.topics} topics of {self.attributes} attributes"),
+            ("subscribing to one, s", " ".join(f"{one:.1f}" for one in self.subscribing)),
+            (
+                "memory at first; before, with them, after, MB",
+                f"{self.first / 1e6:.0f}; {self.before / 1e6:.0f}, {self.during / 1e6:.0f}, "
+                f"{self.after / 1e6:.0f} (bound +{RETURNED:.0%})",
+            ),
+            (
+                "another's calls alone and beside, p99 ms",
+                f"{self.alone * 1000:.0f}, {self.beside * 1000:.0f} (bound 2×, or {MORE * 1000:.0f} more)",
+            ),
+        ]
+
+
+def show(outcome: Topics, *, as_json: bool) -> None:
+    show_one("Topics that come and go", outcome, as_json=as_json)
+
+
+def right(outcome: Topics) -> bool:
+    return outcome.growth <= GROWN and outcome.returned and outcome.prompt
+
+
+def run(
+    *,
+    cycles: int,
+    per_cycle: int,
+    topics: int,
+    attributes: int,
+    subtrees: int,
+    progress: Progress,
+    settled: float = SETTLED,
+) -> Topics:
+    with tempfile.TemporaryDirectory() as folder, network(Path(folder), 2, ["--locked"]) as (url, pid):
+        _, servers = roles(pid)
+        secret = (Path(folder) / "data" / "secret").read_text().strip()
+        sizes = (cycles, per_cycle, topics, attributes, subtrees)
+        return asyncio.run(_run(url, secret, servers, *sizes, settled, progress))
+
+
+async def _run(
+    url: str,
+    secret: str,
+    servers: list[psutil.Process],
+    cycles: int,
+    per_cycle: int,
+    topics: int,
+    attributes: int,
+    subtrees: int,
+    settled: float,
+    progress: Progress,
+) -> Topics:
+    wide = {"attributes": {f"a{number}": "string" for number in range(attributes)}}
+    sink = {"url": "http://127.0.0.1:9/nobody"}
+    limits = dict.fromkeys(("topics", "attributes", "members"), 1 << 40)
+    async with _client(url, secret) as operator:
+        noisy, quiet = [await _key(operator, name, limits) for name in ("noisy", "quiet")]
+    async with _client(url, quiet) as other:
+        (await other.put("/v1/topics/quiet", json={"attributes": {"x": "number"}})).raise_for_status()
+    async with _client(url, noisy) as http:
+        sizes = []
+        for cycle in range(cycles):
+            progress.say(f"cycle {cycle + 1} of {cycles}")
+            names = [f"cycle.t{number}" for number in range(per_cycle)]
+            await _each(http, "PUT", [f"/v1/topics/{name}" for name in names], wide)
+            for name in names:
+                body = {"topic": name, "filter": {"a7": {"contains": "x"}}, "sink": sink}
+                (await http.post("/v1/subscriptions", json=body)).raise_for_status()
+            await _each(http, "DELETE", [f"/v1/topics/{name}?cascade=true" for name in names])
+            await asyncio.sleep(settled / 2)
+            sizes.append(_resident(servers))
+        await asyncio.sleep(settled)
+        first = _resident(servers)
+        progress.say("another client alone")
+        alone = await _while(url, quiet, asyncio.sleep(settled))
+        names = [f"many.t{number}" for number in range(topics)]
+        beside: list[float] = []
+        taken: list[float] = []
+        during, rests = 0, [first]
+        for turn in ("first", "second"):
+            progress.say(f"{topics} topics, {turn} time")
+            await _each(http, "PUT", [f"/v1/topics/{name}" for name in names], wide)
+            progress.say(f"{subtrees} subscriptions to their subtree, {turn} time")
+            ids: list[str] = []
+            beside += await _while(url, quiet, _subscribe(http, subtrees, sink, ids, taken))
+            during = _resident(servers)
+            progress.say(f"deleting them, {turn} time")
+            await _each(http, "DELETE", [f"/v1/subscriptions/{id}" for id in ids])
+            await _each(http, "DELETE", [f"/v1/topics/{name}?cascade=true" for name in names])
+            await asyncio.sleep(2 * settled)
+            rests.append(_resident(servers))
+        return Topics(
+            sizes,
+            topics,
+            attributes,
+            subtrees,
+            taken,
+            first,
+            rests[1],
+            during,
+            rests[2],
+            percentile(sorted(alone), 99),
+            percentile(sorted(beside), 99),
+            len(beside),
+        )
+
+
+async def _subscribe(
+    http: httpx.AsyncClient, subtrees: int, sink: dict[str, str], ids: list[str], taken: list[float]
+) -> None:
+    for _ in range(subtrees):
+        began = time.perf_counter()
+        answer = await http.post("/v1/subscriptions", json={"topic": "many.**", "sink": sink})
+        answer.raise_for_status()
+        ids.append(answer.json()["id"])
+        taken.append(time.perf_counter() - began)
+
+
+def _client(url: str, key: str) -> httpx.AsyncClient:
+    return httpx.AsyncClient(base_url=url, timeout=300, headers={"authorization": f"Bearer {key}"})
+
+
+async def _key(operator: httpx.AsyncClient, tenant: str, limits: dict[str, int]) -> str:
+    scopes = ["publish", "subscribe", "admin"]
+    body = {"name": tenant, "tenant": tenant, "scopes": scopes, "quota": limits}
+    answer = await operator.post("/v1/keys", json=body)
+    answer.raise_for_status()
+    return str(answer.json()["key"])
+
+
+async def _each(http: httpx.AsyncClient, method: str, paths: list[str], body: Any = None) -> None:
+    """Call them, a few at the same time."""
+    waiting = list(reversed(paths))
+
+    async def work() -> None:
+        while waiting:
+            answer = await http.request(method, waiting.pop(), json=body)
+            answer.raise_for_status()
+
+    await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+
+
+async def _while(url: str, key: str, work: Any) -> list[float]:
+    """Seconds that each of another client's calls takes, from the first to the end of the work."""
+    times: list[float] = []
+    doing = asyncio.ensure_future(work)
+    async with _client(url, key) as http:
+        while not doing.done():
+            began = time.perf_counter()
+            (await http.get("/v1/topics/quiet")).raise_for_status()
+            (await http.post("/v1/topics/quiet/events", json={"x": 1})).raise_for_status()
+            times.append(time.perf_counter() - began)
+            await asyncio.sleep(0.02)
+    await doing
+    return times
+
+
+def _resident(servers: list[psutil.Process]) -> int:
+    return sum(server.memory_info().rss for server in servers)

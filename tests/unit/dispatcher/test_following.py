@@ -1,0 +1,43 @@
+"""What is told of an event's journey: a number that was given away names nobody else's subscription."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from dispatcher import directory
+from dispatcher.directory import Subscription
+from dispatcher.following import Follower
+from dispatcher.log import Log, Transaction
+from dispatcher.topics import Topic
+from edn import wire
+from edn.schema import Schema
+
+
+def test_a_journey_names_subscriptions_of_the_events_own_topic(tmp_path: Path) -> None:
+    keys = {"acme,mine": 1, "acme,mine+1": 1, "acme,other-topic": 2, "evil,secret-id": 3}
+
+    def subscribe(transaction: Transaction) -> None:
+        for id, topic in keys.items():
+            row = Subscription(id, 1, "app", topic, None, "https://h/", None, None, "s1", 1)
+            directory.insert(transaction.connection, row, frozenset())
+
+    async def tell(server: str, path: str, message: wire.AskJourney) -> bytes:
+        found = [wire.JourneyRecipient(key, []) for key in (*keys, "acme,ended", "")]
+        return wire.encode(wire.Journey(5, found))
+
+    async def scenario() -> list[str]:
+        log = Log(tmp_path, on_commit=lambda records: None)
+        log.start()
+        try:
+            await log.submit(subscribe)
+            network = SimpleNamespace(log=log, calls=SimpleNamespace(tell=tell))
+            topic = Topic(1, "acme/orders", 1, Schema.parse({"n": "number"}), "scan", 0)
+            shown: Any = await Follower(cast(Any, network))._server("s1", topic, 7)
+            return [one["subscription"] for one in shown["matches"]]
+        finally:
+            await log.stop()
+
+    assert asyncio.run(scenario()) == ["mine", "mine", "", "", "", ""]
