@@ -9,12 +9,13 @@ from typing import Any
 
 import httpx
 import httpx_sse
+import psutil
 import pytest
 import websockets.exceptions
 from websockets.sync.client import ClientConnection, connect
 
 from edn.client import Client
-from tests.network import Network, Receiver
+from tests.network import Network, Receiver, until
 
 SERVERS = 1
 LOCKED = True
@@ -101,6 +102,39 @@ def test_who_comes_back_goes_on_after_the_last_id(
         assert prices(events, 1)[0] == [11]
     with reading(network, keys, made.id) as events:
         assert prices(events, 1)[0] in ([10], [11])
+    client.unsubscribe(made.id)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_second_reader_is_told_what_the_first_has_passed(
+    network: Network, keys: dict[str, str], client: Client, restarted: bool
+) -> None:
+    """Over server-sent events and over a WebSocket, also after a restart of the server."""
+    made = client.subscribe(TOPIC)
+    ids = []
+    with reading(network, keys, made.id) as events:
+        # Reading each event before publishing the next stores one event per row. Events that share a row
+        # are passed together, so the second reader would rightly receive more of them.
+        for price in range(9):
+            client.publish(TOPIC, {"price": price})
+            ids.append(prices(events, 1)[1])
+    early, late = ids[1], ids[6]
+    with reading(network, keys, made.id, late) as events:  # the first reader passes 0 to 6
+        assert prices(events, 2)[0] == [7, 8]
+    if restarted:
+        network.servers["s1"].kill()
+        network.servers["s1"].start()
+        network.servers["s1"].await_ready()
+        network.await_servers("ready", "s1")
+    with reading(network, keys, made.id, early) as events:
+        gap = next(event for event in events if event.data)
+        assert gap.event == "gap"
+        assert "another reader" in gap.json()["reason"]
+        assert prices(events, 2)[0] == [7, 8]
+    with socket(network, made.id, keys["hers"], f"?last_event_id={early}") as one:
+        line = json.loads(one.recv(timeout=30))
+        assert line["event"] == "gap"
+        assert [told(one.recv(timeout=30))[0] for _ in range(2)] == [7, 8]
     client.unsubscribe(made.id)
 
 
@@ -236,3 +270,25 @@ def test_a_stream_says_when_its_subscription_ends(
         assert json.loads(one.recv(timeout=60))["event"] == "end"
         with pytest.raises(websockets.exceptions.ConnectionClosed):
             one.recv(timeout=30)
+
+
+@pytest.mark.parametrize("topic", [TOPIC, f"{TOPIC}.**"])
+def test_readers_who_leave_leave_no_connection_behind(
+    network: Network, keys: dict[str, str], client: Client, topic: str
+) -> None:
+    """A dispatcher reads a stream from its server over connections of its own, one per topic."""
+    made = client.subscribe(topic)
+    port = int(network.servers["s1"].url.rpartition(":")[2])
+
+    def connections() -> int:
+        found = psutil.Process(network.dispatcher.pid).net_connections("tcp")
+        return sum(bool(one.raddr) and one.raddr.port == port for one in found)
+
+    before = connections()
+    for number in range(10):
+        with reading(network, keys, made.id) as events:
+            client.publish(TOPIC, {"price": number})
+            next(events)
+    # The dispatcher's own connections come and go.
+    until("connections to be closed", lambda: connections() <= before + 3)
+    client.unsubscribe(made.id)
