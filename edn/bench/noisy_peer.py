@@ -2,6 +2,7 @@
 
     python -m edn.bench.noisy_peer sinks             prints its port; ends with its standard input
     python -m edn.bench.noisy_peer noise FILE        publishes one body again and again; ends likewise
+    python -m edn.bench.noisy_peer topics FILE       creates topics, subscribes to all; prints the statuses
 
 Sinks answer by the path: /quick at once, /slow after `SLOW_SECONDS`, /never not at all. The first arrival of
 each event at a /quick or /slow path is noted with the monotonic clock, which the machine's processes share.
@@ -13,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import httpx
@@ -28,6 +30,15 @@ class Noise(msgspec.Struct):
     body: dict[str, object]
     #: POSTs a second at most, one after another
     rate: float
+
+
+class TopicNoise(msgspec.Struct):
+    url: str
+    key: str
+    topics: int
+    attributes: int
+    subtrees: int
+    at_once: int
 
 
 class Sinks:
@@ -92,8 +103,29 @@ async def _noise(noise: Noise) -> None:
             await asyncio.wait([ended], timeout=pause)
 
 
+async def _topics(noise: TopicNoise) -> None:
+    """Create the topics, then subscribe to all of them, `at_once` calls at a time; count the statuses."""
+    wide = msgspec.json.encode({"attributes": {f"a{number}": "string" for number in range(noise.attributes)}})
+    subscription = msgspec.json.encode({"topic": "**", "sink": {"url": "http://127.0.0.1:9/nobody"}})
+    calls = [("POST", "/v1/subscriptions", subscription)] * noise.subtrees
+    calls += [("PUT", f"/v1/topics/n{number}", wide) for number in range(noise.topics)]
+    statuses: Counter[int] = Counter()
+    headers = {"authorization": f"Bearer {noise.key}", "content-type": "application/json"}
+    async with httpx.AsyncClient(base_url=noise.url, timeout=60, headers=headers) as http:
+
+        async def work() -> None:
+            while calls:
+                method, path, body = calls.pop()
+                statuses[(await http.request(method, path, content=body)).status_code] += 1
+
+        await asyncio.gather(*(work() for _ in range(noise.at_once)))
+    print(msgspec.json.encode(statuses).decode(), flush=True)  # noqa: T201  the parent reads it
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "sinks":
         asyncio.run(_sinks())
+    elif sys.argv[1] == "topics":
+        asyncio.run(_topics(msgspec.json.decode(Path(sys.argv[2]).read_bytes(), type=TopicNoise)))
     else:
         asyncio.run(_noise(msgspec.json.decode(Path(sys.argv[2]).read_bytes(), type=Noise)))

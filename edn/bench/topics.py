@@ -10,22 +10,31 @@ is refused; with the limits that a tenant has by default, most of this would be.
    Another client asks for its own topic all the while. Its 99th percentile may be at most twice that alone,
    or 50 ms more. Then all of it is deleted. This is done twice: the first time warms up allocators and
    caches, which stay; after the second, memory must be within a tenth of what it was after the first.
+3. Limits: the same topics and subscriptions of a tenant with the default limits, from a process of its own.
+   Most are refused. Another tenant's 99th percentile may be at most twice what it is while the same noise goes to
+   another network on this machine: that control takes out what the noise costs the machine's cores.
 """
 
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Awaitable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import httpx
+import msgspec
 import psutil
 
 from edn.bench.histogram import percentile
+from edn.bench.noisy_peer import TopicNoise
 from edn.bench.publish import network, roles
 from edn.bench.report import Progress, show_one
 
@@ -61,6 +70,12 @@ class Topics:
     alone: float
     beside: float
     calls: int
+    #: how the calls of a tenant with the default limits were answered, by status
+    answered: dict[str, int]
+    #: seconds, p50 and p99 of another tenant's calls: alone, with the noise on another network, beside it
+    limited_alone: tuple[float, float]
+    limited_elsewhere: tuple[float, float]
+    limited_beside: tuple[float, float]
 
     @property
     def growth(self) -> float:
@@ -80,8 +95,14 @@ class Topics:
         """Whether others were served in time; few calls have no 99th percentile, and say nothing."""
         return self.calls < LEAST_CALLS or self.beside <= max(2 * self.alone, self.alone + MORE)
 
+    @property
+    def limited(self) -> bool:
+        """Whether the default limits keep others' calls within twice their time beside a foreign network."""
+        return self.calls < LEAST_CALLS or self.limited_beside[1] <= 2 * self.limited_elsewhere[1]
+
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "growth": self.growth, "returned": self.returned, "prompt": self.prompt}
+        verdicts = {"returned": self.returned, "prompt": self.prompt, "limited": self.limited}
+        return {**asdict(self), "growth": self.growth, **verdicts}
 
     def cells(self) -> list[tuple[str, str]]:
         return [
@@ -98,6 +119,18 @@ class Topics:
                 "another's calls alone and beside, p99 ms",
                 f"{self.alone * 1000:.0f}, {self.beside * 1000:.0f} (bound 2×, or {MORE * 1000:.0f} more)",
             ),
+            (
+                "default limits: answers",
+                ", ".join(f"{count} × {status}" for status, count in sorted(self.answered.items())),
+            ),
+            (
+                "another's calls alone, beside it elsewhere, beside it, p50/p99 ms",
+                " → ".join(
+                    "/".join(f"{one * 1000:.1f}" for one in times)
+                    for times in (self.limited_alone, self.limited_elsewhere, self.limited_beside)
+                )
+                + " (bound 2× elsewhere)",
+            ),
         ]
 
 
@@ -106,7 +139,7 @@ def show(outcome: Topics, *, as_json: bool) -> None:
 
 
 def right(outcome: Topics) -> bool:
-    return outcome.growth <= GROWN and outcome.returned and outcome.prompt
+    return outcome.growth <= GROWN and outcome.returned and outcome.prompt and outcome.limited
 
 
 def run(
@@ -123,7 +156,60 @@ def run(
         _, servers = roles(pid)
         secret = (Path(folder) / "data" / "secret").read_text().strip()
         sizes = (cycles, per_cycle, topics, attributes, subtrees)
-        return asyncio.run(_run(url, secret, servers, *sizes, settled, progress))
+        outcome = asyncio.run(_run(url, secret, servers, *sizes, settled, progress))
+    progress.say("a tenant with the default limits")
+    answered, times = _with_limits(topics, attributes, subtrees, settled)
+    alone, elsewhere, beside = ((percentile(one, 50), percentile(one, 99)) for one in times)
+    return replace(
+        outcome,
+        answered=answered,
+        limited_alone=alone,
+        limited_elsewhere=elsewhere,
+        limited_beside=beside,
+    )
+
+
+def _with_limits(
+    topics: int, attributes: int, subtrees: int, settled: float
+) -> tuple[dict[str, int], list[list[float]]]:
+    """Count the answers to the noise, and sort the times of another's calls: alone, elsewhere, beside."""
+    with ExitStack() as stack:
+        folders = [Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(2)]
+        urls = [stack.enter_context(network(folder, 2, ["--locked"]))[0] for folder in folders]
+        secrets = [(folder / "data" / "secret").read_text().strip() for folder in folders]
+
+        async def measure() -> tuple[dict[str, int], list[list[float]]]:
+            keys = []
+            for url, secret in zip(urls, secrets, strict=True):
+                async with _client(url, secret) as operator:
+                    keys.append([await _key(operator, name, {}) for name in ("noisy", "quiet")])
+            here, quiet = urls[0], keys[0][1]
+            async with _client(here, quiet) as other:
+                (await other.put("/v1/topics/quiet", json={"attributes": {"x": "number"}})).raise_for_status()
+            await _while(here, quiet, asyncio.sleep(settled / 4))  # warms up
+            times = [await _while(here, quiet, asyncio.sleep(settled))]
+            answered: dict[str, int] = {}
+            for number in (1, 0):
+                noise = TopicNoise(urls[number], keys[number][0], topics, attributes, subtrees, AT_ONCE)
+                work = asyncio.to_thread(_noise, noise)
+                times.append(await _while(here, quiet, _note(work, answered)))
+            return answered, [sorted(one) for one in times]
+
+        return asyncio.run(measure())
+
+
+async def _note(work: Awaitable[dict[str, int]], answered: dict[str, int]) -> None:
+    answered.clear()
+    answered.update(await work)
+
+
+def _noise(noise: TopicNoise) -> dict[str, int]:
+    with tempfile.NamedTemporaryFile() as described:
+        described.write(msgspec.json.encode(noise))
+        described.flush()
+        command = [sys.executable, "-m", "edn.bench.noisy_peer", "topics", described.name]
+        ran = subprocess.run(command, check=True, capture_output=True, text=True)
+    return dict(msgspec.json.decode(ran.stdout, type=dict[str, int]))
 
 
 async def _run(
@@ -190,6 +276,10 @@ async def _run(
             percentile(sorted(alone), 99),
             percentile(sorted(beside), 99),
             len(beside),
+            {},
+            (0.0, 0.0),
+            (0.0, 0.0),
+            (0.0, 0.0),
         )
 
 

@@ -90,6 +90,8 @@ def test_topics_that_come_and_go_are_measured() -> None:
     assert len(outcome["subscribing"]) == 2
     assert min(outcome["before"], outcome["during"], outcome["after"]) > 0
     assert outcome["alone"] > 0
+    assert outcome["answered"] == {"201": 21}
+    assert all(outcome[f"limited_{where}"][1] > 0 for where in ("alone", "elsewhere", "beside"))
 
 
 @pytest.mark.slow
