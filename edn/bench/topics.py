@@ -11,8 +11,8 @@ is refused; with the limits that a tenant has by default, most of this would be.
    or 50 ms more. Then all of it is deleted. This is done twice: the first time warms up allocators and
    caches, which stay; after the second, memory must be within a tenth of what it was after the first.
 3. Limits: the same topics and subscriptions of a tenant with the default limits, from a process of its own.
-   Most are refused. Another tenant's 99th percentile may be at most twice what it is while the same noise goes to
-   another network on this machine: that control takes out what the noise costs the machine's cores.
+   Most are refused. Another tenant's 99th percentile may be at most twice what it is while the same noise
+   goes to another network on this machine: that control takes out what the noise costs the machine's cores.
 """
 
 from __future__ import annotations
