@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edn import clock
 from edn.timekeeping import AGREEMENT, SLEW, Limits, Saved, Timekeeper
 
 DAY = 86_400.0
@@ -159,6 +161,13 @@ def test_a_suspended_machine_has_aged() -> None:
     assert run(machine, keeper, 1) == []
     assert close(keeper.now(), machine.real)
     assert close(keeper.steady() - steady, 8 * 3600 + 1)
+
+
+def test_elapsed_time_is_read_from_the_clock_that_counts_suspension(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        time, "clock_gettime", {time.CLOCK_BOOTTIME: 8 * 3600.0, time.CLOCK_MONOTONIC: 1.0}.get
+    )
+    assert clock.monotonic() == 8 * 3600.0
 
 
 # -- restarts -----------------------------------------------------------------------------------------------
