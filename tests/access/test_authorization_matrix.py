@@ -18,13 +18,14 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import httpx
 import pytest
-from standardwebhooks import Webhook, WebhookVerificationError
+from standardwebhooks import Webhook
 
 from edn import wire
 from edn.eventxml import NAMESPACE
@@ -555,11 +556,10 @@ def test_afterwards_nothing_of_the_one_has_reached_the_other(world: World) -> No
     for path, secret in world.secrets.items():
         verifier = Webhook(secret)
         for head, body in world.hook.at(path):
-            signed = True
-            try:
-                verifier.verify(body, head)
-            except WebhookVerificationError:
-                signed = False
+            # Not `verify`: it refuses what is older than five minutes, and these calls may take longer.
+            stamp = datetime.fromtimestamp(int(head["webhook-timestamp"]), UTC)
+            expected_signature = verifier.sign(head["webhook-id"], stamp, body.decode())
+            signed = expected_signature in head["webhook-signature"].split()
             assert signed == (CANARY.encode() in body), f"{path}: {'forged' if signed else 'not signed'}"
     for path in ("/v-hook", "/v-made", "/v-dead"):
         assert not any(
