@@ -1,6 +1,7 @@
-"""What the dispatcher asks of servers, but for their streams, and one answer to "it is away".
+"""Calls servers: frames, messages and questions; a server that is offline is `Unavailable`.
 
-Messages go over lean connections (`channel`), what is answered piece by piece through a general client.
+Frames and messages use the lean client, streamed and JSON answers the general one, which is shared by all
+control calls of the process.
 """
 
 from __future__ import annotations
@@ -9,17 +10,23 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
 import msgspec
 
-from dispatcher.channel import ChannelError, Channels
 from dispatcher.members import Members
 from dispatcher.settings import Settings
 from edn import wire
 from edn.errors import CorruptMessage, InvalidInput, InvalidSink, Unavailable
+from edn.runtime.control_client import ControlAnswer, ControlClient, Timeout, TransportFailed, open_client
+from edn.runtime.http_client import ExchangeFailed, HttpAnswer, HttpClient, Limits
 
 _stored = msgspec.msgpack.Decoder(wire.Stored)
 _snapshot = msgspec.msgpack.Decoder(wire.SummarySnapshot)
+
+#: limit of a server's answer, in bytes
+_ANSWER_BYTES = 1 << 26
+#: how long the answer to a frame is awaited
+_FRAME_SECONDS = 30.0
+_CONNECT_SECONDS = 3.0
 
 
 class Calls:
@@ -28,21 +35,32 @@ class Calls:
     def __init__(self, settings: Settings, members: Members) -> None:
         self._settings = settings
         self._members = members
-        self._channels = Channels(settings.secret, timeout=settings.store_timeout)
-        self._client: httpx.AsyncClient | None = None
+        self._headers = (("authorization", f"Bearer {settings.secret}"), ("content-type", wire.MSGPACK))
+        self._servers = HttpClient(
+            Limits(read=_ANSWER_BYTES, kept=_ANSWER_BYTES, whole=True), connect_seconds=_CONNECT_SECONDS
+        )
+        self._client: ControlClient | None = None
 
     def start(self) -> None:
-        self._client = httpx.AsyncClient(
-            headers={"authorization": f"Bearer {self._settings.secret}"},
-            timeout=httpx.Timeout(30.0, connect=3.0),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
-            trust_env=False,
-        )
+        self._client = open_client(self._settings.secret)
 
     async def stop(self) -> None:
         if self._client is not None:
             await self._client.aclose()
-        self._channels.close()
+        self._servers.close()
+
+    @property
+    def client(self) -> ControlClient:
+        """The client of all control calls of this process, to servers and to other dispatchers."""
+        assert self._client is not None
+        return self._client
+
+    # -- frames -----------------------------------------------------------------------------------------
+
+    async def send_frame(self, url: str, frame: bytes) -> HttpAnswer:
+        """Send a frame, which may be repeated; raises `ExchangeFailed`."""
+        target = f"{url.rstrip('/')}/internal/stream"
+        return await self._servers.request("POST", target, frame, self._headers, seconds=_FRAME_SECONDS)
 
     # -- messages ---------------------------------------------------------------------------------------
 
@@ -53,8 +71,15 @@ class Calls:
 
     async def _post(self, server: str, url: str, path: str, message: msgspec.Struct) -> bytes:
         try:
-            status, answer = await self._channels.post(url, path, wire.encode(message), wire.MSGPACK)
-        except ChannelError as error:  # nobody knows what the server did
+            status, _, answer = await self._servers.request(
+                "POST",
+                f"{url.rstrip('/')}{path}",
+                wire.encode(message),
+                self._headers,
+                seconds=self._settings.store_timeout,
+                repeat=False,
+            )
+        except ExchangeFailed as error:  # nobody knows whether the server carried it out
             raise Unavailable(f"server {server} did not answer: {error}", retry_after=2) from error
         if status == 422:
             raise _refusal(server, answer)
@@ -74,35 +99,36 @@ class Calls:
 
     async def summary(self, url: str) -> wire.SummarySnapshot:
         """Of a server that may be just coming; raises `CorruptMessage`, or what the client raises."""
-        assert self._client is not None
-        response = await self._client.get(f"{url}/internal/summary")
+        response = await self.client.get(f"{url}/internal/summary")
         if response.status_code != 200:
             raise CorruptMessage(f"{response.status_code}: {response.text[:200]}")
         return _snapshot.decode(response.content)
 
-    async def call(self, server: str, method: str, path: str, **request: Any) -> httpx.Response:
+    async def call(self, server: str, method: str, path: str, **request: Any) -> ControlAnswer:
         """Ask a server something; raises `Unavailable` or what the client raises."""
         client, url = self._reach(server)
         return await client.request(method, f"{url}{path}", **request)
 
-    async def fetch(self, server: str, path: str) -> httpx.Response:
+    async def fetch(self, server: str, path: str) -> ControlAnswer:
         """Something long, piece by piece; whoever asks for it closes it."""
         client, url = self._reach(server)
-        request = client.build_request("GET", f"{url}{path}", timeout=httpx.Timeout(600.0, connect=3.0))
+        request = client.build_request(
+            "GET", f"{url}{path}", timeout=Timeout(600.0, connect=_CONNECT_SECONDS)
+        )
         try:
             return await client.send(request, stream=True)
-        except httpx.TransportError as error:
+        except TransportFailed as error:
             raise Unavailable(f"server {server} did not answer: {error}", retry_after=2) from error
 
     @contextlib.asynccontextmanager
-    async def listen(self, server: str, path: str, headers: dict[str, str]) -> AsyncIterator[httpx.Response]:
+    async def listen(self, server: str, path: str, headers: dict[str, str]) -> AsyncIterator[ControlAnswer]:
         """What a server answers without end; raises `Unavailable` or what the client raises."""
         client, url = self._reach(server)
-        patient = httpx.Timeout(30.0, connect=3.0)  # a stream that lives says so more often
+        patient = Timeout(30.0, connect=_CONNECT_SECONDS)  # a stream that lives says so more often
         async with client.stream("GET", f"{url}{path}", headers=headers, timeout=patient) as response:
             yield response
 
-    def _reach(self, server: str) -> tuple[httpx.AsyncClient, str]:
+    def _reach(self, server: str) -> tuple[ControlClient, str]:
         """The client, and where a server is; raises `Unavailable` if it is away."""
         member = self._members.get(server)
         if member is None or self._client is None or self._members.state(member) == "away":
