@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from dispatcher.members import Members
 from dispatcher.settings import Settings
 from edn import wire
 from edn.errors import CorruptMessage, InvalidInput, InvalidSink, Unavailable
-from edn.runtime.control_client import ControlAnswer, ControlClient, Timeout, TransportFailed, open_client
+from edn.runtime.control_client import CallFailed, ControlAnswer, ControlClient, Timeout, open_client
 from edn.runtime.http_client import ExchangeFailed, HttpAnswer, HttpClient, Limits
 
 _stored = msgspec.msgpack.Decoder(wire.Stored)
@@ -39,21 +40,15 @@ class Calls:
         self._servers = HttpClient(
             Limits(read=_ANSWER_BYTES, kept=_ANSWER_BYTES, whole=True), connect_seconds=_CONNECT_SECONDS
         )
-        self._client: ControlClient | None = None
 
-    def start(self) -> None:
-        self._client = open_client(self._settings.secret)
-
-    async def stop(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
-        self._servers.close()
-
-    @property
+    @cached_property
     def client(self) -> ControlClient:
         """The client of all control calls of this process, to servers and to other dispatchers."""
-        assert self._client is not None
-        return self._client
+        return open_client(self._settings.secret)
+
+    async def stop(self) -> None:
+        await self.client.aclose()
+        self._servers.close()
 
     # -- frames -----------------------------------------------------------------------------------------
 
@@ -66,8 +61,7 @@ class Calls:
 
     async def tell(self, server: str, path: str, message: msgspec.Struct) -> bytes:
         """The answer of a server to a message; raises `Unavailable`, or `InvalidInput` where it refuses."""
-        _, url = self._reach(server)
-        return await self._post(server, url, path, message)
+        return await self._post(server, self._url(server), path, message)
 
     async def _post(self, server: str, url: str, path: str, message: msgspec.Struct) -> bytes:
         try:
@@ -80,7 +74,7 @@ class Calls:
                 repeat=False,
             )
         except ExchangeFailed as error:  # nobody knows whether the server carried it out
-            raise Unavailable(f"server {server} did not answer: {error}", retry_after=2) from error
+            raise _unanswered(server, error) from error
         if status == 422:
             raise _refusal(server, answer)
         if status != 200:
@@ -105,35 +99,41 @@ class Calls:
         return _snapshot.decode(response.content)
 
     async def call(self, server: str, method: str, path: str, **request: Any) -> ControlAnswer:
-        """Ask a server something; raises `Unavailable` or what the client raises."""
-        client, url = self._reach(server)
-        return await client.request(method, f"{url}{path}", **request)
+        """Ask a server something; raises `Unavailable`."""
+        url = f"{self._url(server)}{path}"
+        try:
+            return await self.client.request(method, url, **request)
+        except CallFailed as error:
+            raise _unanswered(server, error) from error
 
     async def fetch(self, server: str, path: str) -> ControlAnswer:
         """Something long, piece by piece; whoever asks for it closes it."""
-        client, url = self._reach(server)
-        request = client.build_request(
-            "GET", f"{url}{path}", timeout=Timeout(600.0, connect=_CONNECT_SECONDS)
-        )
+        url, patient = f"{self._url(server)}{path}", Timeout(600.0, connect=_CONNECT_SECONDS)
         try:
-            return await client.send(request, stream=True)
-        except TransportFailed as error:
-            raise Unavailable(f"server {server} did not answer: {error}", retry_after=2) from error
+            return await self.client.send(self.client.build_request("GET", url, timeout=patient), stream=True)
+        except CallFailed as error:
+            raise _unanswered(server, error) from error
 
     @contextlib.asynccontextmanager
     async def listen(self, server: str, path: str, headers: dict[str, str]) -> AsyncIterator[ControlAnswer]:
-        """What a server answers without end; raises `Unavailable` or what the client raises."""
-        client, url = self._reach(server)
-        patient = Timeout(30.0, connect=_CONNECT_SECONDS)  # a stream that lives says so more often
-        async with client.stream("GET", f"{url}{path}", headers=headers, timeout=patient) as response:
-            yield response
+        """Open an endless answer of a server; raises `Unavailable`, also if it breaks off inside."""
+        url = f"{self._url(server)}{path}"
+        try:  # a live stream sends something more often than the client's timeout
+            async with self.client.stream("GET", url, headers=headers) as response:
+                yield response
+        except CallFailed as error:
+            raise _unanswered(server, error) from error
 
-    def _reach(self, server: str) -> tuple[ControlClient, str]:
-        """The client, and where a server is; raises `Unavailable` if it is away."""
+    def _url(self, server: str) -> str:
+        """Return the address of a server; raises `Unavailable` if it is offline."""
         member = self._members.get(server)
-        if member is None or self._client is None or self._members.state(member) == "away":
+        if member is None or self._members.state(member) == "away":
             raise Unavailable(f"server {server} is away", retry_after=2)
-        return self._client, member.url
+        return member.url
+
+
+def _unanswered(server: str, error: Exception) -> Unavailable:
+    return Unavailable(f"server {server} did not answer: {str(error) or type(error).__name__}", retry_after=2)
 
 
 def _refusal(server: str, answer: bytes) -> InvalidInput:

@@ -102,7 +102,6 @@ class Network:
 
     async def start(self) -> None:
         self.log.start()
-        self.calls.start()
         self.spawn(self._housekeeping(), "housekeeping")
 
     async def stop(self) -> None:

@@ -38,7 +38,7 @@ from dispatcher.quotas import check_descriptors
 from dispatcher.stream_merging import MergedStream
 from edn.asgi import refuse
 from edn.errors import Conflict, EdnError, InvalidInput, NotFound, Unavailable
-from edn.runtime.control_client import CallFailed, ControlAnswer
+from edn.runtime.control_client import CallFailed, ControlAnswer, problem_detail
 
 _SCHEME = "stream:"
 _REFUSED = {404: NotFound, 422: InvalidInput}
@@ -101,14 +101,10 @@ async def _lines(
     check_descriptors()  # of a subtree, each topic takes a connection
     path = f"/internal/subscriptions/{quote(found.id, safe='')}/events"
     headers = {} if last is None else {"last-event-id": last}
-    try:
-        async with network.calls.listen(found.server, path, headers) as response:
-            if response.status_code != 200:
-                raise await _refusal(response, found.server)
-            yield _split(response.aiter_raw())
-    except CallFailed as error:
-        reason = str(error) or type(error).__name__
-        raise Unavailable(f"server {found.server} did not answer: {reason}", retry_after=2) from None
+    async with network.calls.listen(found.server, path, headers) as response:
+        if response.status_code != 200:
+            raise await _refusal(response, found.server)
+        yield _split(response.aiter_raw())
 
 
 class EventStream(StreamingResponse):
@@ -152,10 +148,8 @@ async def while_valid(parts: AsyncIterator[bytes], valid: Callable[[], bool]) ->
 
 
 async def _refusal(response: ControlAnswer, server: str) -> EdnError:
-    try:
-        detail = str(msgspec.json.decode(await response.aread())["detail"])
-    except (msgspec.DecodeError, KeyError, TypeError):
-        detail = f"it answered {response.status_code}"
+    await response.aread()
+    detail = problem_detail(response)
     kind = _REFUSED.get(response.status_code)
     return kind(detail) if kind is not None else Unavailable(f"server {server}: {detail}", retry_after=2)
 

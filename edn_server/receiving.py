@@ -21,6 +21,7 @@ from fastapi import APIRouter, Request, Response
 from edn import clock, wire
 from edn.asgi import CLIENT, CLIENT_HOST, PROBLEM, VIA
 from edn.errors import EdnError, Forbidden, NotFound, Overloaded, Unauthorized, Unavailable
+from edn.runtime.control_client import problem_detail
 from edn.runtime.proxy import TIMEOUT, pass_back
 from edn_server.dispatchers import Dispatchers
 from edn_server.exchange import Exchange
@@ -146,11 +147,7 @@ class Receiving:
         if answer.status_code != 204:
             self._readers.pop(mark, None)
             kind = _METRICS_REFUSED.get(answer.status_code, Forbidden)
-            try:
-                detail = str(answer.json()["detail"])
-            except (ValueError, KeyError, TypeError):
-                detail = f"the dispatcher answered {answer.status_code}"
-            raise kind(detail)
+            raise kind(problem_detail(answer))
         if len(self._readers) >= _MOST_READERS:
             self._readers.clear()
         self._readers[mark] = clock.monotonic()

@@ -35,11 +35,11 @@ def open_client(secret: str, transport: Transport | None = None) -> ControlClien
 
 
 def problem_detail(answer: ControlAnswer) -> str:
-    """Return the detail of a problem+json answer, or the beginning of any other."""
+    """Return the detail of a problem, or the beginning of another answer, or its status."""
     try:
         return str(answer.json()["detail"])
     except (ValueError, KeyError, TypeError):
-        return answer.text[:200]
+        return answer.text[:200] or f"it answered {answer.status_code}"
 
 
 def exact_url(url: str, target: bytes) -> httpx.URL:

@@ -171,6 +171,10 @@ class HttpConnection(asyncio.Protocol):
 
     # -- called by the parser ---------------------------------------------------------------------------
 
+    def on_message_begin(self) -> None:
+        if self._answer is None or self._answer.done():  # a second answer to one request
+            self.close()
+
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head += len(name) + len(value)
         self._headers[name.lower()] = value
@@ -201,6 +205,7 @@ class HttpConnection(asyncio.Protocol):
     def _finish(self) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(HttpAnswer(self._status, self._headers, b"".join(self._parts)))
+            self._headers = {}
 
     def _fail(self, error: Exception) -> None:
         if self._answer is not None and not self._answer.done():

@@ -288,6 +288,25 @@ def test_a_longer_answer_is_cut_off_and_costs_its_connection() -> None:
     assert connections == 2
 
 
+def test_a_second_answer_changes_nothing_and_costs_the_connection() -> None:
+    connections = 0
+
+    async def twice(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        while True:
+            _, body = await request(reader)
+            writer.write(ok(body, b"x: 1\r\n") + ok(b"another", b"x: 2\r\ny: 2\r\n"))
+
+    async def work(client: HttpClient, url: str) -> None:
+        for body in (b"one", b"two"):
+            answer = await client.request("POST", url, body, HEADERS, seconds=5.0)
+            assert (answer.body, answer.headers) == (body, {b"content-length": b"3", b"x": b"1"})
+
+    against(twice, work)
+    assert connections == 2
+
+
 def test_connections_go_to_the_resolved_address_and_keep_the_host_header() -> None:
     hosts: list[bytes] = []
 
