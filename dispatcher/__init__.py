@@ -9,9 +9,8 @@ An event's way, forward through the modules:
     log                    append, commit; nothing leaves before this (`records`, `tail`: the latest of it)
     network                all of the running network together; what is committed is routed here
     routing                which servers need it (`routing_holding`: what the table holds of one)
-    forwarding             one ordered stream a server: `framing` its frames, `channel` its connection,
-                           `link` how much may leave, `metering` what is counted on the way, `recent`
-                           the youngest events
+    forwarding             one ordered stream per server: `framing` its frames, `link` how much may leave,
+                           `metering` what is counted on the way, `recent` the youngest events
     replaying              the past of new subscriptions; `streaming`, `following`: what became of events
 
 A subscription's:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
 from fastapi import APIRouter, Response
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, StreamingResponse
@@ -16,6 +15,7 @@ from dispatcher.network import Network
 from edn import storage
 from edn.errors import Conflict, NotFound, Unavailable
 from edn.process import copy_in
+from edn.runtime.control_client import ControlAnswer
 
 _DATABASE = "application/vnd.sqlite3"
 _CONTENT: dict[int | str, dict[str, Any]] = {
@@ -73,7 +73,7 @@ def routes(network: Network) -> APIRouter:
     return router
 
 
-async def _passed_on(answer: httpx.Response) -> AsyncIterator[bytes]:
+async def _passed_on(answer: ControlAnswer) -> AsyncIterator[bytes]:
     try:
         async for chunk in answer.aiter_bytes():
             yield chunk

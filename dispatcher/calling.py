@@ -1,25 +1,33 @@
-"""What the dispatcher asks of servers, but for their streams, and one answer to "it is away".
+"""Calls servers: frames, messages and questions; a server that is offline is `Unavailable`.
 
-Messages go over lean connections (`channel`), what is answered piece by piece through a general client.
+Frames and messages use the lean client, streamed and JSON answers the general one, which is shared by all
+control calls of the process.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from functools import cached_property
 from typing import Any
 
-import httpx
 import msgspec
 
-from dispatcher.channel import ChannelError, Channels
 from dispatcher.members import Members
 from dispatcher.settings import Settings
 from edn import wire
 from edn.errors import CorruptMessage, InvalidInput, InvalidSink, Unavailable
+from edn.runtime.control_client import CallFailed, ControlAnswer, ControlClient, Timeout, open_client
+from edn.runtime.http_client import ExchangeFailed, HttpAnswer, HttpClient, Limits
 
 _stored = msgspec.msgpack.Decoder(wire.Stored)
 _snapshot = msgspec.msgpack.Decoder(wire.SummarySnapshot)
+
+#: limit of a server's answer, in bytes
+_ANSWER_BYTES = 1 << 26
+#: how long the answer to a frame is awaited
+_FRAME_SECONDS = 30.0
+_CONNECT_SECONDS = 3.0
 
 
 class Calls:
@@ -28,34 +36,45 @@ class Calls:
     def __init__(self, settings: Settings, members: Members) -> None:
         self._settings = settings
         self._members = members
-        self._channels = Channels(settings.secret, timeout=settings.store_timeout)
-        self._client: httpx.AsyncClient | None = None
-
-    def start(self) -> None:
-        self._client = httpx.AsyncClient(
-            headers={"authorization": f"Bearer {self._settings.secret}"},
-            timeout=httpx.Timeout(30.0, connect=3.0),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
-            trust_env=False,
+        self._headers = (("authorization", f"Bearer {settings.secret}"), ("content-type", wire.MSGPACK))
+        self._servers = HttpClient(
+            Limits(read=_ANSWER_BYTES, kept=_ANSWER_BYTES, whole=True), connect_seconds=_CONNECT_SECONDS
         )
 
+    @cached_property
+    def client(self) -> ControlClient:
+        """The client of all control calls of this process, to servers and to other dispatchers."""
+        return open_client(self._settings.secret)
+
     async def stop(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
-        self._channels.close()
+        await self.client.aclose()
+        self._servers.close()
+
+    # -- frames -----------------------------------------------------------------------------------------
+
+    async def send_frame(self, url: str, frame: bytes) -> HttpAnswer:
+        """Send a frame, which may be repeated; raises `ExchangeFailed`."""
+        target = f"{url.rstrip('/')}/internal/stream"
+        return await self._servers.request("POST", target, frame, self._headers, seconds=_FRAME_SECONDS)
 
     # -- messages ---------------------------------------------------------------------------------------
 
     async def tell(self, server: str, path: str, message: msgspec.Struct) -> bytes:
         """The answer of a server to a message; raises `Unavailable`, or `InvalidInput` where it refuses."""
-        _, url = self._reach(server)
-        return await self._post(server, url, path, message)
+        return await self._post(server, self._url(server), path, message)
 
     async def _post(self, server: str, url: str, path: str, message: msgspec.Struct) -> bytes:
         try:
-            status, answer = await self._channels.post(url, path, wire.encode(message), wire.MSGPACK)
-        except ChannelError as error:  # nobody knows what the server did
-            raise Unavailable(f"server {server} did not answer: {error}", retry_after=2) from error
+            status, _, answer = await self._servers.request(
+                "POST",
+                f"{url.rstrip('/')}{path}",
+                wire.encode(message),
+                self._headers,
+                seconds=self._settings.store_timeout,
+                repeat=False,
+            )
+        except ExchangeFailed as error:  # nobody knows whether the server carried it out
+            raise _unanswered(server, error) from error
         if status == 422:
             raise _refusal(server, answer)
         if status != 200:
@@ -74,40 +93,47 @@ class Calls:
 
     async def summary(self, url: str) -> wire.SummarySnapshot:
         """Of a server that may be just coming; raises `CorruptMessage`, or what the client raises."""
-        assert self._client is not None
-        response = await self._client.get(f"{url}/internal/summary")
+        response = await self.client.get(f"{url}/internal/summary")
         if response.status_code != 200:
             raise CorruptMessage(f"{response.status_code}: {response.text[:200]}")
         return _snapshot.decode(response.content)
 
-    async def call(self, server: str, method: str, path: str, **request: Any) -> httpx.Response:
-        """Ask a server something; raises `Unavailable` or what the client raises."""
-        client, url = self._reach(server)
-        return await client.request(method, f"{url}{path}", **request)
-
-    async def fetch(self, server: str, path: str) -> httpx.Response:
-        """Something long, piece by piece; whoever asks for it closes it."""
-        client, url = self._reach(server)
-        request = client.build_request("GET", f"{url}{path}", timeout=httpx.Timeout(600.0, connect=3.0))
+    async def call(self, server: str, method: str, path: str, **request: Any) -> ControlAnswer:
+        """Ask a server something; raises `Unavailable`."""
+        url = f"{self._url(server)}{path}"
         try:
-            return await client.send(request, stream=True)
-        except httpx.TransportError as error:
-            raise Unavailable(f"server {server} did not answer: {error}", retry_after=2) from error
+            return await self.client.request(method, url, **request)
+        except CallFailed as error:
+            raise _unanswered(server, error) from error
+
+    async def fetch(self, server: str, path: str) -> ControlAnswer:
+        """Something long, piece by piece; whoever asks for it closes it."""
+        url, patient = f"{self._url(server)}{path}", Timeout(600.0, connect=_CONNECT_SECONDS)
+        try:
+            return await self.client.send(self.client.build_request("GET", url, timeout=patient), stream=True)
+        except CallFailed as error:
+            raise _unanswered(server, error) from error
 
     @contextlib.asynccontextmanager
-    async def listen(self, server: str, path: str, headers: dict[str, str]) -> AsyncIterator[httpx.Response]:
-        """What a server answers without end; raises `Unavailable` or what the client raises."""
-        client, url = self._reach(server)
-        patient = httpx.Timeout(30.0, connect=3.0)  # a stream that lives says so more often
-        async with client.stream("GET", f"{url}{path}", headers=headers, timeout=patient) as response:
-            yield response
+    async def listen(self, server: str, path: str, headers: dict[str, str]) -> AsyncIterator[ControlAnswer]:
+        """Open an endless answer of a server; raises `Unavailable`, also if it breaks off inside."""
+        url = f"{self._url(server)}{path}"
+        try:  # a live stream sends something more often than the client's timeout
+            async with self.client.stream("GET", url, headers=headers) as response:
+                yield response
+        except CallFailed as error:
+            raise _unanswered(server, error) from error
 
-    def _reach(self, server: str) -> tuple[httpx.AsyncClient, str]:
-        """The client, and where a server is; raises `Unavailable` if it is away."""
+    def _url(self, server: str) -> str:
+        """Return the address of a server; raises `Unavailable` if it is offline."""
         member = self._members.get(server)
-        if member is None or self._client is None or self._members.state(member) == "away":
+        if member is None or self._members.state(member) == "away":
             raise Unavailable(f"server {server} is away", retry_after=2)
-        return self._client, member.url
+        return member.url
+
+
+def _unanswered(server: str, error: Exception) -> Unavailable:
+    return Unavailable(f"server {server} did not answer: {str(error) or type(error).__name__}", retry_after=2)
 
 
 def _refusal(server: str, answer: bytes) -> InvalidInput:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import httpx
 from fastapi import APIRouter
 from pydantic import BaseModel
 
@@ -17,6 +16,7 @@ from edn import clock
 from edn.asgi import StrictRoute
 from edn.coordinates import rfc3339
 from edn.errors import EdnError
+from edn.runtime.control_client import CallFailed
 
 
 class ServerClock(BaseModel):
@@ -65,7 +65,7 @@ def routes(door: Door) -> APIRouter:
         try:
             answer = await network.calls.call(server, "POST", "/internal/clock/confirm")
             answer.raise_for_status()
-        except (EdnError, httpx.HTTPError) as error:
+        except (EdnError, CallFailed) as error:
             return {"id": server, "suspect": None, "failure": str(error) or type(error).__name__}
         member = network.members.get(server)
         if member is not None:

@@ -125,8 +125,6 @@ class Door:
         self.network.spawn(self.joining.run(), "joining")
         yield
         await self.network.stop()
-        if self.peers is not None:
-            await self.peers.stop()
         self.replayer.stop()
         self.audit.close()
 

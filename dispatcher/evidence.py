@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 from urllib.parse import quote
 
-import httpx
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
@@ -26,6 +25,7 @@ from edn import evidence, namespace, webhooks
 from edn.asgi import StrictRoute
 from edn.coordinates import instant, rfc3339
 from edn.errors import Conflict, EdnError, Forbidden, InvalidInput, NotFound, Unavailable
+from edn.runtime.control_client import problem_detail
 
 #: a letter's id: server and number
 _LETTER = re.compile(r"([A-Za-z0-9_.-]{1,64})\.([0-9]{1,18})\Z")
@@ -66,17 +66,10 @@ async def ask(
     network: Network, server: str, method: str, path: str, *, seconds: float = 10.0, **request: Any
 ) -> Any:
     """What a server answers; what it refuses is refused here."""
-    try:
-        response = await network.calls.call(server, method, path, timeout=seconds, **request)
-    except httpx.HTTPError as error:
-        reason = str(error) or type(error).__name__
-        raise Unavailable(f"server {server} did not answer: {reason}", retry_after=2) from None
+    response = await network.calls.call(server, method, path, timeout=seconds, **request)
     if response.status_code == 200:
         return response.json()
-    try:
-        detail = str(response.json()["detail"])
-    except (ValueError, KeyError, TypeError):
-        detail = response.text[:200]
+    detail = problem_detail(response)
     refused = _ASKED.get(response.status_code)
     if refused is not None:
         raise refused(detail)

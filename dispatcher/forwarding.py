@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 import structlog
 
-from dispatcher.channel import Channel, ChannelError
 from dispatcher.framing import FrameBuilder
 from dispatcher.link import Link, Pressure
 from dispatcher.log import Log
@@ -24,6 +23,7 @@ from dispatcher.routing import RoutingTable
 from dispatcher.settings import Settings
 from dispatcher.tail import Tail
 from edn import wire
+from edn.runtime.http_client import ExchangeFailed, HttpAnswer
 
 logger = structlog.get_logger()
 
@@ -47,7 +47,7 @@ class Forwarder:
         log: Log,
         tail: Tail,
         table: RoutingTable,
-        channel: Channel,
+        send: Callable[[bytes], Awaitable[HttpAnswer]],
         link: Link,
         pressure: Pressure,
         meter: Meter,
@@ -55,6 +55,7 @@ class Forwarder:
         acked: int,
         on_ack: Callable[[wire.FrameAck], None],
     ) -> None:
+        """`send` posts an encoded frame to the server and returns its answer."""
         self.server = server
         #: the server's cursor, as it last said
         self.acked = acked
@@ -68,7 +69,7 @@ class Forwarder:
         self._log = log
         self._tail = tail
         self._table = table
-        self._channel = channel
+        self._send_frame = send
         self._link = link
         self._pressure = pressure
         self._meter = meter
@@ -89,12 +90,6 @@ class Forwarder:
         self._wake.set()
 
     async def run(self) -> None:
-        try:
-            await self._run()
-        finally:
-            self._channel.close()
-
-    async def _run(self) -> None:
         pause = 0.05
         while True:
             try:
@@ -110,7 +105,7 @@ class Forwarder:
                 await self._send(frame, body, events)
             except Exception as error:
                 # Whatever it was, a stream that stands still for good is worse than one that tries again.
-                expected = isinstance(error, (ChannelError, BadAnswer, msgspec.MsgspecError))
+                expected = isinstance(error, (ExchangeFailed, BadAnswer, msgspec.MsgspecError))
                 if self.failure is None:
                     logger.warning(
                         "server does not take its stream",
@@ -190,7 +185,7 @@ class Forwarder:
 
     async def _send(self, frame: wire.Frame, body: bytes, events: int) -> None:
         await self._link.take(len(body))
-        status, answer = await self._channel.post("/internal/stream", body, wire.MSGPACK)
+        status, _, answer = await self._send_frame(body)
         if status not in (200, 409):
             raise BadAnswer(f"{status} to a frame: {answer[:200].decode(errors='replace')}")
         ack = _ack.decode(answer)

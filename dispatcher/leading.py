@@ -11,8 +11,6 @@ from __future__ import annotations
 import asyncio
 import re
 
-import httpx
-import structlog
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -20,8 +18,8 @@ from dispatcher.access import PASSED_ON
 from dispatcher.peers import Peers
 from edn.asgi import bug_response, problem_response, read_body
 from edn.errors import EdnError, Unavailable
-
-logger = structlog.get_logger()
+from edn.runtime.control_client import Timeout, exact_url
+from edn.runtime.proxy import TIMEOUT, NotReached, pass_back
 
 _CHANGES = (
     ({"PUT", "DELETE"}, re.compile(r"/v1/topics/[^/]+")),
@@ -40,9 +38,6 @@ _CHANGES = (
     ({"POST"}, re.compile(r"/v1/servers/[^/]+/(drain|replace|fill)")),
 )
 _NOT_PASSED = {"host", "content-length", "connection", "transfer-encoding", "expect", PASSED_ON}
-_PASSED_BACK = ("content-type", "location", "retry-after", "allow", "www-authenticate")
-#: seconds: longer than the leader waits for a server, and for the other dispatchers
-TIMEOUT = 30.0
 #: how often a leader that turns out to be gone is looked for again
 TRIES = 20
 
@@ -106,28 +101,18 @@ class Leading:
         for _ in range(TRIES):
             if url is None:
                 return None
+            call = self._peers.client.request(
+                scope["method"],
+                exact_url(url, target),
+                content=body,
+                headers={"authorization": "", **kept, PASSED_ON: self._secret},
+                timeout=Timeout(TIMEOUT, connect=2.0),
+            )
             try:
-                answer = await self._peers.client.request(
-                    scope["method"],
-                    httpx.URL(url).copy_with(raw_path=target),
-                    content=body,
-                    headers={"authorization": "", **kept, PASSED_ON: self._secret},
-                    timeout=httpx.Timeout(TIMEOUT, connect=2.0),
-                )
-            except (httpx.ConnectError, httpx.ConnectTimeout):
-                await asyncio.sleep(0.1)  # nothing was asked of it; it will be known soon that it is gone
+                return await pass_back(call, "the dispatcher that carries out changes", retry_after=1)
+            except NotReached:
+                await asyncio.sleep(0.1)  # it will be known soon that it is offline
                 url = await self._peers.turn()
-                continue
-            except Exception as error:
-                reason = str(error) or type(error).__name__
-                logger.warning("the leader did not answer", url=url, reason=reason)
-                raise Unavailable(
-                    "the dispatcher that carries out changes did not answer: it may or may not have done "
-                    "what it was asked; asking again is safe with ids of your own",
-                    retry_after=1,
-                ) from error
-            passed = {name: answer.headers[name] for name in _PASSED_BACK if name in answer.headers}
-            return Response(answer.content, status_code=answer.status_code, headers=passed)
         raise Unavailable("the dispatcher that carries out changes cannot be reached", retry_after=1)
 
 

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-import httpx
-
 from dispatcher.forwarding import Forwarder
 from edn import clock, wire
 from edn.errors import Conflict, InvalidInput
+from edn.runtime.http_client import parse_url
 
 Leaving = Literal["draining", "lost"]
 
@@ -32,11 +31,11 @@ def check_registration(request: wire.Register) -> None:
             f"server id {request.id!r}: 1 to 64 letters, digits, dots, dashes, underscores", pointer="/id"
         )
     try:
-        url = httpx.URL(request.url)
-    except httpx.InvalidURL:
-        url = httpx.URL("")
-    if url.scheme not in ("http", "https") or not url.host:
-        raise InvalidInput(f"server url {request.url!r}: an http(s) address is needed", pointer="/url")
+        parse_url(request.url)
+    except ValueError:
+        raise InvalidInput(
+            f"server url {request.url!r}: an http(s) address is needed", pointer="/url"
+        ) from None
     if len(request.key) < 16:
         raise InvalidInput("server key: at least 16 characters", pointer="/key")
     if request.epoch < 1:

@@ -21,7 +21,6 @@ from dispatcher.backing import Backing
 from dispatcher.bindings import Bindings
 from dispatcher.calling import Calls
 from dispatcher.changes import Kind
-from dispatcher.channel import Channel
 from dispatcher.forwarding import Forwarder
 from dispatcher.framing import stack
 from dispatcher.link import Link, Pressure
@@ -103,7 +102,6 @@ class Network:
 
     async def start(self) -> None:
         self.log.start()
-        self.calls.start()
         self.spawn(self._housekeeping(), "housekeeping")
 
     async def stop(self) -> None:
@@ -332,7 +330,7 @@ class Network:
             log=self.log,
             tail=self.tail,
             table=self.table,
-            channel=Channel(member.url, self.settings.secret),
+            send=functools.partial(self.calls.send_frame, member.url),
             link=self.link,
             pressure=self.pressure,
             meter=self.meter,

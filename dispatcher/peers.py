@@ -30,7 +30,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
 import structlog
 
 from dispatcher import changes
@@ -38,6 +37,7 @@ from dispatcher.merging import Merger
 from dispatcher.network import Network
 from edn import clock, wire
 from edn.errors import Conflict, Unavailable
+from edn.runtime.control_client import ControlClient, TransportFailed
 
 logger = structlog.get_logger()
 
@@ -114,7 +114,6 @@ class Peers:
         self._peers = [Peer(url, clock()) for url in network.settings.peers]
         self._followers: dict[str, Follower] = {}
         self._changed = asyncio.Event()
-        self._client: httpx.AsyncClient | None = None
         #: it has once had all that the others have
         self._caught_up = False
         #: changes that are being carried out here
@@ -124,26 +123,14 @@ class Peers:
     # -- life -------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self._client = httpx.AsyncClient(
-            headers={"authorization": f"Bearer {self._network.settings.secret}"},
-            timeout=httpx.Timeout(PATIENCE, connect=PATIENCE),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
-            trust_env=False,
-        )
         for peer in self._peers:
             peer.answered = self._clock()
             self._network.spawn(self._follow(peer), f"follow {peer.url}")
         self._network.spawn(self._forget(), "tombstones")
 
     @property
-    def client(self) -> httpx.AsyncClient:
-        """It knows the network's secret."""
-        assert self._client is not None
-        return self._client
-
-    async def stop(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
+    def client(self) -> ControlClient:
+        return self._network.calls.client
 
     def _wake(self) -> None:
         self._changed.set()
@@ -160,16 +147,16 @@ class Peers:
     # -- following --------------------------------------------------------------------------------------
 
     async def _follow(self, peer: Peer) -> None:
-        assert self._client is not None
         cursor = 0
         while True:
             asked = self._clock()
             poll = wire.PeerPoll(self._log.id, self._log.incarnation, cursor, self._reported())
             try:
-                response = await self._client.post(
+                response = await self.client.post(
                     f"{peer.url}/internal/changes",
                     content=wire.encode(poll),
                     headers={"content-type": wire.MSGPACK},
+                    timeout=PATIENCE,
                 )
                 if response.status_code != 200:
                     raise Unavailable(f"{response.status_code}: {response.text[:200]}")
@@ -217,7 +204,7 @@ class Peers:
     def _failed(self, peer: Peer, error: Exception) -> None:
         refused = _is_refusal(error)
         peer.failure = str(error) or type(error).__name__
-        if isinstance(error, httpx.TransportError):
+        if isinstance(error, TransportFailed):
             peer.failures += 1
         else:
             # It lives, though it answers nothing useful, or what it says cannot be written here: without its

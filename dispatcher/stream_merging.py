@@ -26,12 +26,12 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx
 import msgspec
 
 from dispatcher.directory import Subscription
 from edn import namespace
 from edn.errors import EdnError, InvalidInput
+from edn.runtime.control_client import CallFailed
 
 #: characters of an id
 LONGEST = 4096
@@ -162,7 +162,7 @@ class MergedStream:
                     if line:
                         ended = _decoder.decode(line).event == _END
                         await self._queue.put((topic, line))
-        except (EdnError, httpx.HTTPError):
+        except (EdnError, CallFailed):
             pass
         finally:
             del state.readers[topic]

@@ -24,7 +24,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Annotated
 from urllib.parse import quote
 
-import httpx
 import msgspec
 from fastapi import APIRouter, Header, Query, WebSocket
 from starlette.responses import StreamingResponse
@@ -39,6 +38,7 @@ from dispatcher.quotas import check_descriptors
 from dispatcher.stream_merging import MergedStream
 from edn.asgi import refuse
 from edn.errors import Conflict, EdnError, InvalidInput, NotFound, Unavailable
+from edn.runtime.control_client import CallFailed, ControlAnswer, problem_detail
 
 _SCHEME = "stream:"
 _REFUSED = {404: NotFound, 422: InvalidInput}
@@ -101,14 +101,10 @@ async def _lines(
     check_descriptors()  # of a subtree, each topic takes a connection
     path = f"/internal/subscriptions/{quote(found.id, safe='')}/events"
     headers = {} if last is None else {"last-event-id": last}
-    try:
-        async with network.calls.listen(found.server, path, headers) as response:
-            if response.status_code != 200:
-                raise await _refusal(response, found.server)
-            yield _split(response.aiter_raw())
-    except httpx.HTTPError as error:
-        reason = str(error) or type(error).__name__
-        raise Unavailable(f"server {found.server} did not answer: {reason}", retry_after=2) from None
+    async with network.calls.listen(found.server, path, headers) as response:
+        if response.status_code != 200:
+            raise await _refusal(response, found.server)
+        yield _split(response.aiter_raw())
 
 
 class EventStream(StreamingResponse):
@@ -151,11 +147,9 @@ async def while_valid(parts: AsyncIterator[bytes], valid: Callable[[], bool]) ->
             await stream_merging.end([waiting])
 
 
-async def _refusal(response: httpx.Response, server: str) -> EdnError:
-    try:
-        detail = str(msgspec.json.decode(await response.aread())["detail"])
-    except (msgspec.DecodeError, KeyError, TypeError):
-        detail = f"it answered {response.status_code}"
+async def _refusal(response: ControlAnswer, server: str) -> EdnError:
+    await response.aread()
+    detail = problem_detail(response)
     kind = _REFUSED.get(response.status_code)
     return kind(detail) if kind is not None else Unavailable(f"server {server}: {detail}", retry_after=2)
 
@@ -200,7 +194,7 @@ def routes(network: Network, find: Callable[[Caller, str], Subscription], guard:
 
         async def told() -> AsyncIterator[bytes]:
             yield b"retry: %d\n\n" % RETRY
-            with contextlib.suppress(httpx.HTTPError):  # the server is gone: the client asks again
+            with contextlib.suppress(CallFailed):  # the server is gone: the client asks again
                 async for line in while_valid(lines, lambda: guard.is_valid(who)):
                     yield server_sent(line)
 
@@ -229,7 +223,7 @@ async def _send(socket: WebSocket, lines: AsyncIterator[bytes]) -> None:
     """Until the stream ends, or the client goes away; what it says is not listened to."""
 
     async def tell() -> None:
-        with contextlib.suppress(httpx.HTTPError, WebSocketDisconnect, RuntimeError):
+        with contextlib.suppress(CallFailed, WebSocketDisconnect, RuntimeError):
             async for line in lines:
                 if line:
                     await socket.send_text(line.decode())

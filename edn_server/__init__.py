@@ -16,8 +16,8 @@
     breaker        how it is with an address: healthy, failing, disabled (pure); `health` keeps it
     slots          how attempts are shared between tenants and addresses
     resolver       names of sinks, asynchronously
-    sinks          what can be notified, by scheme: `delivery` over http (`connection`), `mail`, `soap`,
-                   `cloudevents`; `streams`: what is read instead of sent
+    sinks          what can be notified, by scheme: `delivery` over http, `mail`, `soap`, `cloudevents`;
+                   `streams`: what is read instead of sent
     notifier       a courier an address, in order; `posting`: one attempt
     deadletters    what was given up; `ended` drops what nobody waits for
     ending         who is told that a subscription has ended

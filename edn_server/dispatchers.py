@@ -1,29 +1,19 @@
-"""The dispatchers as a server calls them: each by itself to register, any of them for what clients ask."""
+"""Calls the dispatchers: each of them to register, any of them on behalf of clients."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-import httpx
+from edn.runtime.control_client import NOT_REACHED, ControlAnswer, Transport, open_client
 
 
 class Dispatchers:
-    """A client each. `request` goes to the one that answered last, and to the next where nobody listens."""
+    """`request` goes to the dispatcher that answered last, and to the next one if nobody listens there."""
 
-    def __init__(
-        self, urls: Sequence[str], secret: str, transport: httpx.AsyncBaseTransport | None = None
-    ) -> None:
-        self.clients = {
-            url: httpx.AsyncClient(
-                base_url=url,
-                headers={"authorization": f"Bearer {secret}"},
-                timeout=10.0,
-                trust_env=False,
-                transport=transport,
-            )
-            for url in urls
-        }
+    def __init__(self, urls: Sequence[str], secret: str, transport: Transport | None = None) -> None:
+        self.client = open_client(secret, transport)
+        self.urls = tuple(urls)
         self._order = list(urls)
 
     @property
@@ -31,17 +21,17 @@ class Dispatchers:
         """The address that `request` tries first."""
         return self._order[0]
 
-    async def request(self, method: str, path: str, **given: Any) -> httpx.Response:
-        """Raises what the client raises; `httpx.ConnectError` only if none of them was reached."""
+    async def request(self, method: str, path: str, *, seconds: float = 10.0, **given: Any) -> ControlAnswer:
+        """Raises `CallFailed`; one of `NOT_REACHED` only if no dispatcher was reached."""
         for left in range(len(self._order) - 1, -1, -1):
             try:
-                return await self.clients[self._order[0]].request(method, path, **given)
-            except (httpx.ConnectError, httpx.ConnectTimeout):
+                url = f"{self._order[0].rstrip('/')}{path}"
+                return await self.client.request(method, url, timeout=seconds, **given)
+            except NOT_REACHED:
                 self._order.append(self._order.pop(0))
                 if not left:
                     raise
         raise AssertionError("there is at least one dispatcher")
 
     async def close(self) -> None:
-        for client in self.clients.values():
-            await client.aclose()
+        await self.client.aclose()

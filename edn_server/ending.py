@@ -12,7 +12,6 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 
-import httpx
 import msgspec
 import numpy as np
 import structlog
@@ -20,6 +19,7 @@ import structlog
 from edn import clock
 from edn.errors import InvalidSink
 from edn.namespace import subscription_of, told_as
+from edn.runtime.control_client import CallFailed
 from edn.soap.address import SoapAddress
 from edn.soap.eventing import CANCELLED, FAILED
 from edn_server import addresses, outbox
@@ -91,7 +91,7 @@ async def end_failed(hosting: Hosting, disabled: Sequence[str], dispatchers: Dis
             path = f"/internal/subscriptions/{quote(subscription, safe='')}/failed"
             try:
                 answer = await dispatchers.request("POST", path)
-            except httpx.HTTPError as error:
+            except CallFailed as error:
                 logger.warning("no dispatcher ends a subscription", reason=str(error))
                 return
             if answer.status_code not in (204, 404):

@@ -194,14 +194,15 @@ class Node:
         await self.notifier.start(again=self.epoch > 1)
         self.registrations = [
             Registration(
-                client=client,
+                client=self._dispatchers.client,
+                url=address,
                 id=settings.id,
                 describe=lambda: self._describe(url),
                 backlog=lambda: self.backlog,
                 notified=lambda: self.notifier.counters.notified if self.notifier is not None else 0,
                 on_registered=functools.partial(self._follow, address),
             )
-            for address, client in self._dispatchers.clients.items()
+            for address in self._dispatchers.urls
         ]
         self._receiving = Receiving(self._dispatchers, exchange, self.settings.secret)
         self._tasks = [

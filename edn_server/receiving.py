@@ -15,13 +15,14 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 from urllib.parse import quote
 
-import httpx
 import structlog
 from fastapi import APIRouter, Request, Response
 
 from edn import clock, wire
 from edn.asgi import CLIENT, CLIENT_HOST, PROBLEM, VIA
 from edn.errors import EdnError, Forbidden, NotFound, Overloaded, Unauthorized, Unavailable
+from edn.runtime.control_client import problem_detail
+from edn.runtime.proxy import TIMEOUT, pass_back
 from edn_server.dispatchers import Dispatchers
 from edn_server.exchange import Exchange
 
@@ -30,8 +31,6 @@ logger = structlog.get_logger()
 PATH = "/v1/subscriptions"
 #: bytes of one request, as on the dispatcher
 BODY_LIMIT = 1 << 20
-#: longer than the dispatcher waits for the server that stores
-TIMEOUT = 30.0
 #: up to so many bytes a body is understood faster than a thread is asked to do it
 SMALL = 4096
 
@@ -54,7 +53,6 @@ FRESH_SECONDS = 5.0
 TRUSTED_SECONDS = 3600.0
 _MOST_READERS = 100
 _PASSED = ("content-type", "accept", "origin", "sec-fetch-site", "sec-fetch-mode")
-_PASSED_BACK = ("content-type", "location", "retry-after", "allow", "www-authenticate")
 _ANYTHING = {"application/json": {"schema": {"type": "object"}}}
 _REFUSALS = {
     "400": "the body cannot be read",
@@ -149,34 +147,14 @@ class Receiving:
         if answer.status_code != 204:
             self._readers.pop(mark, None)
             kind = _METRICS_REFUSED.get(answer.status_code, Forbidden)
-            try:
-                detail = str(answer.json()["detail"])
-            except (ValueError, KeyError, TypeError):
-                detail = f"the dispatcher answered {answer.status_code}"
-            raise kind(detail)
+            raise kind(problem_detail(answer))
         if len(self._readers) >= _MOST_READERS:
             self._readers.clear()
         self._readers[mark] = clock.monotonic()
 
     async def _pass_on(self, method: str, path: str, *, content: bytes, headers: dict[str, str]) -> Response:
-        try:
-            answer = await self._dispatchers.request(
-                method, path, content=content, headers=headers, timeout=TIMEOUT
-            )
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise Unavailable(
-                "the dispatcher cannot be reached, and nothing was stored: try again", retry_after=2
-            ) from error
-        except Exception as error:
-            # Not only the client's own errors: see `dispatcher.network`. Sent, but not answered.
-            logger.warning("the dispatcher did not answer", reason=str(error) or type(error).__name__)
-            raise Unavailable(
-                "the dispatcher did not answer: it may or may not have done what it was asked; an id of your "
-                "own makes it safe to subscribe again",
-                retry_after=2,
-            ) from error
-        passed = {name: answer.headers[name] for name in _PASSED_BACK if name in answer.headers}
-        return Response(answer.content, status_code=answer.status_code, headers=passed)
+        call = self._dispatchers.request(method, path, content=content, headers=headers, seconds=TIMEOUT)
+        return await pass_back(call, "the dispatcher", retry_after=2)
 
 
 def routes(receiving: Callable[[], Receiving]) -> APIRouter:

@@ -12,16 +12,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-import httpx
 import msgspec
 import psutil
 import structlog
 
 from edn import clock, wire
 from edn.errors import CorruptMessage
+from edn.runtime.control_client import CallFailed, ControlAnswer, ControlClient, problem_detail
 
 logger = structlog.get_logger()
 
+#: of one call, in seconds
+TIMEOUT = 10.0
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 5.0
 #: after a failure that nobody foresaw
@@ -38,15 +40,17 @@ class Registration:
     def __init__(
         self,
         *,
-        client: httpx.AsyncClient,
+        client: ControlClient,
+        url: str,
         id: str,
         describe: Callable[[], wire.Register],
         backlog: Callable[[], int],
         notified: Callable[[], int] = lambda: 0,
         on_registered: Callable[[wire.Registered], Awaitable[None]],
     ) -> None:
-        """`client` knows the dispatcher's address and the secret; `on_registered` is awaited."""
+        """`client` knows the secret; `url`: the dispatcher's; `on_registered` is awaited."""
         self._client = client
+        self._url = url.rstrip("/")
         self._id = id
         self._describe = describe
         self._backlog = backlog
@@ -79,10 +83,10 @@ class Registration:
                 response = await self._post("/internal/servers", self._describe())
                 if response.status_code in (200, 201):
                     return wire.decode(response.content, wire.Registered)
-                reason = f"{response.status_code} {_detail(response)}"
+                reason = f"{response.status_code} {problem_detail(response)}"
                 if response.status_code == 409:
-                    raise Refused(_detail(response))
-            except (httpx.HTTPError, CorruptMessage) as error:
+                    raise Refused(problem_detail(response))
+            except (CallFailed, CorruptMessage) as error:
                 reason = f"{type(error).__name__}: {error}"
             logger.warning("the dispatcher does not answer", reason=reason, again_in=pause)
             await asyncio.sleep(pause)
@@ -104,25 +108,20 @@ class Registration:
             )
             try:
                 response = await self._post(f"/internal/servers/{self._id}/heartbeat", beat)
-            except httpx.HTTPError as error:
+            except CallFailed as error:
                 logger.warning("a heartbeat was not heard", reason=f"{type(error).__name__}: {error}")
                 continue
             if response.status_code == 404:
                 return
             if response.status_code == 409:
-                raise Refused(_detail(response))
+                raise Refused(problem_detail(response))
             if response.status_code >= 300:
                 logger.warning("a heartbeat was not taken", status=response.status_code)
 
-    async def _post(self, path: str, message: msgspec.Struct) -> httpx.Response:
+    async def _post(self, path: str, message: msgspec.Struct) -> ControlAnswer:
         return await self._client.post(
-            path, content=wire.encode(message), headers={"content-type": wire.MSGPACK}
+            f"{self._url}{path}",
+            content=wire.encode(message),
+            headers={"content-type": wire.MSGPACK},
+            timeout=TIMEOUT,
         )
-
-
-def _detail(response: httpx.Response) -> str:
-    """What a problem+json says, or the beginning of anything else."""
-    try:
-        return str(response.json()["detail"])
-    except (ValueError, KeyError, TypeError):
-        return response.text[:200]

@@ -19,6 +19,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "evaluation": frozenset({"edn", "partitioning", "selftune"}),
     "load": frozenset({"edn"}),
 }
+#: the only modules that may import httpx, by the beginning of their names; the services share one
+HTTPX = ("edn.client", "edn.cli", "edn.bench", "edn.runtime.control_client", "evaluation", "load")
 #: the only modules that may import Spark, by the beginning of their names
 SPARK = ("partitioning.job", "partitioning.spark")
 
@@ -59,6 +61,8 @@ def offences(package: str) -> list[str]:
                 found.append(f"{module} imports {imported}")
             if top == "pyspark" and not module.startswith(SPARK):
                 found.append(f"{module} imports {imported}; only {' and '.join(SPARK)} may")
+            if top == "httpx" and not module.startswith(HTTPX):
+                found.append(f"{module} imports httpx; services use edn.runtime.control_client")
             if package != "partitioning" and imported.startswith(SPARK):
                 found.append(f"{module} imports {imported}, which needs Spark")
     return found

@@ -32,7 +32,7 @@ def forwarder(
         log=log or _Log(),  # type: ignore[arg-type]  # a stand-in
         tail=tail,
         table=table,
-        channel=unused,
+        send=unused,
         settings=Settings(data=Path("nowhere"), secret="x" * 20),
         acked=acked,
         on_ack=lambda _: None,

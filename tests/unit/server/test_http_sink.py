@@ -80,6 +80,13 @@ SAID = [
     (b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n\xff\xfe!", 200, None, "��!", None),
     (b"", None, None, "", "closed before"),
     (b"SSH-2.0-OpenSSH_9.2\r\n", None, None, "", "not HTTP"),
+    (
+        b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
+        None,
+        None,
+        "",
+        "not HTTP",
+    ),
     (b"HTTP/1.1 200 OK\r\n" + b"x: " + b"y" * 70_000 + b"\r\n\r\n", None, None, "", "head"),
 ]
 

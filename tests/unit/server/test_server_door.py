@@ -238,11 +238,10 @@ def register_until_refused(
         followed.append(answer)
 
     async def main() -> str:
-        async with httpx.AsyncClient(
-            transport=httpx.MockTransport(dispatcher), base_url="http://dispatcher", headers=BEARER
-        ) as client:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(dispatcher), headers=BEARER) as client:
             one = Registration(
                 client=client,
+                url="http://dispatcher",
                 id="s1",
                 describe=lambda: wire.Register("s1", "http://server", "key", 3, {LOG: 7}, 5),
                 backlog=lambda: 11,

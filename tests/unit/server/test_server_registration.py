@@ -40,10 +40,15 @@ def _run(dispatcher: Dispatcher, on_registered: Callable[[wire.Registered], None
         transport = httpx.MockTransport(dispatcher)
         async with (
             asyncio.timeout(20),
-            httpx.AsyncClient(transport=transport, base_url="http://dispatcher") as client,
+            httpx.AsyncClient(transport=transport) as client,
         ):
             await Registration(
-                client=client, id="s1", describe=lambda: OWN, backlog=lambda: 0, on_registered=follow
+                client=client,
+                url="http://dispatcher",
+                id="s1",
+                describe=lambda: OWN,
+                backlog=lambda: 0,
+                on_registered=follow,
             ).run()
 
     asyncio.run(run())

@@ -1,0 +1,1 @@
+"""The runtime that both services share: HTTP clients, storage threads and the like. Imports no service."""
