@@ -24,13 +24,13 @@ import msgspec
 import numpy as np
 
 from edn import wire
+from edn.arrays import Floats
 from edn.bench.publish import NOWHERE, network
 from edn.bench.report import Progress, print_table
 from edn.bench.workloads import uniform_points, uniform_rectangles
 from edn.cli.console import show_json
 from edn.client import Client, NewSubscription
 from evaluation.placing import hit_ratio
-from partitioning.kernels import Floats
 from partitioning.online import Limits, Settings, new_placement
 
 TOPIC = "placement"

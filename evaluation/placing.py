@@ -17,10 +17,10 @@ from typing import Literal
 
 import numpy as np
 
+from edn.arrays import Floats, Ints
 from edn.bench.workloads import Workload, crowd, uniform, zipf, zipf_both
 from edn.errors import InvalidInput
 from edn.summary import Maximal, Summary, new_router
-from partitioning.kernels import Floats, Ints
 from partitioning.methods import Wish, partition
 from partitioning.online import Limits, Settings, new_placement
 from partitioning.rows import LocalRows

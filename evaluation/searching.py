@@ -18,11 +18,11 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from edn.bench.workloads import SIDE, Floats, Workload, crowd, limited, local, uniform
+from edn.arrays import Floats, Ints
+from edn.bench.workloads import SIDE, Workload, crowd, limited, local, uniform
 from edn.compiling import on_first_use
 from edn.summary import Maximal, Summary, new_router
 from edn.summary.hierarchy import By
-from edn.summary.kernels import Ints
 from edn.summary.measure import EVEN_SHARE
 from evaluation.experiment import Series
 from partitioning.methods import Wish, partition

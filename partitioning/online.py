@@ -26,8 +26,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from edn.arrays import Floats
 from edn.errors import InvalidInput
-from partitioning.kernels import Floats
 from partitioning.placement import Limits, Placement, Settings, least_loaded
 from partitioning.similarity import KMeans, LeastTraffic, RTree
 

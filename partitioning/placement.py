@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from partitioning.kernels import Floats
+from edn.arrays import Floats
 
 #: rectangles kept a server (N_b)
 BOUND = 64

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from edn.arrays import Bools, Floats, Ints
 from edn.errors import InvalidInput
 from partitioning.boxes import BoxTable
-from partitioning.kernels import Bools, Floats, Ints
 from partitioning.placement import Settings, least_loaded
 from partitioning.space import GrowingSpace
 

@@ -18,11 +18,11 @@ from statistics import fmean, stdev
 import msgspec
 import numpy as np
 
+from edn.arrays import Floats, Words
 from edn.bench.report import Progress, print_table
-from edn.bench.workloads import Floats, Workload, crowd, market, uniform, zipf, zipf_both
+from edn.bench.workloads import Workload, crowd, market, uniform, zipf, zipf_both
 from edn.cli.console import show_json
 from edn.summary import Maximal, Summary, new_router, tree
-from edn.summary.kernels import Words
 from edn.summary.measure import EVEN_SHARE, unit_rects
 from edn.summary.selection import most_selective, select
 

@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from edn.arrays import Floats
 from edn.bench.report import Progress, interleaved, show_one
-from edn.bench.workloads import Floats, uniform_points, uniform_rectangles
+from edn.bench.workloads import uniform_points, uniform_rectangles
 from edn.index.bitmap import BitmapMatcher
 
 DIMENSIONS = 4

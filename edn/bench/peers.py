@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from rtree.index import Index, Property
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from edn.arrays import Floats, Ints
+
 Matches = tuple[Ints, Ints]
 #: the timed part of a peer, with the points already in the form that it wants
 Ask = Callable[[], Matches]

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edn.arrays import Floats
 from edn.bench.cuts import PRECISIONS
 from edn.bench.cuts import draw as drawn
-from edn.bench.workloads import Floats, market
+from edn.bench.workloads import market
 from edn.summary import Summary, new_router
 from evaluation.claims import Claim, Order, Reading, share
 from evaluation.drawing import Canvas

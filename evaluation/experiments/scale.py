@@ -9,14 +9,14 @@ from math import log
 
 import numpy as np
 
-from edn.bench.workloads import Floats, uniform_points, uniform_rectangles
+from edn.arrays import Floats, Ints
+from edn.bench.workloads import uniform_points, uniform_rectangles
 from edn.index import new_matcher
 from edn.summary import new_router
 from evaluation.claims import Claim, Order, Reading, share
 from evaluation.drawing import Canvas
 from evaluation.experiment import Experiment, Outcome, Progress, Series
 from evaluation.placing import maximal
-from partitioning.kernels import Ints
 from partitioning.rows import LocalRows
 from partitioning.split import Tree, Volume, split
 from selftune.curve import Effort, measure
