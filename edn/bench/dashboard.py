@@ -19,12 +19,10 @@ import asyncio
 import itertools
 import json
 import sys
-import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median, stdev
 from typing import Any, Literal, get_args
 
@@ -32,9 +30,9 @@ import httpx
 import numpy as np
 
 from edn.bench.histogram import Distribution
-from edn.bench.plain import ask
-from edn.bench.publish import TOPIC, fill, network, requests_of, roles, summarised
-from edn.bench.report import Progress, show_one
+from edn.bench.network import TOPIC, filled, requests_of
+from edn.bench.plain import connect, publish
+from edn.bench.report import Progress, facts
 
 View = Literal["nobody", "overview", "map"]
 VIEWS: tuple[View, ...] = get_args(View)
@@ -81,31 +79,27 @@ class Outcome:
             "share_at_rest": {view: self.rest_share(view) for view in VIEWS[1:]},
         }
 
-    def cells(self) -> list[tuple[str, str]]:
-        alone = self.cpu_us["nobody"]
-        return [
-            ("servers, subscriptions in all", f"{self.servers}, {self.subscriptions:,}"),
-            ("rounds, seconds of a turn", f"{len(alone)}, {self.seconds:g}"),
-            ("events/s offered, accepted", f"{self.offered:,.0f}, {self.accepted:,.0f}"),
-            ("dispatcher alone: CPU µs/event, of a core", f"{median(alone):.2f}, {self.core:.0%}"),
-            *(
-                (f"{self.dashboards} dashboards on their {view}: CPU µs/event, more", self._told(view))
-                for view in VIEWS[1:]
-            ),
-            *(
-                (f"… at rest, in parts of the above: {view}", f"{self.rest_share(view):+.2%}")
-                for view in VIEWS[1:]
-            ),
-        ]
-
-    def _told(self, view: View) -> str:
+    def cost(self, view: View) -> str:
+        """CPU µs an event, and how much more that is than without dashboards."""
         shares = self.shares(view)
         error = f" ± {stdev(shares) / len(shares) ** 0.5:.1%}" if len(shares) > 1 else ""
         return f"{median(self.cpu_us[view]):.2f}, {median(shares):+.1%}{error}"
 
 
-def show(outcome: Outcome, *, as_json: bool) -> None:
-    show_one("Open dashboards", outcome, as_json=as_json)
+show = facts(
+    "Open dashboards",
+    ("servers, subscriptions in all", "{r.servers}, {r.subscriptions:,}"),
+    ("rounds, seconds of a turn", lambda r: f"{len(r.cpu_us['nobody'])}, {r.seconds:g}"),
+    ("events/s offered, accepted", "{r.offered:,.0f}, {r.accepted:,.0f}"),
+    (
+        "dispatcher alone: CPU µs/event, of a core",
+        lambda r: f"{median(r.cpu_us['nobody']):.2f}, {r.core:.0%}",
+    ),
+    ("{r.dashboards} dashboards on their overview: CPU µs/event, more", lambda r: r.cost("overview")),
+    ("{r.dashboards} dashboards on their map: CPU µs/event, more", lambda r: r.cost("map")),
+    ("… at rest, in parts of the above: overview", lambda r: f"{r.rest_share('overview'):+.2%}"),
+    ("… at rest, in parts of the above: map", lambda r: f"{r.rest_share('map'):+.2%}"),
+)
 
 
 def run(
@@ -121,17 +115,11 @@ def run(
 ) -> Outcome:
     """`subscriptions`: per server; `rate`: events a second; `seconds`: of a turn."""
     rng = np.random.default_rng(seed)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        network(Path(folder), servers, EDN_TUNING="fixed") as (url, pid),
-    ):
-        fill(url, rng, 4, servers * subscriptions, progress)
-        progress.say("waiting for the summaries")
-        summarised(url)
-        dispatcher, _ = roles(pid)
+    with filled(servers, subscriptions, 4, rng, progress, EDN_TUNING="fixed") as running:
+        dispatcher, _ = running.roles()
         requests = requests_of(rng, 4, BATCH)
         cpu_us, at_rest, accepted = asyncio.run(
-            _measure(url, dispatcher.pid, requests, dashboards, rate, rounds, seconds, progress)
+            _measure(running.url, dispatcher.pid, requests, dashboards, rate, rounds, seconds, progress)
         )
     distributions = [
         Distribution.of(f"dispatcher's CPU, {view}", "µs/event", values) for view, values in cpu_us.items()
@@ -212,8 +200,7 @@ class _Load:
     """Publishes at a constant rate, by the clock, whatever else happens."""
 
     def __init__(self, url: str, requests: list[bytes], rate: float) -> None:
-        host, port = url.removeprefix("http://").split(":")
-        self._where = host, int(port)
+        self._url = url
         self._requests = requests
         self._numbers = itertools.count()
         self._began = time.perf_counter()
@@ -231,19 +218,15 @@ class _Load:
                 task.result()
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await _close(self._tasks)
 
     async def _connection(self) -> None:
-        reader, writer = await asyncio.open_connection(*self._where, limit=1 << 20)
+        reader, writer = await connect(self._url)
         try:
             for number in self._numbers:
                 due = self._began + number * self._interval
                 await asyncio.sleep(max(0.0, due - time.perf_counter()))
-                answer = await ask(reader, writer, self._requests[number % len(self._requests)])
-                if answer.status != 202:
-                    raise RuntimeError(f"{answer.status} to a batch: {answer.body.decode()[:200]}")
+                await publish(reader, writer, self._requests[number % len(self._requests)])
                 self.accepted += BATCH
         finally:
             writer.close()
