@@ -24,7 +24,7 @@ from edn.compiling import on_first_use
 from edn.summary import Maximal, Summary, new_router
 from edn.summary.hierarchy import By
 from edn.summary.measure import EVEN_SHARE
-from evaluation.experiment import Series
+from evaluation.outcome import Series
 from partitioning.methods import Wish, partition
 from partitioning.rows import LocalRows
 from selftune.curve import Effort, measure, rectangles
