@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypedDict, TypeVar
 
 from evaluation.claims import Claim
 from evaluation.drawing import Canvas
@@ -28,18 +28,25 @@ def silent(done: int, total: int, what: str) -> None:
     """For whoever does not watch."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkSizes:
-    """The size of a network. Experiments that vary more than that add fields, or have sizes of their own."""
+class Network(TypedDict):
+    """Arguments of a `Setup`."""
 
     servers: int
     #: subscriptions
     per_server: int
     events: int
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkSizes:
+    """The size of a network. Experiments that vary more than that add fields, or have sizes of their own."""
+
+    servers: int
+    per_server: int
+    events: int
+
     @property
-    def network(self) -> dict[str, int]:
-        """Arguments of a `Setup`."""
+    def network(self) -> Network:
         return {"servers": self.servers, "per_server": self.per_server, "events": self.events}
 
 

@@ -103,11 +103,7 @@ def run(
         width = bytes_per_second or crossing(told["curve"], told["parameters"], 0.5)
         network.link(width)
         told = parameters_under_load(network, 2.5 * size.interval)
-        seen: dict[float, list[Passed]] = {at: [] for at in GRID}
-        for number in range(rounds):
-            for at in GRID:
-                progress.say(f"round {number + 1} of {rounds}, precision {at:g}")
-                seen[at].append(network.at(at, settle=min(1.5, seconds), seconds=seconds))
+        seen = network.sweep(rounds, seconds, progress)
         later = network.survey()
     return Capacity(
         bytes_per_second=width,

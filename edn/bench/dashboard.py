@@ -20,8 +20,6 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from statistics import median, stdev
 from typing import Any, Literal, get_args
@@ -31,7 +29,7 @@ import numpy as np
 
 from edn.bench.histogram import Distribution
 from edn.bench.network import TOPIC, filled, requests_of
-from edn.bench.plain import connect, publish
+from edn.bench.plain import connect, publish, start_program
 from edn.bench.report import Progress, facts
 
 View = Literal["nobody", "overview", "map"]
@@ -150,8 +148,21 @@ async def _measure(
     """By view CPU µs an event, and parts of a core at rest; and the events accepted a second."""
     cpu_us: dict[View, list[float]] = {view: [] for view in VIEWS}
     at_rest: dict[View, float] = {}
-    async with _watching(url, dashboards) as watchers:
-        accepted = await _under_load(url, pid, requests, watchers, rate, rounds, seconds, cpu_us, progress)
+    async with _Watchers(url, dashboards) as watchers:
+        async with _Load(url, requests, rate) as load:
+            await asyncio.sleep(min(3.0, seconds))  # connections and caches
+            start, events = time.perf_counter(), load.accepted
+            for number in range(rounds):
+                for place in range(len(VIEWS)):
+                    view = VIEWS[(place + number) % len(VIEWS)]
+                    progress.say(f"round {number + 1} of {rounds}: {view}")
+                    await watchers.show(view)
+                    before = _cpu_seconds(pid), load.accepted
+                    await asyncio.sleep(seconds)  # the length of the measurement
+                    after = _cpu_seconds(pid), load.accepted
+                    load.check()
+                    cpu_us[view].append(1e6 * (after[0] - before[0]) / (after[1] - before[1]))
+            accepted = (load.accepted - events) / (time.perf_counter() - start)
         await asyncio.sleep(min(3.0, seconds))  # until the last events are with the servers
         for view in VIEWS:
             progress.say(f"at rest: {view}")
@@ -160,34 +171,6 @@ async def _measure(
             await asyncio.sleep(2 * seconds)  # the length of the measurement
             at_rest[view] = (_cpu_seconds(pid) - began[1]) / (time.perf_counter() - began[0])
     return cpu_us, at_rest, accepted
-
-
-async def _under_load(
-    url: str,
-    pid: int,
-    requests: list[bytes],
-    watchers: _Watchers,
-    rate: float,
-    rounds: int,
-    seconds: float,
-    cpu_us: dict[View, list[float]],
-    progress: Progress,
-) -> float:
-    """Fill in the CPU µs an event by view; the events accepted a second."""
-    async with _publishing(url, requests, rate) as load:
-        await asyncio.sleep(min(3.0, seconds))  # connections and caches
-        began, events = time.perf_counter(), load.accepted
-        for number in range(rounds):
-            for place in range(len(VIEWS)):
-                view = VIEWS[(place + number) % len(VIEWS)]
-                progress.say(f"round {number + 1} of {rounds}: {view}")
-                await watchers.show(view)
-                before = _cpu_seconds(pid), load.accepted
-                await asyncio.sleep(seconds)  # the length of the measurement
-                after = _cpu_seconds(pid), load.accepted
-                load.check()
-                cpu_us[view].append(1e6 * (after[0] - before[0]) / (after[1] - before[1]))
-        return (load.accepted - events) / (time.perf_counter() - began)
 
 
 def _cpu_seconds(pid: int) -> float:
@@ -209,15 +192,16 @@ class _Load:
         #: events so far
         self.accepted = 0
 
-    def start(self) -> None:
+    async def __aenter__(self) -> _Load:
         self._tasks = [asyncio.create_task(self._connection()) for _ in range(CONNECTIONS)]
+        return self
 
     def check(self) -> None:
         for task in self._tasks:
             if task.done():
                 task.result()
 
-    async def stop(self) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await _close(self._tasks)
 
     async def _connection(self) -> None:
@@ -232,21 +216,18 @@ class _Load:
             writer.close()
 
 
-@asynccontextmanager
-async def _publishing(url: str, requests: list[bytes], rate: float) -> AsyncIterator[_Load]:
-    load = _Load(url, requests, rate)
-    load.start()
-    try:
-        yield load
-    finally:
-        await load.stop()
-
-
 class _Watchers:
     """The process of the dashboards, told line by line what they show."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+    def __init__(self, url: str, dashboards: int) -> None:
+        self._starting = start_program("edn.bench.dashboard", url, str(dashboards))
+
+    async def __aenter__(self) -> _Watchers:
+        self._process = await self._starting
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._process.communicate(b"")  # which ends its standard input
 
     async def show(self, view: View) -> None:
         """Return when every dashboard shows it, and has seen a sample since."""
@@ -255,20 +236,6 @@ class _Watchers:
         self._process.stdin.write(view.encode() + b"\n")
         if await self._process.stdout.readline() != b"shown\n":
             raise RuntimeError("the dashboards failed; what they said is above")
-
-    async def stop(self) -> None:
-        await self._process.communicate(b"")  # which ends its standard input
-
-
-@asynccontextmanager
-async def _watching(url: str, dashboards: int) -> AsyncIterator[_Watchers]:
-    command = (sys.executable, "-m", "edn.bench.dashboard", url, str(dashboards))
-    pipe = asyncio.subprocess.PIPE
-    watchers = _Watchers(await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe))
-    try:
-        yield watchers
-    finally:
-        await watchers.stop()
 
 
 # -- the process of the dashboards --------------------------------------------------------------------------

@@ -201,25 +201,13 @@ class _Watch:
         )
 
 
-def run(
-    *,
-    servers: int,
-    subscriptions: int,
-    dimensions: int,
-    rate: float,
-    events: float,
-    seconds: float,
-    seed: int,
-    progress: Progress,
-) -> Moved:
-    """`rate`: moves a second; `events`: events a second; `seconds`: of the phases before and after."""
+def run(*, progress: Progress, **sizes: Any) -> Moved:
+    """Moves subscriptions and has all that was sent and received checked."""
     with tempfile.TemporaryDirectory(prefix="edn-bench-moving-") as name:
         folder = Path(name)
         recording = folder / "recording.jsonl"
         with Recorder(recording) as recorder:
-            result = _run(
-                folder, recorder, servers, subscriptions, dimensions, rate, events, seconds, seed, progress
-            )
+            result = _run(folder, recorder, progress, **sizes)
         progress.say("checking")
         report = check_recording(recording)
         verdict = "holds" if report.verdict == "holds" else f"{report.verdict}: {report}"
@@ -229,6 +217,8 @@ def run(
 def _run(
     folder: Path,
     recorder: Recorder,
+    progress: Progress,
+    *,
     servers: int,
     subscriptions: int,
     dimensions: int,
@@ -236,15 +226,16 @@ def _run(
     events: float,
     seconds: float,
     seed: int,
-    progress: Progress,
 ) -> dict[str, Any]:
+    """`rate`: moves a second; `events`: events a second; `seconds`: of the phases before and after."""
     sink = _Sink(recorder)
     sink.begin()
     names = names_of(dimensions)
     settings = {"EDN_PLACEMENT": "random", "EDN_PLACEMENT_SEED": str(seed), "EDN_TUNING": "fixed"}
     with network(servers, **settings) as running, Client(running.url) as client:
         url = running.url
-        _subscribe(client, recorder, sink, names, servers * subscriptions, seed, progress)
+        drawn = uniform_rectangles(np.random.default_rng(seed), servers * subscriptions, dimensions)
+        _subscribe(client, recorder, sink, filters(*drawn), progress)
         summarised(url)
         publisher = _Publisher(url, recorder, names, events, seed)
         publisher.start()
@@ -289,30 +280,17 @@ def _run(
 
 
 def _subscribe(
-    client: Client,
-    recorder: Recorder,
-    sink: _Sink,
-    names: list[str],
-    count: int,
-    seed: int,
-    progress: Progress,
+    client: Client, recorder: Recorder, sink: _Sink, wanted: list[dict[str, Any]], progress: Progress
 ) -> None:
-    attributes = dict.fromkeys(names, "number")
+    attributes = dict.fromkeys(wanted[0], "number")
     recorder.topic(TOPIC, attributes)
     client.create_topic(TOPIC, attributes)
-    rng = np.random.default_rng(seed)
-    wanted = filters(*uniform_rectangles(rng, count, len(names)))
     with httpx.Client(base_url=client.url, timeout=120) as http:
-        for start in range(0, count, STEP):
-            progress.say(f"subscribing, {start:,} of {count:,}")
+        for start in range(0, len(wanted), STEP):
+            progress.say(f"subscribing, {start:,} of {len(wanted):,}")
             bodies: list[dict[str, Any]] = [
-                {
-                    "id": f"sub{row}",
-                    "topic": TOPIC,
-                    "filter": wanted[row],
-                    "sink": {"url": sink.address(row)},
-                }
-                for row in range(start, min(start + STEP, count))
+                {"id": f"sub{row}", "topic": TOPIC, "filter": filter, "sink": {"url": sink.address(row)}}
+                for row, filter in enumerate(wanted[start : start + STEP], start)
             ]
             operations = [
                 recorder.operation(

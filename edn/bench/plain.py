@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
@@ -37,6 +38,13 @@ async def publish(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, re
     answer = await ask(reader, writer, request)
     if answer.status != 202:
         raise RuntimeError(f"{answer.status} to a batch: {answer.body.decode()[:200]}")
+
+
+async def start_program(module: str, *arguments: str) -> asyncio.subprocess.Process:
+    """Starts a module as a process of its own, which shall end with its standard input."""
+    command = (sys.executable, "-m", module, *arguments)
+    pipe = asyncio.subprocess.PIPE
+    return await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
 
 
 async def listen(handle: Handler) -> tuple[asyncio.Server, str]:

@@ -155,6 +155,17 @@ class Saturated:
         time.sleep(settle)  # what the precision before has left behind passes meanwhile
         return self.watch(seconds)
 
+    def sweep(
+        self, rounds: int, seconds: float, progress: Progress, what: str = ""
+    ) -> dict[float, list[Passed]]:
+        """What passes at each fixed precision, in rounds that take all of them in turn."""
+        seen: dict[float, list[Passed]] = {at: [] for at in GRID}
+        for number in range(rounds):
+            for at in GRID:
+                progress.say(f"{what}round {number + 1} of {rounds}, precision {at:g}")
+                seen[at].append(self.at(at, settle=min(1.5, seconds), seconds=seconds))
+        return seen
+
 
 def requests_of(workload: Workload, seed: int) -> list[bytes]:
     # Not the subscriptions' generator begun anew: events would be the corners of rectangles.

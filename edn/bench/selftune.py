@@ -23,7 +23,7 @@ import typer
 
 from edn.bench.capacity import crossing, parameters_under_load
 from edn.bench.report import Cells, Progress, new_axes, print_rows, save
-from edn.bench.saturation import GRID, Saturated, Size, saturated
+from edn.bench.saturation import Saturated, Size, saturated
 from edn.bench.workloads import Workload, crowd, uniform
 from edn.cli.console import show_json
 
@@ -139,7 +139,8 @@ def run(
             adapted = len(trace)
             _watch(network, 4 * seconds, began, trace, f"{name}: tuned", progress)
             precision = trace[-1][1]
-            fixed = _sweep(network, seconds, rounds, name, progress)
+            swept = network.sweep(rounds, seconds, progress, f"{name}: ")
+            fixed = {at: fmean(one.throughput for one in passed) for at, passed in swept.items()}
             best = max(fixed, key=fixed.__getitem__)
             # Turn by turn, so that whatever slows the machine for a while slows both.
             at_best, tuned = [], []
@@ -168,18 +169,6 @@ def run(
             )
         history = network.tuning()["history"]
     return Outcome(mode=mode, situations=situations, history=history)
-
-
-def _sweep(
-    network: Saturated, seconds: float, rounds: int, name: str, progress: Progress
-) -> dict[float, float]:
-    """Every fixed precision, the mean over rounds that take all of them in turn."""
-    seen: dict[float, list[float]] = {at: [] for at in GRID}
-    for number in range(rounds):
-        for at in GRID:
-            progress.say(f"{name}: fixed at {at:g}, round {number + 1} of {rounds}")
-            seen[at].append(network.at(at, settle=min(1.5, seconds), seconds=seconds).throughput)
-    return {at: fmean(passed) for at, passed in seen.items()}
 
 
 def _watch(

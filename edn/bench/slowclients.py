@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from edn.bench.histogram import Distribution, percentile
 from edn.bench.network import network
-from edn.bench.plain import ask
+from edn.bench.plain import ask, start_program
 from edn.bench.report import Progress, facts, median_ratio
 from edn.client import AsyncClient
 
@@ -39,27 +39,6 @@ class Outcome:
     cut: int
     #: of all rounds together: alone and beside the slow ones
     distributions: list[Distribution]
-
-
-class Slow:
-    """All of them, in a process of their own: they shall slow the service, not whoever measures it."""
-
-    def __init__(self, host: str, port: int, clients: int) -> None:
-        self._arguments = (host, str(port), str(clients))
-        self._process: asyncio.subprocess.Process | None = None
-        self.cut = 0
-
-    async def start(self) -> None:
-        command = (sys.executable, "-m", "edn.bench.slowclients", *self._arguments)
-        pipe = asyncio.subprocess.PIPE
-        self._process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
-        assert self._process.stdout is not None
-        await self._process.stdout.readline()  # all have begun
-
-    async def stop(self) -> None:
-        assert self._process is not None
-        told, _ = await self._process.communicate(b"")  # which ends its standard input
-        self.cut = int(told or 0)
 
 
 class _Clients:
@@ -134,11 +113,15 @@ async def _measure(
     for pair in range(pairs):
         progress.say(f"pair {pair + 1} of {pairs}")
         for slowly in (False, True) if pair % 2 == 0 else (True, False):
-            slow = Slow(host, port, clients if slowly else 0)  # a process in both, alike but for that
-            await slow.start()
+            # A process of their own in both, alike but for how many: they shall not slow who measures.
+            slow = await start_program(
+                "edn.bench.slowclients", host, str(port), str(clients if slowly else 0)
+            )
+            assert slow.stdout is not None
+            await slow.stdout.readline()  # all have begun
             (beside if slowly else alone).append(await _round(host, port, requests, rate))
-            await slow.stop()
-            cut += slow.cut
+            told, _ = await slow.communicate(b"")  # which ends its standard input
+            cut += int(told or 0)
     tails, tails_beside = ([percentile(one, 99) for one in rounds] for rounds in (alone, beside))
     ratio = median_ratio(tails_beside, tails)
     distributions = [

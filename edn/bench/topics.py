@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from statistics import mean
 from typing import Any
 
@@ -69,11 +69,11 @@ class Topics:
     beside: float
     calls: int
     #: how the calls of a tenant with the default limits were answered, by status
-    answered: dict[str, int]
+    answered: dict[str, int] = field(default_factory=dict)
     #: seconds, p50 and p99 of another tenant's calls: alone, with the noise on another network, beside it
-    limited_alone: tuple[float, float]
-    limited_elsewhere: tuple[float, float]
-    limited_beside: tuple[float, float]
+    limited_alone: tuple[float, float] = (0.0, 0.0)
+    limited_elsewhere: tuple[float, float] = (0.0, 0.0)
+    limited_beside: tuple[float, float] = (0.0, 0.0)
 
     @property
     def growth(self) -> float:
@@ -262,10 +262,6 @@ async def _run(
             percentile(alone, 99),
             percentile(beside, 99),
             len(beside),
-            {},
-            (0.0, 0.0),
-            (0.0, 0.0),
-            (0.0, 0.0),
         )
 
 

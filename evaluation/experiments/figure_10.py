@@ -22,11 +22,7 @@ def run(sizes: NetworkSizes, seed: int, progress: Progress) -> Outcome:
         found = {}
         for turn, partition in enumerate(("random", "rtree")):
             progress(2 * done + turn, 2 * len(NAMES), f"{partition}, {name}")
-            setup = Setup(
-                **sizes.network,
-                partition=partition,
-                timed=True,
-            )
+            setup = Setup(**sizes.network, partition=partition, timed=True)
             model, measured = modelled(setup, READINGS[name], seed)
             found[partition] = (model, measured.precise.hit_ratio, best(model))
             if name == FIRST:

@@ -43,11 +43,7 @@ VARIANTS: dict[str, dict[str, Parameters]] = {
 
 def curves(sizes: NetworkSizes, name: str, seed: int) -> dict[float, Operating]:
     reading = READINGS[name]
-    setup = Setup(
-        **sizes.network,
-        way=reading.way,
-        timed=True,
-    )
+    setup = Setup(**sizes.network, way=reading.way, timed=True)
     return curve(setup, seed).priced(reading.unit, price(reading.unit, reading.way, seed))
 
 

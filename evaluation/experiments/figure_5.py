@@ -54,11 +54,7 @@ def _run(distribution: Distribution, sizes: Sizes, seed: int, progress: Progress
         for alpha in sizes.alphas:
             progress(done, len(jobs), f"{label}, α = {alpha:g}")
             setup = Setup(
-                **sizes.network,
-                distribution=distribution,
-                alpha=alpha,
-                bins=bins,
-                inclusive=inclusive,
+                **sizes.network, distribution=distribution, alpha=alpha, bins=bins, inclusive=inclusive
             )
             ratios = [place(setup, 1000 * seed + draw, method).hit_ratio for draw in range(draws)]
             means.append(sum(ratios) / draws)
