@@ -24,6 +24,7 @@ from dispatcher.network import Network
 from dispatcher.subscriptions import Subscriptions
 from dispatcher.topics import Topic
 from edn import wire
+from edn.arrays import Floats
 from edn.coordinates import rfc3339
 from edn.errors import EdnError, InvalidInput
 from edn.filter import BoundFilter, Filter
@@ -31,8 +32,6 @@ from edn.legend import shown_rect
 from edn.lines import split
 from edn.namespace import told_as
 from edn.rect import Rects
-
-Floats = npt.NDArray[np.float64]
 
 #: subscriptions that a server names
 NAMED = 100

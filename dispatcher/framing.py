@@ -9,10 +9,9 @@ import numpy.typing as npt
 
 from dispatcher.records import EventsRecord
 from edn import wire
+from edn.arrays import Bools
 from edn.picking import Picked, extent
 from edn.rect import MISSING
-
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(slots=True)

@@ -36,7 +36,6 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import structlog
 
 from dispatcher import retention
@@ -50,12 +49,12 @@ from dispatcher.records import (
     load_events,
 )
 from edn import defects, storage, wire
+from edn.arrays import Floats
 from edn.errors import EdnError, Unavailable
 from edn.process import wrong_format
 
 logger = structlog.get_logger()
 T = TypeVar("T")
-Floats = npt.NDArray[np.float64]
 
 #: what one step of a truncation deletes at most: records, bytes of their payloads, and event ids, which lie
 #: scattered in their index, so that each may cost a page

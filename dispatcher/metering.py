@@ -10,12 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from dispatcher.recent import Recent
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
+from edn.arrays import Bools, Floats
 
 #: recent events kept a topic, and how many of them one commit may replace
 SAMPLE = 512

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import structlog
 
 from dispatcher import changes
@@ -33,6 +32,7 @@ from dispatcher.routing import RoutingTable
 from dispatcher.settings import Settings
 from dispatcher.tail import Tail
 from edn import clock, defects, memory, wire
+from edn.arrays import Floats
 from edn.errors import Conflict, NotFound, Unavailable
 from edn.storage import Space
 from edn.summary import Summary
@@ -46,8 +46,6 @@ _BEHIND = 500
 _PATIENCE_SECONDS = 0.003
 #: seconds after which the summaries lack a deleted topic
 _RELEASE_SECONDS = 15.0
-
-Floats = npt.NDArray[np.float64]
 
 
 class Network:

@@ -24,19 +24,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from dispatcher.bindings import Binding
 from dispatcher.members import Member, Members
 from dispatcher.settings import Settings
 from edn import wire
+from edn.arrays import Floats
 from edn.errors import InvalidInput, Unavailable
 from edn.rect import Rects
 from edn.summary import Summary
 from partitioning import online
 from partitioning.online import Limits, Placement, new_placement
-
-Floats = npt.NDArray[np.float64]
 
 #: coordinates that a location may have
 MOST_COORDINATES = 8

@@ -12,7 +12,6 @@ from urllib.parse import unquote
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 from starlette.types import Receive, Scope, Send
 
 from dispatcher import retention
@@ -23,6 +22,7 @@ from dispatcher.network import Network
 from dispatcher.peers import Peers
 from dispatcher.topics import Topic, Topics
 from edn import cloudevents, defects, tracing
+from edn.arrays import Floats
 from edn.asgi import bug_response, problem_response, read_body, too_large
 from edn.errors import (
     Conflict,
@@ -38,7 +38,6 @@ from edn.errors import (
 )
 from edn.event import EventBatch
 
-Floats = npt.NDArray[np.float64]
 MAX_KEY = 200
 _JSON = (b"content-type", b"application/json")
 

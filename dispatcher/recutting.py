@@ -10,7 +10,8 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
-from dispatcher.routing_holding import Floats, How, cut_of
+from dispatcher.routing_holding import How, cut_of
+from edn.arrays import Floats
 from edn.summary import Bundle, Cover, Router, Summary
 
 

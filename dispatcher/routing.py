@@ -33,8 +33,9 @@ import numpy.typing as npt
 
 from dispatcher.recent import Recent
 from dispatcher.recutting import Piece, Recut
-from dispatcher.routing_holding import Bools, Floats, Holding, How, Instant, Ints, TopicRouting, Widenings
+from dispatcher.routing_holding import Holding, How, Instant, TopicRouting, Widenings
 from edn import defects
+from edn.arrays import Bools, Floats, Ints
 from edn.summary import Bundle, Router, Summary, new_router
 
 #: a rectangle of a summary that was cut, or of a subscription that no summary contains yet

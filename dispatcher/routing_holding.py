@@ -13,13 +13,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
+from edn.arrays import Bools, Floats, Ints
 from edn.summary import Cover, Router, Summary
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 #: (epoch, seq): when a server stored something, or began to read a snapshot
 Instant = tuple[int, int]
 

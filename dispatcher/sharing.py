@@ -8,13 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from edn.arrays import Floats
 from edn.errors import InvalidFilter
 from edn.filter import Filter
 from edn.schema import Schema
-
-Floats = npt.NDArray[np.float64]
 
 #: subscriptions of a server that are looked at
 MOST = 50_000

@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterable
 
 from dispatcher.metering import Meter
-from dispatcher.recent import Floats
 from dispatcher.recutting import Recut
 from dispatcher.routing import RoutingTable
+from edn.arrays import Floats
 from selftune.curve import GRID, NONE, Effort, measure
 from selftune.throughput import Operating
 

@@ -27,7 +27,7 @@ from edn import namespace, wire
 from edn.errors import Conflict, InvalidFilter, InvalidSchema, NotFound
 from edn.filter import Filter
 from edn.index import engine_name
-from edn.index.matcher import XPATH_URI
+from edn.index.engines import XPATH_URI
 from edn.schema import Schema
 from edn.soap.eventing import CANCELLED
 

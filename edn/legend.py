@@ -11,13 +11,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from edn.arrays import Floats
 from edn.coordinates import DOMAINS, String, rfc3339
 from edn.rect import LOWEST, MISSING
 
-Floats = npt.NDArray[np.float64]
 #: (name, type) in column order
 Columns = Sequence[tuple[str, str]]
 

@@ -7,16 +7,11 @@ is written to its place in that.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from edn.arrays import Bools, Bytes, Floats, Ints
 from edn.compiling import kernel
 from edn.lines import Ends
 from edn.rect import MISSING
-
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bytes = npt.NDArray[np.uint8]
 
 
 @kernel(

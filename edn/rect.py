@@ -14,15 +14,13 @@ import sys
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
+
+from edn.arrays import Bools, Floats
 
 #: the coordinate of an attribute that an event does not have
 MISSING = float("-inf")
 #: the lowest coordinate that a value can have
 LOWEST = -sys.float_info.max
-
-Matrix = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +28,11 @@ class Rects:
     """A union of rectangles; together they contain every point that the filter matches."""
 
     #: float64 (n, d)
-    lo: Matrix
+    lo: Floats
     #: float64 (n, d)
-    hi: Matrix
+    hi: Floats
     #: bool (n,): every event whose point lies inside matches; elsewhere the exact predicate decides
-    exact: Flags
+    exact: Bools
 
     def __len__(self) -> int:
         return len(self.exact)
@@ -43,8 +41,8 @@ class Rects:
     def width(self) -> int:
         return int(self.lo.shape[1])
 
-    def contain(self, points: Matrix) -> Flags:
+    def contain(self, points: Floats) -> Bools:
         """(points, rectangles): which rectangle contains which point. For explanations and tests, not hot."""
         inside = (self.lo[None] <= points[:, None]) & (points[:, None] <= self.hi[None])
-        contained: Flags = np.logical_and.reduce(inside, axis=2)
+        contained: Bools = np.logical_and.reduce(inside, axis=2)
         return contained

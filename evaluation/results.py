@@ -13,7 +13,8 @@ import msgspec
 from edn.bench.report import machine
 from edn.errors import InvalidInput
 from evaluation.claims import judge
-from evaluation.experiment import AnyExperiment, Outcome, Progress, Scale, Series
+from evaluation.experiment import AnyExperiment, Progress, Scale
+from evaluation.outcome import Outcome, Series
 
 #: significant digits that are kept: more would only make files differ
 DIGITS = 6

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from edn.bench.workloads import MARKET_SYMBOLS, Floats, market_points, market_rectangles
+from edn.arrays import Floats
+from edn.bench.workloads import MARKET_SYMBOLS, market_points, market_rectangles
 
 TOPIC = "load.quotes"
 ATTRIBUTES = {

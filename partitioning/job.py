@@ -17,9 +17,9 @@ import numpy as np
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
+from edn.arrays import Floats, Ints
 from edn.errors import Conflict, InvalidInput
 from partitioning.contents import Contents, EventSample
-from partitioning.kernels import Floats, Ints
 from partitioning.methods import Wish, check_method, checked_capacity, partition
 from partitioning.report import Report, draw, state
 from partitioning.spark.rows import SparkRows

@@ -16,17 +16,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from dispatcher.network import Network
 from dispatcher.recutting import Recut
 from dispatcher.topics import Topic
+from edn.arrays import Floats
 from edn.errors import InvalidInput
 from edn.legend import value_at
 from edn.rect import LOWEST
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 #: shadows of one server that are drawn, the largest first, and events
 DRAWN = 300

@@ -7,26 +7,25 @@ network adds by itself: the server, and when it was made.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from edn.bench.publish import NOWHERE, network
-from edn.bench.report import Progress, show_one
+from edn.bench.network import NOWHERE, filters, names_of, network, run_edn
+from edn.bench.report import Progress, facts
 from edn.bench.workloads import uniform_rectangles
 from edn.client import Client
 
 TOPIC = "bulk"
-NAMES = ["a0", "a1", "a2", "a3"]
+DIMENSIONS = 4
 STEP = 10_000
 #: what a subscriber said, and a network must not change
 _SAID = ("id", "topic", "filter", "sink", "owner", "state", "expires")
@@ -45,30 +44,25 @@ class Bulk:
     #: lines that differ
     different: int
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def cells(self) -> list[tuple[str, str]]:
-        def rate(seconds: float) -> str:
-            return f"{seconds:,.1f} s, {self.subscriptions / seconds:,.0f} a second"
-
-        return [
-            ("subscriptions, servers", f"{self.subscriptions:,}, {self.servers}"),
-            ("imported, JSON lines", rate(self.imported)),
-            ("exported, JSON lines", rate(self.exported)),
-            ("exported, Parquet", rate(self.exported_parquet)),
-            ("imported again, Parquet", rate(self.imported_again)),
-            ("exported again, JSON lines", rate(self.exported_again)),
-            ("lines that differ", f"{self.different:,}"),
-        ]
-
 
 def right(outcome: Bulk) -> bool:
     return not outcome.different
 
 
-def show(outcome: Bulk, *, as_json: bool) -> None:
-    show_one("Subscriptions in bulk", outcome, as_json=as_json)
+def _rate(bulk: Bulk, seconds: float) -> str:
+    return f"{seconds:,.1f} s, {bulk.subscriptions / seconds:,.0f} a second"
+
+
+show = facts(
+    "Subscriptions in bulk",
+    ("subscriptions, servers", "{r.subscriptions:,}, {r.servers}"),
+    ("imported, JSON lines", lambda r: _rate(r, r.imported)),
+    ("exported, JSON lines", lambda r: _rate(r, r.exported)),
+    ("exported, Parquet", lambda r: _rate(r, r.exported_parquet)),
+    ("imported again, Parquet", lambda r: _rate(r, r.imported_again)),
+    ("exported again, JSON lines", lambda r: _rate(r, r.exported_again)),
+    ("lines that differ", "{r.different:,}"),
+)
 
 
 def run(*, servers: int, subscriptions: int, seed: int, progress: Progress) -> Bulk:
@@ -78,15 +72,11 @@ def run(*, servers: int, subscriptions: int, seed: int, progress: Progress) -> B
         progress.say("drawing")
         _draw(source, subscriptions, seed)
         first, parquet, second = folder / "first.jsonl", folder / "first.parquet", folder / "second.jsonl"
-        (folder / "one").mkdir()
-        with network(folder / "one", servers) as (url, _):
-            _topic(url)
+        with _network(servers) as url:
             imported = _timed(progress, "importing", "import", str(source), "--url", url)
             exported = _timed(progress, "exporting", "export", str(first), "--json-lines", "--url", url)
             as_parquet = _timed(progress, "exporting", "export", str(parquet), "--url", url)
-        (folder / "two").mkdir()
-        with network(folder / "two", servers) as (url, _):
-            _topic(url)
+        with _network(servers) as url:
             again = _timed(progress, "importing again", "import", str(parquet), "--url", url)
             more = _timed(progress, "exporting again", "export", str(second), "--json-lines", "--url", url)
         progress.say("comparing")
@@ -99,13 +89,12 @@ def _draw(path: Path, count: int, seed: int) -> None:
     encode = msgspec.json.Encoder().encode
     with path.open("wb") as file:
         for start in range(0, count, STEP):
-            lo, hi = uniform_rectangles(rng, min(STEP, count - start), len(NAMES))
-            for row in range(len(lo)):
-                bounds = zip(NAMES, lo[row].tolist(), hi[row].tolist(), strict=True)
+            drawn = uniform_rectangles(rng, min(STEP, count - start), DIMENSIONS)
+            for row, filter in enumerate(filters(*drawn)):
                 line = {
                     "id": f"sub{start + row}",
                     "topic": TOPIC,
-                    "filter": {name: {"between": [low, high]} for name, low, high in bounds},
+                    "filter": filter,
                     "sink": {"url": f"{NOWHERE}/{row % 100}", "recipient": f"r{row}"},
                     "state": "active",
                     "owner": "bench",
@@ -113,19 +102,19 @@ def _draw(path: Path, count: int, seed: int) -> None:
                 file.write(encode(line) + b"\n")
 
 
-def _topic(url: str) -> None:
-    with Client(url) as client:
-        client.create_topic(TOPIC, dict.fromkeys(NAMES, "number"))
+@contextmanager
+def _network(servers: int) -> Iterator[str]:
+    """A network with the topic; yields its URL."""
+    with network(servers) as running:
+        with Client(running.url) as client:
+            client.create_topic(TOPIC, dict.fromkeys(names_of(DIMENSIONS), "number"))
+        yield running.url
 
 
 def _timed(progress: Progress, what: str, *arguments: str) -> float:
     progress.say(what)
     began = time.perf_counter()
-    ran = subprocess.run(
-        [sys.executable, "-m", "edn.cli", *arguments], capture_output=True, text=True, check=False
-    )
-    if ran.returncode:
-        raise RuntimeError(f"edn {' '.join(arguments)}: {ran.stderr[-2000:]}")
+    run_edn(*arguments)
     return time.perf_counter() - began
 
 

@@ -15,12 +15,9 @@ from typing import Any
 
 import msgspec
 
-from edn.bench.report import Progress, print_table
+from edn.bench.report import Progress, new_axes, rows, save
 from edn.bench.saturation import GRID, Passed, Saturated, Size, saturated
 from edn.bench.workloads import uniform
-from edn.cli.console import show_json
-
-COLUMNS = ("precision", "measured events/s", "model", "÷", "TP_D", "TP_OL", "TP_S", "bound by", "R", "core")
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -42,23 +39,6 @@ class Row(msgspec.Struct, frozen=True):
     def ratio(self) -> float:
         return self.measured / self.predicted
 
-    def cells(self) -> list[str]:
-        def rate(value: float | None) -> str:
-            return "-" if value is None else f"{value:,.0f}"
-
-        return [
-            f"{self.precision:g}",
-            rate(self.measured),
-            rate(self.predicted),
-            f"{self.ratio:.2f}",
-            rate(self.dispatcher),
-            rate(self.outgoing),
-            rate(self.servers),
-            self.bottleneck,
-            f"{self.hit_ratio:.3f}",
-            f"{self.core:.2f}",
-        ]
-
 
 class Capacity(msgspec.Struct, frozen=True):
     bytes_per_second: float
@@ -78,15 +58,28 @@ def parameters_under_load(network: Saturated, seconds: float) -> dict[str, Any]:
     return network.survey()
 
 
-def show(result: Capacity, *, as_json: bool) -> None:
-    if as_json:
-        show_json(result)
-    else:
-        print_table(_title(result), COLUMNS, [row.cells() for row in result.rows])
+def _rate(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
 
 
 def _title(result: Capacity) -> str:
     return f"Capacity, {result.bytes_per_second / 1e6:.2f} MB/s outgoing"
+
+
+show = rows(
+    _title,
+    ("precision", "{r.precision:g}"),
+    ("measured events/s", lambda r: _rate(r.measured)),
+    ("model", lambda r: _rate(r.predicted)),
+    ("÷", "{r.ratio:.2f}"),
+    ("TP_D", lambda r: _rate(r.dispatcher)),
+    ("TP_OL", lambda r: _rate(r.outgoing)),
+    ("TP_S", lambda r: _rate(r.servers)),
+    ("bound by", "{r.bottleneck}"),
+    ("R", "{r.hit_ratio:.3f}"),
+    ("core", "{r.core:.2f}"),
+    of="rows",
+)
 
 
 def run(
@@ -110,11 +103,7 @@ def run(
         width = bytes_per_second or crossing(told["curve"], told["parameters"], 0.5)
         network.link(width)
         told = parameters_under_load(network, 2.5 * size.interval)
-        seen: dict[float, list[Passed]] = {at: [] for at in GRID}
-        for number in range(rounds):
-            for at in GRID:
-                progress.say(f"round {number + 1} of {rounds}, precision {at:g}")
-                seen[at].append(network.at(at, settle=min(1.5, seconds), seconds=seconds))
+        seen = network.sweep(rounds, seconds, progress)
         later = network.survey()
     return Capacity(
         bytes_per_second=width,
@@ -169,14 +158,9 @@ def _row(point: dict[str, Any], core: float, seen: list[Passed]) -> Row:
 
 def draw(result: Capacity, path: Path) -> None:
     """Measured and predicted throughput by precision: the published Figure 12."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     at = [row.precision for row in result.rows]
     highest = max(max(row.measured, row.predicted) for row in result.rows)
-    figure, axis = pyplot.subplots(figsize=(8, 5))
+    figure, axis = new_axes(1, 1, 8, 5)
     axis.plot(at, [row.measured for row in result.rows], "o-", label="measured")
     for name, parts in (
         ("TP_D", [row.dispatcher for row in result.rows]),
@@ -188,6 +172,4 @@ def draw(result: Capacity, path: Path) -> None:
     axis.set_ylabel("events/s")
     axis.legend()
     axis.set_title(_title(result))
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    save(figure, path)

@@ -6,10 +6,10 @@ the module that is called like the command. So nothing that is slow to import is
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,9 +31,9 @@ Declared = Callable[..., Instead]
 
 
 def _benchmark(
-    *, module: str | None = None, quick: Mapping[str, object] | None = None
+    *, module: str | None = None, quick: Mapping[str, object] | None = None, seeded: bool = True
 ) -> Callable[[Declared], Declared]:
-    """Make a command of a function.
+    """Make a command of a function, with `--json`, `--quick` and, unless nothing is drawn, `--seed`.
 
     `module` is where the benchmark is, if not in this package under the command's name. `quick` is what
     `--quick` makes of the flags, and of what `run` takes beyond them; without it `run` takes `quick` itself.
@@ -42,14 +42,13 @@ def _benchmark(
     def register(declared: Declared) -> Declared:
         name = declared.__name__
 
-        @app.command(name)
-        @functools.wraps(declared)
-        def command(**flags: Any) -> None:
+        def command(as_json: bool, quickly: bool, **flags: Any) -> None:
             from edn.bench.report import Progress
 
             benchmark = import_module(module or f"edn.bench.{name}")
-            flags |= declared(**flags) or {}
-            as_json, quickly, plot = flags.pop("as_json"), flags.pop("quick"), flags.pop("plot", None)
+            own = {flag: value for flag, value in flags.items() if flag != "seed"}
+            flags |= declared(**own) or {}
+            plot = flags.pop("plot", None)
             if plot is not None and find_spec("matplotlib") is None:  # before minutes are spent
                 raise typer.BadParameter('matplotlib is not installed; `pip install "edn[bench]"` brings it')
             if quick is None:
@@ -65,36 +64,39 @@ def _benchmark(
             if hasattr(benchmark, "right") and not benchmark.right(result):
                 raise typer.Exit(1)
 
+        shared: list[tuple[str, Any, Any]] = [("as_json", Json, False), ("quickly", Quick, False)]
+        shared += [("seed", Seed, 1)] if seeded else []
+        keyword = Parameter.KEYWORD_ONLY
+        ours = [Parameter(flag, keyword, default=value, annotation=kind) for flag, kind, value in shared]
+        own = signature(declared, eval_str=True).parameters.values()
+        parameters = [*ours, *(one.replace(kind=keyword) for one in own)]
+        command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]  # as `inspect` reads it
+        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        app.command(name, help=declared.__doc__)(command)
         return declared
 
     return register
 
 
 @_benchmark()
-def kernels(as_json: Json = False, quick: Quick = False, seed: Seed = 1, repeats: Repeats = 5) -> None:
+def kernels(repeats: Repeats = 5) -> None:
     """Matching and routing beside R-trees, SQLite and numpy: same data, same events, one thread, one run."""
 
 
 @_benchmark()
 def scaling(
-    as_json: Json = False,
-    quick: Quick = False,
-    seed: Seed = 1,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw the result into this PNG file.")] = None,
 ) -> None:
     """How matching grows with subscriptions (1,000 to 1,000,000), with dimensions, and with their kind."""
 
 
 @_benchmark()
-def million(as_json: Json = False, quick: Quick = False, seed: Seed = 1) -> None:
+def million() -> None:
     """One index of a million subscriptions: loading, memory, matching, changes, pauses while it merges."""
 
 
 @_benchmark(quick={"servers": 2, "subscriptions": 20, "events": 3000, "repeats": 1})
 def publish(
-    as_json: Json = False,
-    quick: Quick = False,
-    seed: Seed = 1,
     dimensions: Annotated[
         list[int] | None, typer.Option("--dimensions", help="Attributes; may be repeated.")
     ] = None,
@@ -106,11 +108,11 @@ def publish(
     """A whole network, from publishing to the committed outbox, beside a bare app that only decodes."""
 
 
-@_benchmark(module="evaluation.placement", quick={"servers": 2, "subscriptions": 400, "events": 300})
+@_benchmark(
+    module="evaluation.placement",
+    quick={"servers": 2, "subscriptions": 400, "events": 300, "default": ["rtree"]},
+)
 def placement(
-    as_json: Json = False,
-    quick: Quick = False,
-    seed: Seed = 1,
     policy: Annotated[
         list[str] | None, typer.Option("--policy", help="May be repeated; all by default.")
     ] = None,
@@ -119,15 +121,12 @@ def placement(
     dimensions: Dimensions = 4,
     events: Annotated[int, typer.Option("--events", min=1)] = 4000,
     load_factor: Annotated[float, typer.Option("--load-factor", min=1)] = 1.5,
-) -> Instead:
+) -> None:
     """Online placement through a running network by each policy, beside the same policy in memory."""
-    return {"policy": policy or (["rtree"] if quick else None)}
 
 
-@_benchmark()
+@_benchmark(seeded=False)
 def cuts(
-    as_json: Json = False,
-    quick: Quick = False,
     seeds: Annotated[
         str, typer.Option("--seeds", help="What the workloads are drawn from, each number anew: 1,2,3,4,5.")
     ] = "1",
@@ -141,19 +140,14 @@ def cuts(
 
 @_benchmark(quick={"servers": 1, "seconds": 3, "probe_seconds": 2})
 def overload(
-    as_json: Json = False,
-    quick: Quick = False,
-    seed: Seed = 1,
     servers: Servers = 3,
     seconds: Annotated[float, typer.Option("--seconds", min=1, help="Of overload.")] = 120,
 ) -> None:
     """Twice the measured capacity for two minutes: what is answered, what arrives, what memory is used."""
 
 
-@_benchmark(quick={"clients": 50, "pairs": 1, "requests": 200})
+@_benchmark(seeded=False, quick={"clients": 50, "pairs": 1, "requests": 200})
 def slowclients(
-    as_json: Json = False,
-    quick: Quick = False,
     clients: Annotated[int, typer.Option("--clients", min=1)] = 1000,
     pairs: Annotated[int, typer.Option("--pairs", min=1)] = 5,
     requests: Annotated[int, typer.Option("--requests", min=100, help="In each round.")] = 1500,
@@ -164,9 +158,6 @@ def slowclients(
 
 @_benchmark(quick={"servers": 1, "retained": 2000, "pairs": 1, "seconds": 0.5, "subscriptions": 2})
 def replay(
-    as_json: Json = False,
-    quick: Quick = False,
-    seed: Seed = 1,
     servers: Servers = 3,
     retained: Annotated[int, typer.Option("--retained", min=1000, help="Events that are kept.")] = 100_000,
     pairs: Annotated[int, typer.Option("--pairs", min=1, help="Of live throughput, alone and beside.")] = 5,
@@ -176,9 +167,6 @@ def replay(
 
 @_benchmark(quick={"subscriptions": 2000, "events": 400})
 def hosting(
-    as_json: Json = False,
-    quick: Quick = False,
-    seed: Seed = 1,
     subscriptions: Annotated[int, typer.Option("--subscriptions", min=1)] = 1_000_000,
     dimensions: Dimensions = 4,
 ) -> None:
@@ -187,9 +175,6 @@ def hosting(
 
 @_benchmark(quick={"servers": 1, "subscriptions": 60, "interval": 0.2, "seconds": 0.3, "rounds": 1})
 def capacity(
-    as_json: Json = False,
-    quick: Quick = False,
-    seed: Seed = 1,
     servers: Servers = 3,
     subscriptions: PerServer = 3000,
     seconds: Annotated[float, typer.Option("--seconds", min=0.5, help="Of each measurement.")] = 6.5,
@@ -208,9 +193,6 @@ def capacity(
     quick={"servers": 1, "subscriptions": 60, "interval": 0.2, "seconds": 0.3, "rounds": 1, "adapting": 1.0}
 )
 def selftune(
-    as_json: Json = False,
-    quick: Quick = False,
-    seed: Seed = 1,
     mode: Annotated[str, typer.Option("--mode", help="model or paper.")] = "model",
     servers: Servers = 3,
     subscriptions: PerServer = 3000,
@@ -227,18 +209,13 @@ def selftune(
 
 @_benchmark(quick={"letters": 2000, "calls": 5})
 def deadletters(
-    as_json: Json = False,
-    quick: Quick = False,
-    seed: Seed = 1,
     letters: Annotated[int, typer.Option("--letters", min=1000)] = 1_000_000,
 ) -> None:
     """A million dead letters in one server: pages, single letters, resending, through the dispatcher."""
 
 
-@_benchmark(quick={"addresses": 5, "events": 5, "rate": 20.0, "pairs": 1})
+@_benchmark(seeded=False, quick={"addresses": 5, "events": 5, "rate": 20.0, "pairs": 1})
 def isolation(
-    as_json: Json = False,
-    quick: Quick = False,
     addresses: Annotated[int, typer.Option("--addresses", min=1)] = 50,
     events: Annotated[int, typer.Option("--events", min=1, help="Per round.")] = 40,
     rate: Annotated[float, typer.Option("--rate", min=0.1, help="Events a second.")] = 4.0,
@@ -247,10 +224,8 @@ def isolation(
     """Delivery to fifty addresses, alone and beside one that never answers and one that takes ten seconds."""
 
 
-@_benchmark()
+@_benchmark(seeded=False)
 def noisy(
-    as_json: Json = False,
-    quick: Quick = False,
     case: Annotated[
         list[str] | None,
         typer.Option("--case", help="hanging, unresolved, contains, xpath or topics; again for each."),
@@ -262,10 +237,8 @@ def noisy(
     """A quiet tenant alone and beside noise: addresses that hang, silent DNS, costly filters and topics."""
 
 
-@_benchmark(quick={"cycles": 2, "per_cycle": 2, "topics": 20, "subtrees": 1, "settled": 1.0})
+@_benchmark(seeded=False, quick={"cycles": 2, "per_cycle": 2, "topics": 20, "subtrees": 1, "settled": 1.0})
 def topics(
-    as_json: Json = False,
-    quick: Quick = False,
     cycles: Annotated[int, typer.Option("--cycles", min=1)] = 20,
     per_cycle: Annotated[int, typer.Option("--per-cycle", min=1, help="Topics of one cycle.")] = 15,
     topics: Annotated[int, typer.Option("--topics", min=1, help="Of the subtree.")] = 1500,
@@ -277,9 +250,6 @@ def topics(
 
 @_benchmark(quick={"servers": 2, "subscriptions": 50, "seconds": 2.0})
 def moving(
-    as_json: Json = False,
-    quick: Quick = False,
-    seed: Seed = 1,
     servers: Annotated[int, typer.Option("--servers", min=2)] = 10,
     subscriptions: PerServer = 2000,
     dimensions: Dimensions = 4,
@@ -292,9 +262,6 @@ def moving(
 
 @_benchmark(quick={"servers": 1, "subscriptions": 50, "rate": 1000.0, "rounds": 1, "seconds": 1.0})
 def dashboard(
-    as_json: Json = False,
-    quick: Quick = False,
-    seed: Seed = 1,
     dashboards: Annotated[int, typer.Option("--dashboards", min=1)] = 3,
     servers: Servers = 3,
     subscriptions: PerServer = 200,
@@ -307,9 +274,6 @@ def dashboard(
 
 @_benchmark(quick={"servers": 2, "subscriptions": 2000})
 def bulk(
-    as_json: Json = False,
-    quick: Quick = False,
-    seed: Seed = 1,
     servers: Servers = 4,
     subscriptions: Annotated[int, typer.Option("--subscriptions", min=1)] = 1_000_000,
 ) -> None:

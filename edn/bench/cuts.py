@@ -18,11 +18,11 @@ from statistics import fmean, stdev
 import msgspec
 import numpy as np
 
-from edn.bench.report import Progress, print_table
-from edn.bench.workloads import Floats, Workload, crowd, market, uniform, zipf, zipf_both
+from edn.arrays import Floats, Words
+from edn.bench.report import Cell, Cells, Progress, print_rows
+from edn.bench.workloads import Workload, crowd, market, uniform, zipf, zipf_both
 from edn.cli.console import show_json
 from edn.summary import Maximal, Summary, new_router, tree
-from edn.summary.kernels import Words
 from edn.summary.measure import EVEN_SHARE, unit_rects
 from edn.summary.selection import most_selective, select
 
@@ -34,9 +34,22 @@ PUBLISHED = {"split level, plain": 1.0, "split level": EVEN_SHARE, "split level,
 #: with masks for equality
 WAYS = (*PUBLISHED, "level", "waste", "weighted", "bloom")
 PRECISIONS = (0.1, 0.25, 0.5, 1.0)
-COLUMNS = ("workload", "placement", "maximal", "cut by", *(f"{p:g}" for p in PRECISIONS))
-COMPARISON_COLUMNS = ("workload", "placement", "precision", "best other", "its", "waste", "difference", "")
-SELECTION_COLUMNS = ("workload", "placement", "attributes", "maximal", "hit ratio")
+PLACES: Cells = (("workload", "{r.workload}"), ("placement", "{r.placement}"))
+SELECTION_COLUMNS: Cells = (
+    *PLACES,
+    ("attributes", "{r.attributes}"),
+    ("maximal", "{r.maximal:.0f}"),
+    ("hit ratio", "{r.hit_ratio:.4f}"),
+)
+COMPARISON_COLUMNS: Cells = (
+    *PLACES,
+    ("precision", "{r.precision:g}"),
+    ("best other", "{r.other}"),
+    ("its", lambda r: f"{fmean(r.others):.4f}"),
+    ("waste", lambda r: f"{fmean(r.ours):.4f}"),
+    ("difference", lambda r: f"{fmean(r.differences):+.4f} ± {r.error:.4f}"),
+    ("", "{r.verdict}"),
+)
 
 SERVERS = 10
 #: of each server
@@ -56,15 +69,6 @@ class Selection(msgspec.Struct, frozen=True):
     maximal: float
     hit_ratio: float
 
-    def cells(self) -> list[str]:
-        return [
-            self.workload,
-            self.placement,
-            str(self.attributes),
-            f"{self.maximal:.0f}",
-            f"{self.hit_ratio:.4f}",
-        ]
-
 
 class CutQuality(msgspec.Struct, frozen=True):
     """One line of the table."""
@@ -77,9 +81,10 @@ class CutQuality(msgspec.Struct, frozen=True):
     #: by precision: the hit ratio of each seed
     hit_ratios: dict[float, list[float]]
 
-    def cells(self) -> list[str]:
-        ratios = [_mean_and_spread(ratios) for ratios in self.hit_ratios.values()]
-        return [self.workload, self.placement, f"{self.maximal:.0f}", self.way, *ratios]
+    def at(self, precision: float) -> str:
+        """The mean over the seeds, and the spread where there are several."""
+        ratios = self.hit_ratios[precision]
+        return f"{fmean(ratios):.4f}" + (f" ± {stdev(ratios):.4f}" if len(ratios) > 1 else "")
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -111,19 +116,6 @@ class Comparison(msgspec.Struct, frozen=True):
             return "tie"
         return "win" if mean < 0 else "loss"
 
-    def cells(self) -> list[str]:
-        difference = f"{fmean(self.differences):+.4f} ± {self.error:.4f}"
-        means = [f"{fmean(self.others):.4f}", f"{fmean(self.ours):.4f}"]
-        return [
-            self.workload,
-            self.placement,
-            f"{self.precision:g}",
-            self.other,
-            *means,
-            difference,
-            self.verdict,
-        ]
-
     def to_json(self) -> dict[str, object]:
         return {
             **msgspec.structs.asdict(self),
@@ -137,8 +129,16 @@ def _spread(values: list[float]) -> float:
     return stdev(values) if len(values) > 1 else 0.0
 
 
-def _mean_and_spread(values: list[float]) -> str:
-    return f"{fmean(values):.4f}" + (f" ± {stdev(values):.4f}" if len(values) > 1 else "")
+def _ratio_column(precision: float) -> tuple[str, Cell]:
+    return f"{precision:g}", lambda r: r.at(precision)
+
+
+CUT_COLUMNS: Cells = (
+    *PLACES,
+    ("maximal", "{r.maximal:.0f}"),
+    ("cut by", "{r.way}"),
+    *(_ratio_column(precision) for precision in PRECISIONS),
+)
 
 
 def workloads() -> list[Workload]:
@@ -279,11 +279,10 @@ def show(tables: Tables, *, as_json: bool) -> None:
         compared = [comparison.to_json() for comparison in tables.comparisons]
         show_json({**msgspec.structs.asdict(tables), "comparisons": compared})
         return
-    print_table("Hit ratio by precision", COLUMNS, [row.cells() for row in tables.cuts])
+    print_rows("Hit ratio by precision", CUT_COLUMNS, tables.cuts)
     title = "The default beside the best cut by level, difference ± standard error"
-    print_table(title, COMPARISON_COLUMNS, [row.cells() for row in tables.comparisons])
-    title = "Precise summaries of a few attributes"
-    print_table(title, SELECTION_COLUMNS, [row.cells() for row in tables.selections])
+    print_rows(title, COMPARISON_COLUMNS, tables.comparisons)
+    print_rows("Precise summaries of a few attributes", SELECTION_COLUMNS, tables.selections)
 
 
 def run(*, quick: bool, seeds: list[int], progress: Progress) -> Tables:

@@ -19,12 +19,8 @@ import asyncio
 import itertools
 import json
 import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median, stdev
 from typing import Any, Literal, get_args
 
@@ -32,9 +28,9 @@ import httpx
 import numpy as np
 
 from edn.bench.histogram import Distribution
-from edn.bench.plain import ask
-from edn.bench.publish import TOPIC, fill, network, requests_of, roles, summarised
-from edn.bench.report import Progress, show_one
+from edn.bench.network import TOPIC, filled, requests_of
+from edn.bench.plain import connect, publish, start_program
+from edn.bench.report import Progress, facts
 
 View = Literal["nobody", "overview", "map"]
 VIEWS: tuple[View, ...] = get_args(View)
@@ -81,31 +77,27 @@ class Outcome:
             "share_at_rest": {view: self.rest_share(view) for view in VIEWS[1:]},
         }
 
-    def cells(self) -> list[tuple[str, str]]:
-        alone = self.cpu_us["nobody"]
-        return [
-            ("servers, subscriptions in all", f"{self.servers}, {self.subscriptions:,}"),
-            ("rounds, seconds of a turn", f"{len(alone)}, {self.seconds:g}"),
-            ("events/s offered, accepted", f"{self.offered:,.0f}, {self.accepted:,.0f}"),
-            ("dispatcher alone: CPU µs/event, of a core", f"{median(alone):.2f}, {self.core:.0%}"),
-            *(
-                (f"{self.dashboards} dashboards on their {view}: CPU µs/event, more", self._told(view))
-                for view in VIEWS[1:]
-            ),
-            *(
-                (f"… at rest, in parts of the above: {view}", f"{self.rest_share(view):+.2%}")
-                for view in VIEWS[1:]
-            ),
-        ]
-
-    def _told(self, view: View) -> str:
+    def cost(self, view: View) -> str:
+        """CPU µs an event, and how much more that is than without dashboards."""
         shares = self.shares(view)
         error = f" ± {stdev(shares) / len(shares) ** 0.5:.1%}" if len(shares) > 1 else ""
         return f"{median(self.cpu_us[view]):.2f}, {median(shares):+.1%}{error}"
 
 
-def show(outcome: Outcome, *, as_json: bool) -> None:
-    show_one("Open dashboards", outcome, as_json=as_json)
+show = facts(
+    "Open dashboards",
+    ("servers, subscriptions in all", "{r.servers}, {r.subscriptions:,}"),
+    ("rounds, seconds of a turn", lambda r: f"{len(r.cpu_us['nobody'])}, {r.seconds:g}"),
+    ("events/s offered, accepted", "{r.offered:,.0f}, {r.accepted:,.0f}"),
+    (
+        "dispatcher alone: CPU µs/event, of a core",
+        lambda r: f"{median(r.cpu_us['nobody']):.2f}, {r.core:.0%}",
+    ),
+    ("{r.dashboards} dashboards on their overview: CPU µs/event, more", lambda r: r.cost("overview")),
+    ("{r.dashboards} dashboards on their map: CPU µs/event, more", lambda r: r.cost("map")),
+    ("… at rest, in parts of the above: overview", lambda r: f"{r.rest_share('overview'):+.2%}"),
+    ("… at rest, in parts of the above: map", lambda r: f"{r.rest_share('map'):+.2%}"),
+)
 
 
 def run(
@@ -121,17 +113,11 @@ def run(
 ) -> Outcome:
     """`subscriptions`: per server; `rate`: events a second; `seconds`: of a turn."""
     rng = np.random.default_rng(seed)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        network(Path(folder), servers, EDN_TUNING="fixed") as (url, pid),
-    ):
-        fill(url, rng, 4, servers * subscriptions, progress)
-        progress.say("waiting for the summaries")
-        summarised(url)
-        dispatcher, _ = roles(pid)
+    with filled(servers, subscriptions, 4, rng, progress, EDN_TUNING="fixed") as running:
+        dispatcher, _ = running.roles()
         requests = requests_of(rng, 4, BATCH)
         cpu_us, at_rest, accepted = asyncio.run(
-            _measure(url, dispatcher.pid, requests, dashboards, rate, rounds, seconds, progress)
+            _measure(running.url, dispatcher.pid, requests, dashboards, rate, rounds, seconds, progress)
         )
     distributions = [
         Distribution.of(f"dispatcher's CPU, {view}", "µs/event", values) for view, values in cpu_us.items()
@@ -162,8 +148,21 @@ async def _measure(
     """By view CPU µs an event, and parts of a core at rest; and the events accepted a second."""
     cpu_us: dict[View, list[float]] = {view: [] for view in VIEWS}
     at_rest: dict[View, float] = {}
-    async with _watching(url, dashboards) as watchers:
-        accepted = await _under_load(url, pid, requests, watchers, rate, rounds, seconds, cpu_us, progress)
+    async with _Watchers(url, dashboards) as watchers:
+        async with _Load(url, requests, rate) as load:
+            await asyncio.sleep(min(3.0, seconds))  # connections and caches
+            start, events = time.perf_counter(), load.accepted
+            for number in range(rounds):
+                for place in range(len(VIEWS)):
+                    view = VIEWS[(place + number) % len(VIEWS)]
+                    progress.say(f"round {number + 1} of {rounds}: {view}")
+                    await watchers.show(view)
+                    before = _cpu_seconds(pid), load.accepted
+                    await asyncio.sleep(seconds)  # the length of the measurement
+                    after = _cpu_seconds(pid), load.accepted
+                    load.check()
+                    cpu_us[view].append(1e6 * (after[0] - before[0]) / (after[1] - before[1]))
+            accepted = (load.accepted - events) / (time.perf_counter() - start)
         await asyncio.sleep(min(3.0, seconds))  # until the last events are with the servers
         for view in VIEWS:
             progress.say(f"at rest: {view}")
@@ -172,34 +171,6 @@ async def _measure(
             await asyncio.sleep(2 * seconds)  # the length of the measurement
             at_rest[view] = (_cpu_seconds(pid) - began[1]) / (time.perf_counter() - began[0])
     return cpu_us, at_rest, accepted
-
-
-async def _under_load(
-    url: str,
-    pid: int,
-    requests: list[bytes],
-    watchers: _Watchers,
-    rate: float,
-    rounds: int,
-    seconds: float,
-    cpu_us: dict[View, list[float]],
-    progress: Progress,
-) -> float:
-    """Fill in the CPU µs an event by view; the events accepted a second."""
-    async with _publishing(url, requests, rate) as load:
-        await asyncio.sleep(min(3.0, seconds))  # connections and caches
-        began, events = time.perf_counter(), load.accepted
-        for number in range(rounds):
-            for place in range(len(VIEWS)):
-                view = VIEWS[(place + number) % len(VIEWS)]
-                progress.say(f"round {number + 1} of {rounds}: {view}")
-                await watchers.show(view)
-                before = _cpu_seconds(pid), load.accepted
-                await asyncio.sleep(seconds)  # the length of the measurement
-                after = _cpu_seconds(pid), load.accepted
-                load.check()
-                cpu_us[view].append(1e6 * (after[0] - before[0]) / (after[1] - before[1]))
-        return (load.accepted - events) / (time.perf_counter() - began)
 
 
 def _cpu_seconds(pid: int) -> float:
@@ -212,8 +183,7 @@ class _Load:
     """Publishes at a constant rate, by the clock, whatever else happens."""
 
     def __init__(self, url: str, requests: list[bytes], rate: float) -> None:
-        host, port = url.removeprefix("http://").split(":")
-        self._where = host, int(port)
+        self._url = url
         self._requests = requests
         self._numbers = itertools.count()
         self._began = time.perf_counter()
@@ -222,48 +192,42 @@ class _Load:
         #: events so far
         self.accepted = 0
 
-    def start(self) -> None:
+    async def __aenter__(self) -> _Load:
         self._tasks = [asyncio.create_task(self._connection()) for _ in range(CONNECTIONS)]
+        return self
 
     def check(self) -> None:
         for task in self._tasks:
             if task.done():
                 task.result()
 
-    async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+    async def __aexit__(self, *_: object) -> None:
+        await _close(self._tasks)
 
     async def _connection(self) -> None:
-        reader, writer = await asyncio.open_connection(*self._where, limit=1 << 20)
+        reader, writer = await connect(self._url)
         try:
             for number in self._numbers:
                 due = self._began + number * self._interval
                 await asyncio.sleep(max(0.0, due - time.perf_counter()))
-                answer = await ask(reader, writer, self._requests[number % len(self._requests)])
-                if answer.status != 202:
-                    raise RuntimeError(f"{answer.status} to a batch: {answer.body.decode()[:200]}")
+                await publish(reader, writer, self._requests[number % len(self._requests)])
                 self.accepted += BATCH
         finally:
             writer.close()
 
 
-@asynccontextmanager
-async def _publishing(url: str, requests: list[bytes], rate: float) -> AsyncIterator[_Load]:
-    load = _Load(url, requests, rate)
-    load.start()
-    try:
-        yield load
-    finally:
-        await load.stop()
-
-
 class _Watchers:
     """The process of the dashboards, told line by line what they show."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+    def __init__(self, url: str, dashboards: int) -> None:
+        self._starting = start_program("edn.bench.dashboard", url, str(dashboards))
+
+    async def __aenter__(self) -> _Watchers:
+        self._process = await self._starting
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._process.communicate(b"")  # which ends its standard input
 
     async def show(self, view: View) -> None:
         """Return when every dashboard shows it, and has seen a sample since."""
@@ -272,20 +236,6 @@ class _Watchers:
         self._process.stdin.write(view.encode() + b"\n")
         if await self._process.stdout.readline() != b"shown\n":
             raise RuntimeError("the dashboards failed; what they said is above")
-
-    async def stop(self) -> None:
-        await self._process.communicate(b"")  # which ends its standard input
-
-
-@asynccontextmanager
-async def _watching(url: str, dashboards: int) -> AsyncIterator[_Watchers]:
-    command = (sys.executable, "-m", "edn.bench.dashboard", url, str(dashboards))
-    pipe = asyncio.subprocess.PIPE
-    watchers = _Watchers(await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe))
-    try:
-        yield watchers
-    finally:
-        await watchers.stop()
 
 
 # -- the process of the dashboards --------------------------------------------------------------------------

@@ -10,10 +10,9 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import struct
-import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,8 +21,8 @@ import httpx
 import msgspec
 
 from edn.bench.histogram import Distribution
-from edn.bench.publish import NOWHERE, TOPIC, network
-from edn.bench.report import Progress, show_many
+from edn.bench.network import NOWHERE, TOPIC, network
+from edn.bench.report import Progress, rows
 
 SUBSCRIPTIONS = 100
 PAGE = 100
@@ -43,33 +42,25 @@ class Times:
     slowest: float
     distributions: list[Distribution]
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
-    def cells(self) -> tuple[str, ...]:
-        return self.call, f"{self.calls}", f"{self.median:.1f}", f"{self.slowest:.1f}"
-
-
-COLUMNS = ("call", "calls", "median ms", "slowest ms")
-
-
-def show(times: list[Times], *, as_json: bool) -> None:
-    show_many(f"{times[0].letters:,} dead letters", COLUMNS, times, as_json=as_json)
+show = rows(
+    "{r[0].letters:,} dead letters",
+    ("call", "{r.call}"),
+    ("calls", "{r.calls}"),
+    ("median ms", "{r.median:.1f}"),
+    ("slowest ms", "{r.slowest:.1f}"),
+)
 
 
 def run(*, letters: int, calls: int = 50, seed: int, progress: Progress) -> list[Times]:
     chance = Random(seed)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        network(Path(folder), 1) as (url, _),
-        httpx.Client(base_url=url, timeout=60) as http,
-    ):
+    with network(1) as running, httpx.Client(base_url=running.url, timeout=60) as http:
         http.put(f"/v1/topics/{TOPIC}", json={"attributes": {"x": "number"}}).raise_for_status()
         body = [
             {"id": f"s{n}", "topic": TOPIC, "sink": {"url": f"{NOWHERE}/{n}"}} for n in range(SUBSCRIPTIONS)
         ]
         http.post("/v1/subscriptions", json=body).raise_for_status()
-        [database] = Path(folder).rglob("server.db")
+        [database] = running.data.rglob("server.db")
         fill(database, letters, progress)
         progress.say("asking")
         return _measure(http, letters, calls, chance)

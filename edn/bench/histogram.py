@@ -80,8 +80,9 @@ class Distribution:
         yield table
 
 
-def percentile(ordered: Sequence[float], percent: int) -> float:
-    """The least of some sorted values that at least so many of a hundred do not exceed."""
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The least of some values that at least so many of a hundred do not exceed."""
+    ordered = sorted(values)
     return ordered[max(0, -(-percent * len(ordered) // 100) - 1)]
 
 

@@ -14,17 +14,17 @@ import sys
 import tempfile
 import time
 from asyncio.subprocess import PIPE, Process
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
 import psutil
 
 from edn import wire
-from edn.bench.plain import content_length
-from edn.bench.report import Progress, show_one
+from edn.bench.network import NOWHERE, cpu_seconds, filters, names_of
+from edn.bench.plain import TAKEN, listen, path_of
+from edn.bench.report import Progress, facts
 from edn.bench.workloads import uniform_points, uniform_rectangles
 
 SECRET = secrets.token_hex(16)
@@ -46,25 +46,19 @@ class Hosted:
     event_cpu_us: float
     restart_seconds: float
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
-    def cells(self) -> list[tuple[str, str]]:
-        return [
-            ("subscriptions, dimensions", f"{self.subscriptions:,}, {self.dimensions}"),
-            ("a durable subscription in bulk, summary kept: µs", f"{self.store_us:.0f}"),
-            ("… CPU µs", f"{self.store_cpu_us:.0f}"),
-            ("memory of the process", f"{self.memory_mb:,.0f} MB"),
-            ("data folder", f"{self.disk_mb:,.0f} MB"),
-            ("matches an event", f"{self.matches_per_event:,.0f}"),
-            ("an event, to the committed outbox: µs", f"{self.event_us:,.0f}"),
-            ("… CPU µs", f"{self.event_cpu_us:,.0f}"),
-            ("restart with all of them", f"{self.restart_seconds:.1f} s"),
-        ]
-
-
-def show(outcome: Hosted, *, as_json: bool) -> None:
-    show_one("One server", outcome, as_json=as_json)
+show = facts(
+    "One server",
+    ("subscriptions, dimensions", "{r.subscriptions:,}, {r.dimensions}"),
+    ("a durable subscription in bulk, summary kept: µs", "{r.store_us:.0f}"),
+    ("… CPU µs", "{r.store_cpu_us:.0f}"),
+    ("memory of the process", "{r.memory_mb:,.0f} MB"),
+    ("data folder", "{r.disk_mb:,.0f} MB"),
+    ("matches an event", "{r.matches_per_event:,.0f}"),
+    ("an event, to the committed outbox: µs", "{r.event_us:,.0f}"),
+    ("… CPU µs", "{r.event_cpu_us:,.0f}"),
+    ("restart with all of them", "{r.restart_seconds:.1f} s"),
+)
 
 
 def run(*, subscriptions: int, dimensions: int, events: int = 2000, seed: int, progress: Progress) -> Hosted:
@@ -77,28 +71,27 @@ async def _run(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "secret").write_text(SECRET)
-        dispatcher = await asyncio.start_server(_play_dispatcher, "127.0.0.1", 0)
-        port = dispatcher.sockets[0].getsockname()[1]
-        process, url = await _start(folder, port)
+        dispatcher, at = await listen(_play_dispatcher)
+        process, url = await _start(folder, at)
         headers = {"authorization": f"Bearer {SECRET}", "content-type": wire.MSGPACK}
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=600) as client:
-            watched = psutil.Process(process.pid)
-            began, spent = time.perf_counter(), _cpu(watched)
+            watched = [psutil.Process(process.pid)]
+            began, spent = time.perf_counter(), cpu_seconds(watched)
             await _store(client, subscriptions, dimensions, rng, progress)
-            stored, store_cpu = time.perf_counter() - began, _cpu(watched) - spent
+            stored, store_cpu = time.perf_counter() - began, cpu_seconds(watched) - spent
             progress.say("activating")
             cursor = await _activate(client, subscriptions)
             progress.say("matching")
             cursor = (await _match(client, cursor, FRAME, dimensions, rng))[0]  # warms up
-            began, spent = time.perf_counter(), _cpu(watched)
+            began, spent = time.perf_counter(), cpu_seconds(watched)
             _, matched = await _match(client, cursor, events, dimensions, rng)
-            took, event_cpu = time.perf_counter() - began, _cpu(watched) - spent
-            memory = watched.memory_info().rss / 1e6
+            took, event_cpu = time.perf_counter() - began, cpu_seconds(watched) - spent
+            memory = watched[0].memory_info().rss / 1e6
         await _stop(process)
         disk = sum(file.stat().st_size for file in (folder / "data").iterdir()) / 1e6
         progress.say("restarting")
         began = time.perf_counter()
-        process, _ = await _start(folder, port)
+        process, _ = await _start(folder, at)
         restart = time.perf_counter() - began
         await _stop(process)
         dispatcher.close()
@@ -117,34 +110,19 @@ async def _run(
 
 
 def _topic(dimensions: int) -> wire.TopicInfo:
-    return wire.TopicInfo(
-        1, "", "bench", [(f"a{number}", "number") for number in range(dimensions)], "bitmap"
-    )
+    return wire.TopicInfo(1, "", "bench", [(name, "number") for name in names_of(dimensions)], "bitmap")
 
 
 async def _store(
     client: httpx.AsyncClient, count: int, dimensions: int, rng: np.random.Generator, progress: Progress
 ) -> None:
     topic = _topic(dimensions)
-    names = [name for name, _ in topic.columns]
     for start in range(0, count, STORE):
         progress.say(f"storing, {start:,} of {count:,}")
-        lo, hi = uniform_rectangles(rng, min(STORE, count - start), dimensions)
+        drawn = uniform_rectangles(rng, min(STORE, count - start), dimensions)
         items = [
-            wire.StoreItem(
-                f"sub_{start + row}",
-                1,
-                "",
-                "bench",
-                {
-                    name: {"between": [low, high]}
-                    for name, low, high in zip(names, lo[row].tolist(), hi[row].tolist(), strict=True)
-                },
-                f"http://127.0.0.1:9/{row % 10}",
-                None,
-                None,
-            )
-            for row in range(len(lo))
+            wire.StoreItem(f"sub_{start + row}", 1, "", "bench", filter, f"{NOWHERE}/{row % 10}", None, None)
+            for row, filter in enumerate(filters(*drawn))
         ]
         answer = await client.post(
             "/internal/subscriptions", content=wire.encode(wire.Store(LOG, 1, topic, items))
@@ -192,39 +170,21 @@ async def _send(client: httpx.AsyncClient, frame: wire.Frame) -> wire.FrameAck:
     return wire.decode(answer.content, wire.FrameAck)
 
 
-async def _play_dispatcher(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _play_dispatcher(head: bytes, _: bytes) -> bytes:
     """Registers whoever asks, and takes heartbeats."""
-    try:
-        while True:
-            head = await reader.readuntil(b"\r\n\r\n")
-            await reader.readexactly(content_length(head.lower()))
-            if b"/heartbeat " in head.split(b"\r\n", 1)[0]:
-                writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
-                continue
-            body = wire.encode(wire.Registered(LOG, 1, 5.0))
-            writer.write(
-                b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n%s"
-                % (wire.MSGPACK.encode(), len(body), body)
-            )
-    except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
-        pass  # the server, or this benchmark, is done
-    finally:
-        writer.close()
+    if path_of(head).endswith("/heartbeat"):
+        return TAKEN
+    body = wire.encode(wire.Registered(LOG, 1, 5.0))
+    return b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n%s" % (
+        wire.MSGPACK.encode(),
+        len(body),
+        body,
+    )
 
 
-async def _start(folder: Path, port: int) -> tuple[Process, str]:
-    command = [
-        sys.executable,
-        "-m",
-        "edn_server",
-        "--id",
-        "s1",
-        "--data",
-        str(folder / "data"),
-        "--port",
-        "0",
-    ]
-    command += ["--dispatcher", f"http://127.0.0.1:{port}", "--secret-file", str(folder / "secret")]
+async def _start(folder: Path, dispatcher: str) -> tuple[Process, str]:
+    command = [sys.executable, "-m", "edn_server", "--id", "s1", "--data", str(folder / "data")]
+    command += ["--port", "0", "--dispatcher", dispatcher, "--secret-file", str(folder / "secret")]
     process = await asyncio.create_subprocess_exec(
         *command, "--allow-loopback-sinks", stdout=PIPE, stderr=asyncio.subprocess.DEVNULL
     )
@@ -238,7 +198,3 @@ async def _start(folder: Path, port: int) -> tuple[Process, str]:
 async def _stop(process: Process) -> None:
     process.terminate()
     await process.wait()
-
-
-def _cpu(process: psutil.Process) -> float:
-    return float(sum(process.cpu_times()[:2]))

@@ -9,19 +9,17 @@ percentile a round; of each pair of rounds the ratio, of the pairs the median.
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from statistics import median
 from typing import Any
 
 import httpx
 import msgspec
 
 from edn.bench.histogram import Distribution, percentile
-from edn.bench.publish import network
-from edn.bench.report import Progress, show_one
+from edn.bench.network import network
+from edn.bench.plain import TAKEN, listen, path_of
+from edn.bench.report import Progress, facts, median_ratio, run_pairs
 
 TOPIC = "isolation"
 SLOW_SECONDS = 10.0
@@ -39,18 +37,10 @@ class Isolation:
 
     @property
     def ratio(self) -> float:
-        return median(bad / good for good, bad in zip(self.without, self.beside, strict=True))
+        return median_ratio(self.beside, self.without)
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "ratio": self.ratio}
-
-    def cells(self) -> list[tuple[str, str]]:
-        return [
-            ("addresses, events a round", f"{self.addresses}, {self.events}"),
-            ("99th percentile without, ms", " ".join(f"{one * 1000:.0f}" for one in self.without)),
-            ("beside two bad addresses, ms", " ".join(f"{one * 1000:.0f}" for one in self.beside)),
-            ("ratio, median of the pairs", f"{self.ratio:.2f}"),
-        ]
 
 
 class _Sink:
@@ -58,98 +48,65 @@ class _Sink:
 
     def __init__(self) -> None:
         self.arrivals: dict[tuple[str, str], float] = {}
-        self._server: asyncio.Server | None = None
-        self._open: set[asyncio.StreamWriter] = set()
         self._arrived = asyncio.Event()
-        self.url = ""
-
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=256)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-
-    async def stop(self) -> None:
-        assert self._server is not None
-        self._server.close()
-        for writer in list(self._open):
-            writer.close()
-        await asyncio.sleep(0)
 
     async def all_there(self, wanted: list[tuple[str, str]]) -> None:
         while not all(key in self.arrivals for key in wanted):
             self._arrived.clear()
             await self._arrived.wait()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open.add(writer)
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-                length = int(head.lower().split("content-length:")[1].split("\r\n")[0])
-                body = await reader.readexactly(length)
-                now = time.perf_counter()
-                path = head.split(" ", 2)[1]
-                for entry in msgspec.json.decode(body)["notifications"]:
-                    self.arrivals.setdefault((path, entry["event"]["id"]), now)
-                self._arrived.set()
-                if path.endswith("/never"):
-                    await reader.read()  # until the other side gives up
-                    return
-                if path.endswith("/slow"):
-                    await asyncio.sleep(SLOW_SECONDS)
-                writer.write(b"HTTP/1.1 204 Taken\r\ncontent-length: 0\r\n\r\n")
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass
-        finally:
-            self._open.discard(writer)
-            writer.close()
+    async def take(self, head: bytes, body: bytes) -> bytes | None:
+        now = time.perf_counter()
+        path = path_of(head)
+        for entry in msgspec.json.decode(body)["notifications"]:
+            self.arrivals.setdefault((path, entry["event"]["id"]), now)
+        self._arrived.set()
+        if path.endswith("/slow"):
+            await asyncio.sleep(SLOW_SECONDS)
+        return None if path.endswith("/never") else TAKEN
 
 
-def show(outcome: Isolation, *, as_json: bool) -> None:
-    show_one("Isolation of addresses", outcome, as_json=as_json)
+show = facts(
+    "Isolation of addresses",
+    ("addresses, events a round", "{r.addresses}, {r.events}"),
+    ("99th percentile without, ms", lambda r: " ".join(f"{one * 1000:.0f}" for one in r.without)),
+    ("beside two bad addresses, ms", lambda r: " ".join(f"{one * 1000:.0f}" for one in r.beside)),
+    ("ratio, median of the pairs", "{r.ratio:.2f}"),
+)
 
 
 def run(*, addresses: int, events: int, rate: float, pairs: int, progress: Progress) -> Isolation:
-    with (
-        tempfile.TemporaryDirectory() as first,
-        tempfile.TemporaryDirectory() as second,
-        network(Path(first), 1) as (calm, _),
-        network(Path(second), 1) as (beset, _),
-    ):
-        return asyncio.run(_run(calm, beset, addresses, events, rate, pairs, progress))
+    with network(1) as calm, network(1) as beset:
+        return asyncio.run(_run(calm.url, beset.url, addresses, events, rate, pairs, progress))
 
 
 async def _run(
     calm: str, beset: str, addresses: int, events: int, rate: float, pairs: int, progress: Progress
 ) -> Isolation:
     sink = _Sink()
-    await sink.start()
-    try:
+    server, at = await listen(sink.take)
+    async with server:
         good = {side: [f"/{side}/{number}" for number in range(addresses)] for side in ("calm", "beset")}
         bad = {"calm": [], "beset": ["/beset/never", "/beset/slow"]}
         for side, url in (("calm", calm), ("beset", beset)):
             async with httpx.AsyncClient(base_url=url, timeout=60) as http:
                 answer = await http.put(f"/v1/topics/{TOPIC}", json={"attributes": {"x": "number"}})
                 answer.raise_for_status()
-                wanted = [
-                    {"topic": TOPIC, "sink": {"url": sink.url + path}} for path in (*good[side], *bad[side])
-                ]
+                wanted = [{"topic": TOPIC, "sink": {"url": at + path}} for path in (*good[side], *bad[side])]
                 (await http.post("/v1/subscriptions", json=wanted)).raise_for_status()
-        without: list[list[float]] = []
-        beside: list[list[float]] = []
-        for pair in range(pairs + 1):
-            progress.say(f"pair {pair} of {pairs}")
-            for side, url, taken in (("calm", calm, without), ("beset", beset, beside)):
-                times = await _round(sink, url, good[side], events, rate, f"{side}-{pair}")
-                if pair:  # the first warms both up, and lets the bad addresses show what they are
-                    taken.append(times)
-        tails = [[percentile(sorted(one), 99) for one in rounds] for rounds in (without, beside)]
+        # The first pair also lets the bad addresses show what they are.
+        without, beside = await run_pairs(
+            pairs,
+            lambda pair: _round(sink, calm, good["calm"], events, rate, f"calm-{pair}"),
+            lambda pair: _round(sink, beset, good["beset"], events, rate, f"beset-{pair}"),
+            progress,
+        )
+        tails = [[percentile(one, 99) for one in rounds] for rounds in (without, beside)]
         distributions = [
             Distribution.of(what, "ms", [1000 * seconds for one in rounds for seconds in one])
             for what, rounds in (("arrival without", without), ("arrival beside two bad addresses", beside))
         ]
         return Isolation(addresses, events, tails[0], tails[1], distributions)
-    finally:
-        await sink.stop()
 
 
 async def _round(sink: _Sink, url: str, paths: list[str], events: int, rate: float, name: str) -> list[float]:

@@ -7,7 +7,7 @@ ours; for routing, every decision.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +23,10 @@ from edn.bench.peers import (
     sqlite_can,
     tree_counts,
 )
-from edn.bench.report import Progress, interleaved, show_many
+from edn.bench.report import Progress, interleaved, rows
 from edn.bench.workloads import uniform_points, uniform_rectangles
 from edn.index import new_matcher
 from edn.summary import new_router
-
-COLUMNS = ("kernel", "servers", "each holds", "d", "peer", "µs/event", "peer's", "ratio", "exact")
 
 #: subscriptions and dimensions of matching; servers, subscriptions of each and dimensions of routing
 MATCH = ((10_000, 4), (10_000, 8), (100_000, 4), (100_000, 8))
@@ -56,25 +54,19 @@ class Result:
     #: every answer of the peer was the same as ours
     exact: bool
 
-    def to_json(self) -> dict[str, object]:
-        return asdict(self)
 
-    def cells(self) -> tuple[str, ...]:
-        return (
-            self.kernel,
-            str(self.servers),
-            f"{self.subscriptions:,}",
-            str(self.dimensions),
-            self.peer,
-            f"{self.us_per_event:.2f}",
-            f"{self.peer_us_per_event:,.1f}",
-            f"{self.ratio:,.0f}×",
-            "yes" if self.exact else "NO",
-        )
-
-
-def show(results: list[Result], *, as_json: bool) -> None:
-    show_many("Kernels and their peers", COLUMNS, results, as_json=as_json)
+show = rows(
+    "Kernels and their peers",
+    ("kernel", "{r.kernel}"),
+    ("servers", "{r.servers}"),
+    ("each holds", "{r.subscriptions:,}"),
+    ("d", "{r.dimensions}"),
+    ("peer", "{r.peer}"),
+    ("µs/event", "{r.us_per_event:.2f}"),
+    ("peer's", "{r.peer_us_per_event:,.1f}"),
+    ("ratio", "{r.ratio:,.0f}×"),
+    ("exact", lambda r: "yes" if r.exact else "NO"),
+)
 
 
 def run(*, quick: bool, seed: int, repeats: int, progress: Progress) -> list[Result]:

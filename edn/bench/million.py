@@ -7,18 +7,20 @@ for a processor (Linux does), that is not counted: other programs would be measu
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import psutil
 
-from edn.bench.report import Progress, interleaved, show_one
-from edn.bench.workloads import Floats, uniform_points, uniform_rectangles
+from edn.arrays import Floats
+from edn.bench.report import Progress, facts, interleaved
+from edn.bench.workloads import uniform_points, uniform_rectangles
 from edn.index.bitmap import BitmapMatcher
 
 DIMENSIONS = 4
@@ -48,28 +50,22 @@ class Result:
     longest_rebuild_ms: float
     rebuild_seconds: float
 
-    def to_json(self) -> dict[str, object]:
-        return asdict(self)
 
-    def cells(self) -> list[tuple[str, str]]:
-        return [
-            ("subscriptions, dimensions", f"{self.subscriptions:,}, {self.dimensions}"),
-            ("load in one call", f"{self.load_seconds:.2f} s"),
-            ("memory of the index", f"{self.index_bytes / 1e6:.0f} MB"),
-            ("peak while loading", f"{self.peak_bytes / 1e6:.0f} MB"),
-            ("match", f"{self.us_per_event:.1f} µs an event"),
-            ("found", f"{self.found_per_event:,.0f} an event"),
-            ("insert one, delete one", f"{self.insert_us:.1f} µs, {self.delete_us:.1f} µs"),
-            ("the same, 1,000 a call", f"{self.insert_batch_us:.2f} µs, {self.delete_batch_us:.2f} µs"),
-            ("a change, all merging included", f"{self.settled_us:.2f} µs"),
-            ("longest event, index at rest", f"{self.longest_quiet_ms:.1f} ms"),
-            ("longest event during a rebuild", f"{self.longest_rebuild_ms:.1f} ms"),
-            ("that rebuild", f"{self.rebuild_seconds:.2f} s"),
-        ]
-
-
-def show(outcome: Result, *, as_json: bool) -> None:
-    show_one("One large index", outcome, as_json=as_json)
+show = facts(
+    "One large index",
+    ("subscriptions, dimensions", "{r.subscriptions:,}, {r.dimensions}"),
+    ("load in one call", "{r.load_seconds:.2f} s"),
+    ("memory of the index", lambda r: f"{r.index_bytes / 1e6:.0f} MB"),
+    ("peak while loading", lambda r: f"{r.peak_bytes / 1e6:.0f} MB"),
+    ("match", "{r.us_per_event:.1f} µs an event"),
+    ("found", "{r.found_per_event:,.0f} an event"),
+    ("insert one, delete one", "{r.insert_us:.1f} µs, {r.delete_us:.1f} µs"),
+    ("the same, 1,000 a call", "{r.insert_batch_us:.2f} µs, {r.delete_batch_us:.2f} µs"),
+    ("a change, all merging included", "{r.settled_us:.2f} µs"),
+    ("longest event, index at rest", "{r.longest_quiet_ms:.1f} ms"),
+    ("longest event during a rebuild", "{r.longest_rebuild_ms:.1f} ms"),
+    ("that rebuild", "{r.rebuild_seconds:.2f} s"),
+)
 
 
 def run(*, quick: bool, seed: int, progress: Progress) -> Result:
@@ -81,7 +77,7 @@ def run(*, quick: bool, seed: int, progress: Progress) -> Result:
     matcher = BitmapMatcher(DIMENSIONS)
 
     progress.say(f"loading {count:,} subscriptions")
-    with _peak() as peak:
+    with _most(_growth, 0.001) as peak:
         began = time.thread_time()
         matcher.insert(np.arange(count), lo[:count], hi[:count])
         loaded = time.thread_time() - began
@@ -90,7 +86,7 @@ def run(*, quick: bool, seed: int, progress: Progress) -> Result:
     progress.say("matching")
     seconds = interleaved({"match": lambda: matcher.match(points)}, repeats=5, at_least=0.0)["match"]
     found = len(matcher.match(points)[1])
-    with _longest(matcher, points) as quiet:
+    with _most(lambda: _event_seconds(matcher, points)) as quiet:
         time.sleep(0.05 if quick else 2.0)
 
     progress.say("inserting and deleting")
@@ -109,7 +105,7 @@ def run(*, quick: bool, seed: int, progress: Progress) -> Result:
     settled_us = 1e6 * (time.process_time() - began) / (2 * (single + changes))
 
     progress.say("rebuilding")
-    with _longest(matcher, points) as rebuilding:
+    with _most(lambda: _event_seconds(matcher, points)) as rebuilding:
         began = time.perf_counter()
         # more than the share that makes a segment be rebuilt
         matcher.delete(np.arange(single + changes, single + changes + int(0.35 * count)))
@@ -120,7 +116,7 @@ def run(*, quick: bool, seed: int, progress: Progress) -> Result:
         dimensions=DIMENSIONS,
         load_seconds=loaded,
         index_bytes=index_bytes,
-        peak_bytes=peak[0],
+        peak_bytes=int(peak[0]),
         us_per_event=1e6 * seconds / events,
         found_per_event=found / events,
         insert_us=insert_us,
@@ -143,29 +139,39 @@ def _each(count: int, batch: int, change: Callable[[int, int], None]) -> float:
 
 
 @contextmanager
-def _longest(matcher: BitmapMatcher, points: Floats) -> Iterator[list[float]]:
-    """Match event after event in a thread of its own; `[0]` is the longest that any of them took."""
-    longest = [0.0]
+def _most(observe: Callable[[], Callable[[], float]], pause: float = 0.0) -> Iterator[list[float]]:
+    """Observes again and again in a thread of its own; `[0]` is the most that it saw.
+
+    `observe` is called in that thread and returns the function to be called.
+    """
+    most = [0.0]
     done = threading.Event()
 
     def watch() -> None:
-        row = 0
-        waited = _run_queue_clock()
-        while not done.is_set():
-            point = points[row : row + 1]
-            waits, began = waited(), time.perf_counter()
-            matcher.match(point)
-            took = time.perf_counter() - began - (waited() - waits)
-            longest[0] = max(longest[0], took)
-            row = (row + 1) % len(points)
+        look = observe()
+        while not done.wait(pause):
+            most[0] = max(most[0], look())
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        yield longest
+        yield most
     finally:
         done.set()
         watcher.join()
+
+
+def _event_seconds(matcher: BitmapMatcher, points: Floats) -> Callable[[], float]:
+    """Matches the next event at each call; returns the seconds that it took."""
+    waited, row = _run_queue_clock(), itertools.cycle(range(len(points)))
+
+    def match() -> float:
+        at = next(row)
+        waits, began = waited(), time.perf_counter()
+        matcher.match(points[at : at + 1])
+        return time.perf_counter() - began - (waited() - waits)
+
+    return match
 
 
 def _run_queue_clock() -> Callable[[], float]:
@@ -176,22 +182,8 @@ def _run_queue_clock() -> Callable[[], float]:
     return lambda: int(path.read_bytes().split()[1]) / 1e9
 
 
-@contextmanager
-def _peak() -> Iterator[list[int]]:
-    """The most memory that the process had at once, beyond what it had before, as seen every millisecond."""
+def _growth() -> Callable[[], float]:
+    """Returns a function that tells by how many bytes the process has grown since now."""
     process = psutil.Process()
     before = process.memory_info().rss
-    peak = [0]
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.001):
-            peak[0] = max(peak[0], process.memory_info().rss - before)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield peak
-    finally:
-        done.set()
-        watcher.join()
+    return lambda: process.memory_info().rss - before

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
+import re
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +24,16 @@ import httpx
 import numpy as np
 
 from edn.bench.histogram import Distribution
-from edn.bench.publish import network, summarised
-from edn.bench.report import Progress, show_one
+from edn.bench.network import STEP, filters, names_of, network, run_edn, summarised
+from edn.bench.plain import TAKEN, listen, path_of
+from edn.bench.report import Cell, Progress, facts
 from edn.bench.workloads import uniform_points, uniform_rectangles
 from edn.checker import Recorder, check_recording
 from edn.client import Client, moving
 
 TOPIC = "moving"
 ADDRESSES = 20
-#: subscriptions of one request
-STEP = 500
+_WEBHOOK_ID = re.compile(rb"(?i)\nwebhook-id: *([^\r]*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,30 +67,29 @@ class Moved:
     def distributions(self) -> list[Distribution]:
         return [self.before.times, self.during.times, self.after.times]
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
-    def cells(self) -> list[tuple[str, str]]:
-        ratio = self.during.p99_ms / self.before.p99_ms
-        promised = "" if self.expected_hit_ratio is None else f" (the plan: {self.expected_hit_ratio:.3f})"
-        return [
-            ("servers, subscriptions", f"{self.servers}, {self.subscriptions:,}"),
-            ("moved, in seconds", f"{self.moved:,} in {self.seconds:.1f} s"),
-            ("hit ratio before, after", f"{self.before.hit_ratio:.3f}, {self.after.hit_ratio:.3f}{promised}"),
-            *(
-                (
-                    f"publish {name}: p50, p99",
-                    f"{phase.p50_ms:.1f}, {phase.p99_ms:.1f} ms of {phase.events:,}",
-                )
-                for name, phase in (
-                    ("before", self.before),
-                    ("meanwhile", self.during),
-                    ("after", self.after),
-                )
-            ),
-            ("p99 meanwhile ÷ before", f"{ratio:.2f}"),
-            ("the checker, pairs", f"{self.verdict}, {self.pairs:,}"),
-        ]
+def _publishing(name: str, phase: str) -> tuple[str, Cell]:
+    cell = f"{{r.{phase}.p50_ms:.1f}}, {{r.{phase}.p99_ms:.1f}} ms of {{r.{phase}.events:,}}"
+    return f"publish {name}: p50, p99", cell
+
+
+def _hit_ratios(moved: Moved) -> str:
+    expected = moved.expected_hit_ratio
+    promised = "" if expected is None else f" (the plan: {expected:.3f})"
+    return f"{moved.before.hit_ratio:.3f}, {moved.after.hit_ratio:.3f}{promised}"
+
+
+show = facts(
+    "A plan applied to a running network",
+    ("servers, subscriptions", "{r.servers}, {r.subscriptions:,}"),
+    ("moved, in seconds", "{r.moved:,} in {r.seconds:.1f} s"),
+    ("hit ratio before, after", _hit_ratios),
+    _publishing("before", "before"),
+    _publishing("meanwhile", "during"),
+    _publishing("after", "after"),
+    ("p99 meanwhile ÷ before", lambda r: f"{r.during.p99_ms / r.before.p99_ms:.2f}"),
+    ("the checker, pairs", "{r.verdict}, {r.pairs:,}"),
+)
 
 
 class _Sink(threading.Thread):
@@ -110,8 +108,7 @@ class _Sink(threading.Thread):
         self._loop.run_until_complete(self._serve())
 
     async def _serve(self) -> None:
-        server = await asyncio.start_server(self._connection, "127.0.0.1", 0, backlog=256)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        _, self.url = await listen(self._take)
         self._listening.set()
         await asyncio.Event().wait()
 
@@ -124,21 +121,11 @@ class _Sink(threading.Thread):
     def address(self, number: int) -> str:
         return f"{self.url}/{number % ADDRESSES}"
 
-    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-                fields = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if line)
-                headers = {name.lower(): value for name, value in fields.items()}
-                body = await reader.readexactly(int(headers["content-length"]))
-                path = head.split(" ", 2)[1]
-                self._recorder.notification(self.url + path, headers["webhook-id"], body)
-                self.pairs += body.count(b'"subscription":')
-                writer.write(b"HTTP/1.1 204 Taken\r\ncontent-length: 0\r\n\r\n")
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
+    async def _take(self, head: bytes, body: bytes) -> bytes:
+        [identifier] = _WEBHOOK_ID.findall(head)
+        self._recorder.notification(self.url + path_of(head), identifier.decode(), body)
+        self.pairs += body.count(b'"subscription":')
+        return TAKEN
 
 
 @dataclass
@@ -201,41 +188,26 @@ class _Watch:
                 break
             time.sleep(0.1)
         taken = [seconds * 1000 for at, seconds in self._publisher.taken if began <= at < ended]
+        times = Distribution.of(f"publishing {name}", "ms", taken)
         asked = (published_then - published) * servers
         found.append(
             Phase(
-                len(taken),
-                float(np.percentile(taken, 50)),
-                float(np.percentile(taken, 99)),
+                times.count,
+                times.p50,
+                times.p99,
                 (forwarded_then - forwarded) / asked if asked else 0.0,
-                Distribution.of(f"publishing {name}", "ms", taken),
+                times,
             )
         )
 
 
-def show(outcome: Moved, *, as_json: bool) -> None:
-    show_one("A plan applied to a running network", outcome, as_json=as_json)
-
-
-def run(
-    *,
-    servers: int,
-    subscriptions: int,
-    dimensions: int,
-    rate: float,
-    events: float,
-    seconds: float,
-    seed: int,
-    progress: Progress,
-) -> Moved:
-    """`rate`: moves a second; `events`: events a second; `seconds`: of the phases before and after."""
+def run(*, progress: Progress, **sizes: Any) -> Moved:
+    """Moves subscriptions and has all that was sent and received checked."""
     with tempfile.TemporaryDirectory(prefix="edn-bench-moving-") as name:
         folder = Path(name)
         recording = folder / "recording.jsonl"
         with Recorder(recording) as recorder:
-            result = _run(
-                folder, recorder, servers, subscriptions, dimensions, rate, events, seconds, seed, progress
-            )
+            result = _run(folder, recorder, progress, **sizes)
         progress.say("checking")
         report = check_recording(recording)
         verdict = "holds" if report.verdict == "holds" else f"{report.verdict}: {report}"
@@ -245,6 +217,8 @@ def run(
 def _run(
     folder: Path,
     recorder: Recorder,
+    progress: Progress,
+    *,
     servers: int,
     subscriptions: int,
     dimensions: int,
@@ -252,14 +226,16 @@ def _run(
     events: float,
     seconds: float,
     seed: int,
-    progress: Progress,
 ) -> dict[str, Any]:
+    """`rate`: moves a second; `events`: events a second; `seconds`: of the phases before and after."""
     sink = _Sink(recorder)
     sink.begin()
-    names = [f"a{number}" for number in range(dimensions)]
+    names = names_of(dimensions)
     settings = {"EDN_PLACEMENT": "random", "EDN_PLACEMENT_SEED": str(seed), "EDN_TUNING": "fixed"}
-    with network(folder, servers, **settings) as (url, _), Client(url) as client:
-        _subscribe(client, recorder, sink, names, servers * subscriptions, seed, progress)
+    with network(servers, **settings) as running, Client(running.url) as client:
+        url = running.url
+        drawn = uniform_rectangles(np.random.default_rng(seed), servers * subscriptions, dimensions)
+        _subscribe(client, recorder, sink, filters(*drawn), progress)
         summarised(url)
         publisher = _Publisher(url, recorder, names, events, seed)
         publisher.start()
@@ -274,7 +250,7 @@ def _run(
         progress.say("moving")
         with watch.phase("meanwhile", phases):
             began = time.perf_counter()
-            done = _edn(
+            done = run_edn(
                 "repartition", "apply", str(plan), "--yes", "--json", "--rate", str(rate), "--url", url
             )
             took = time.perf_counter() - began
@@ -304,33 +280,17 @@ def _run(
 
 
 def _subscribe(
-    client: Client,
-    recorder: Recorder,
-    sink: _Sink,
-    names: list[str],
-    count: int,
-    seed: int,
-    progress: Progress,
+    client: Client, recorder: Recorder, sink: _Sink, wanted: list[dict[str, Any]], progress: Progress
 ) -> None:
-    attributes = dict.fromkeys(names, "number")
+    attributes = dict.fromkeys(wanted[0], "number")
     recorder.topic(TOPIC, attributes)
     client.create_topic(TOPIC, attributes)
-    rng = np.random.default_rng(seed)
-    lo, hi = uniform_rectangles(rng, count, len(names))
     with httpx.Client(base_url=client.url, timeout=120) as http:
-        for start in range(0, count, STEP):
-            progress.say(f"subscribing, {start:,} of {count:,}")
+        for start in range(0, len(wanted), STEP):
+            progress.say(f"subscribing, {start:,} of {len(wanted):,}")
             bodies: list[dict[str, Any]] = [
-                {
-                    "id": f"sub{row}",
-                    "topic": TOPIC,
-                    "filter": {
-                        name: {"between": [low, high]}
-                        for name, low, high in zip(names, lo[row].tolist(), hi[row].tolist(), strict=True)
-                    },
-                    "sink": {"url": sink.address(row)},
-                }
-                for row in range(start, min(start + STEP, count))
+                {"id": f"sub{row}", "topic": TOPIC, "filter": filter, "sink": {"url": sink.address(row)}}
+                for row, filter in enumerate(wanted[start : start + STEP], start)
             ]
             operations = [
                 recorder.operation(
@@ -350,24 +310,7 @@ def _subscribe(
 
 def _plan(folder: Path, url: str, servers: list[str]) -> Path:
     snapshot, plan = folder / "subscriptions.parquet", folder / "plan"
-    _edn("export", str(snapshot), "--topic", TOPIC, "--url", url)
-    _edn(
-        "repartition",
-        "plan",
-        "--snapshot",
-        str(snapshot),
-        "--servers",
-        ",".join(servers),
-        "--plan",
-        str(plan),
-    )
+    run_edn("export", str(snapshot), "--topic", TOPIC, "--url", url)
+    aims = ("--servers", ",".join(servers), "--plan", str(plan))
+    run_edn("repartition", "plan", "--snapshot", str(snapshot), *aims)
     return plan
-
-
-def _edn(*arguments: str) -> str:
-    ran = subprocess.run(
-        [sys.executable, "-m", "edn.cli", *arguments], capture_output=True, text=True, check=False
-    )
-    if ran.returncode:
-        raise RuntimeError(f"edn {arguments[0]} {arguments[1]}: {ran.stderr[-2000:]}")
-    return ran.stdout

@@ -26,9 +26,8 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -36,9 +35,9 @@ import httpx
 import msgspec
 
 from edn.bench.histogram import percentile
+from edn.bench.network import Running, bearer, names_of, network
 from edn.bench.noisy_peer import Noise
-from edn.bench.publish import network
-from edn.bench.report import Progress, show_many
+from edn.bench.report import Progress, rows, run_pairs
 from edn.errors import InvalidInput
 
 TOPIC = "quiet"
@@ -98,7 +97,7 @@ class Compared:
     @classmethod
     def of(cls, alone: Sequence[Sequence[float]], beside: Sequence[Sequence[float]]) -> Compared:
         first, last = (
-            [median(percentile(sorted(one), at) for one in rounds) * 1000 for at in (50, 99)]
+            [median(percentile(one, at) for one in rounds) * 1000 for at in (50, 99)]
             for rounds in (alone, beside)
         )
         return cls(first[0], first[1], last[0], last[1], bound=max(2 * first[1], first[1] + 50))
@@ -106,6 +105,11 @@ class Compared:
     @property
     def holds(self) -> bool:
         return self.beside_p99 <= self.bound
+
+    def __str__(self) -> str:
+        if not self.bound:
+            return ""
+        return f"{self.alone_p50:.0f}/{self.alone_p99:.0f} → {self.beside_p50:.0f}/{self.beside_p99:.0f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,22 +132,24 @@ class Outcome:
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "holds": self.holds}
 
-    def cells(self) -> list[str]:
-        if self.failure:
-            return [self.case, *([""] * 3), f"no: {self.failure}", ""]
-        told = [
-            f"{one.alone_p50:.0f}/{one.alone_p99:.0f} → {one.beside_p50:.0f}/{one.beside_p99:.0f}"
-            for one in (self.quick, self.slow, self.calls)
-        ]
-        refused = ", ".join(f"{count} × {status}" for status, count in self.refused.items())
-        return [self.case, *told, "yes" if self.holds else "no", refused]
+    def refusals(self) -> str:
+        return (
+            "" if self.failure else ", ".join(f"{count} × {status}" for status, count in self.refused.items())
+        )
+
+    def verdict(self) -> str:
+        return f"no: {self.failure}" if self.failure else "yes" if self.holds else "no"
 
 
-COLUMNS = ("noise", "quick sinks, p50/p99 ms", "slow sink", "calls", "within the bound", "noise refused")
-
-
-def show(outcomes: list[Outcome], *, as_json: bool) -> None:
-    show_many("A quiet tenant, alone → beside noise", COLUMNS, outcomes, as_json=as_json)
+show = rows(
+    "A quiet tenant, alone → beside noise",
+    ("noise", "{r.case}"),
+    ("quick sinks, p50/p99 ms", "{r.quick}"),
+    ("slow sink", "{r.slow}"),
+    ("calls", "{r.calls}"),
+    ("within the bound", lambda r: r.verdict()),
+    ("noise refused", lambda r: r.refusals()),
+)
 
 
 def right(outcomes: list[Outcome]) -> bool:
@@ -160,23 +166,19 @@ def run(
     if quick:
         events, rate, pairs = 5, 20.0, 1
     sizes = QUICK if quick else Sizes()
-    with _process("sinks") as sinks, tempfile.TemporaryDirectory() as folder:
+    outcomes = []
+    with _process("sinks") as sinks, _silent_name_server() as nameserver, _network(nameserver) as calm:
         assert sinks.stdout is not None
-        port = int(sinks.stdout.readline())
-        with _silent_name_server() as nameserver, _network(Path(folder), nameserver) as calm:
-            outcomes = []
-            for one in cases:
-                with tempfile.TemporaryDirectory() as second, _network(Path(second), nameserver) as beset:
-                    bench = _Bench(one, sizes, port, calm, beset, events, rate, pairs, progress)
-                    outcomes.append(asyncio.run(bench.run()))
-            return outcomes
+        sink = sinks.stdout.readline().strip()
+        for one in cases:
+            with _network(nameserver) as beset:
+                bench = _Bench(one, sizes, sink, calm, beset, events, rate, pairs, progress)
+                outcomes.append(asyncio.run(bench.run()))
+    return outcomes
 
 
-@contextmanager
-def _network(folder: Path, nameserver: str) -> Iterator[tuple[str, str]]:
-    """A locked network; its URL and the operator's key."""
-    with network(folder, 2, ["--locked"], EDN_SERVER_NAMESERVERS=nameserver) as (url, _):
-        yield url, (folder / "data" / "secret").read_text().strip()
+def _network(nameserver: str) -> AbstractContextManager[Running]:
+    return network(2, ["--locked"], EDN_SERVER_NAMESERVERS=nameserver)
 
 
 @contextmanager
@@ -214,9 +216,9 @@ class _Bench:
         self,
         case: str,
         sizes: Sizes,
-        port: int,
-        calm: tuple[str, str],
-        beset: tuple[str, str],
+        sink: str,
+        calm: Running,
+        beset: Running,
         events: int,
         rate: float,
         pairs: int,
@@ -225,7 +227,7 @@ class _Bench:
         self._case = case
         self._sizes = sizes
         self._tiny = sizes is QUICK
-        self._sink = f"http://127.0.0.1:{port}"
+        self._sink = sink
         self._networks = {"calm": calm, "beset": beset}
         self._events, self._rate, self._pairs = events, rate, pairs
         self._progress = progress
@@ -233,27 +235,26 @@ class _Bench:
         self._arrivals: dict[tuple[str, str], float] = {}
 
     async def run(self) -> Outcome:
-        alone: list[Times] = []
-        beside: list[Times] = []
-        failure = ""
         async with self._quiet("calm") as calm, self._quiet("beset") as beset, self._noisy() as noisy:
+
+            async def beside_noise(round: int) -> Times:
+                if not round:
+                    return await self._round("beset", beset, round)
+                async with self._noise(noisy, round):
+                    return await self._round("beset", beset, round)
+
             try:
-                for round in range(self._pairs + 1):
-                    self._progress.say(f"{self._case}: pair {round} of {self._pairs}")
-                    for side, http, times in (("calm", calm, alone), ("beset", beset, beside)):
-                        name = f"{self._case}-{round}-{side}"
-                        if side == "beset" and round:
-                            async with self._noise(noisy, round):
-                                found = await self._round(side, http, name)
-                        else:
-                            found = await self._round(side, http, name)
-                        if round:  # the first warms both up
-                            times.append(found)
+                alone, beside = await run_pairs(
+                    self._pairs,
+                    lambda round: self._round("calm", calm, round),
+                    beside_noise,
+                    self._progress,
+                    f"{self._case}: ",
+                )
             except (TimeoutError, httpx.HTTPError) as error:
                 failure = f"{type(error).__name__}: {error}"[:200]
-        if failure:
-            nothing = Compared(0, 0, 0, 0, 0)
-            return Outcome(self._case, nothing, nothing, nothing, self._refused, failure, self._tiny)
+                nothing = Compared(0, 0, 0, 0, 0)
+                return Outcome(self._case, nothing, nothing, nothing, self._refused, failure, self._tiny)
         return Outcome(
             self._case,
             Compared.of([one.quick for one in alone], [one.quick for one in beside]),
@@ -280,20 +281,12 @@ class _Bench:
     @asynccontextmanager
     async def _tenant(self, side: str, tenant: str) -> AsyncIterator[httpx.AsyncClient]:
         """A client with an admin key of a tenant."""
-        url, secret = self._networks[side]
-        async with httpx.AsyncClient(base_url=url, timeout=60) as operator:
-            answer = await operator.post(
-                "/v1/keys",
-                json={"name": tenant, "scopes": ["admin"], "tenant": tenant},
-                headers={"authorization": f"Bearer {secret}"},
-            )
-            answer.raise_for_status()
-            key = answer.json()["key"]
-        headers = {"authorization": f"Bearer {key}"}
-        async with httpx.AsyncClient(base_url=url, timeout=120, headers=headers) as http:
+        running = self._networks[side]
+        async with bearer(running.url, await running.key(tenant), 120) as http:
             yield http
 
-    async def _round(self, side: str, http: httpx.AsyncClient, name: str) -> Times:
+    async def _round(self, side: str, http: httpx.AsyncClient, round: int) -> Times:
+        name = f"{self._case}-{round}-{side}"
         times, published = Times(), {}
         begin = time.monotonic()
         for number in range(self._events):
@@ -332,7 +325,7 @@ class _Bench:
                 )
                 await self._subscribe(http, [self._filter(number) for number in range(sizes.filters)])
             elif self._case == "topics":
-                attributes = {f"a{number}": "string" for number in range(sizes.attributes)}
+                attributes = dict.fromkeys(names_of(sizes.attributes), "string")
                 for number in range(sizes.topics):
                     await self._call(http, "PUT", f"/v1/topics/n{number}", {"attributes": attributes})
             yield http

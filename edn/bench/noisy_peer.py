@@ -1,6 +1,6 @@
 """The other side of `edn bench noisy`, in processes of its own: sinks, and a publisher of noise.
 
-    python -m edn.bench.noisy_peer sinks             prints its port; ends with its standard input
+    python -m edn.bench.noisy_peer sinks             prints its URL;  ends with its standard input
     python -m edn.bench.noisy_peer noise FILE        publishes one body again and again; ends likewise
     python -m edn.bench.noisy_peer topics FILE       creates topics, subscribes to all; prints the statuses
 
@@ -19,6 +19,9 @@ from pathlib import Path
 
 import httpx
 import msgspec
+
+from edn.bench.network import NOWHERE, names_of
+from edn.bench.plain import TAKEN, listen, path_of
 
 SLOW_SECONDS = 1.2
 
@@ -46,29 +49,17 @@ class Sinks:
         self._seen: set[tuple[str, str]] = set()
         self._arrivals: list[tuple[str, str, float]] = []
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-                method, path, _ = head.split(" ", 2)
-                if method == "GET":
-                    body = msgspec.json.encode(self._arrivals)
-                    self._arrivals = []
-                    writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
-                    continue
-                length = int(head.lower().split("content-length:")[1].split("\r\n")[0])
-                content = await reader.readexactly(length)
-                if path.startswith("/never"):
-                    await reader.read()  # until the other side gives up
-                    return
-                self._note(path, content)
-                if path.startswith("/slow"):
-                    await asyncio.sleep(SLOW_SECONDS)
-                writer.write(b"HTTP/1.1 204 Taken\r\ncontent-length: 0\r\n\r\n")
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass
-        finally:
-            writer.close()
+    async def take(self, head: bytes, body: bytes) -> bytes | None:
+        path = path_of(head)
+        if head.startswith(b"GET"):
+            arrivals, self._arrivals = msgspec.json.encode(self._arrivals), []
+            return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(arrivals), arrivals)
+        if path.startswith("/never"):
+            return None
+        self._note(path, body)
+        if path.startswith("/slow"):
+            await asyncio.sleep(SLOW_SECONDS)
+        return TAKEN
 
     def _note(self, path: str, content: bytes) -> None:
         now = time.monotonic()
@@ -80,9 +71,8 @@ class Sinks:
 
 
 async def _sinks() -> None:
-    sinks = Sinks()
-    server = await asyncio.start_server(sinks.serve, "127.0.0.1", 0, backlog=1024, limit=1 << 22)
-    print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201  the parent reads it
+    server, url = await listen(Sinks().take)
+    print(url, flush=True)  # noqa: T201  the parent reads it
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     server.close()
 
@@ -105,8 +95,8 @@ async def _noise(noise: Noise) -> None:
 
 async def _topics(noise: TopicNoise) -> None:
     """Create the topics, then subscribe to all of them, `at_once` calls at a time; count the statuses."""
-    wide = msgspec.json.encode({"attributes": {f"a{number}": "string" for number in range(noise.attributes)}})
-    subscription = msgspec.json.encode({"topic": "**", "sink": {"url": "http://127.0.0.1:9/nobody"}})
+    wide = msgspec.json.encode({"attributes": dict.fromkeys(names_of(noise.attributes), "string")})
+    subscription = msgspec.json.encode({"topic": "**", "sink": {"url": f"{NOWHERE}/nobody"}})
     calls = [("POST", "/v1/subscriptions", subscription)] * noise.subtrees
     calls += [("PUT", f"/v1/topics/n{number}", wide) for number in range(noise.topics)]
     statuses: Counter[int] = Counter()

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import re
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
 import psutil
 
 from edn.bench.histogram import Distribution
-from edn.bench.plain import ask, content_length
-from edn.bench.publish import TOPIC, network, requests_of, roles
-from edn.bench.report import Progress, show_one
+from edn.bench.network import TOPIC, Running, names_of, network, requests_of
+from edn.bench.plain import TAKEN, ask, connect, listen, path_of
+from edn.bench.report import Progress, facts
 from edn.client import AsyncClient, NewSubscription
 
 BATCH = 100
@@ -56,66 +53,50 @@ class Outcome:
     #: of answers, at capacity and during the overload
     distributions: list[Distribution] = field(default_factory=list)
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def cells(self) -> list[tuple[str, str]]:
-        return [
-            ("servers", f"{self.servers}"),
-            ("capacity, delivered to 5 addresses: events/s", f"{self.capacity_events_per_second:,.0f}"),
-            ("offered: events/s", f"{self.offered_events_per_second:,.0f} for {self.seconds:.0f} s"),
-            ("answers", ", ".join(f"{status}: {count:,}" for status, count in sorted(self.answers.items()))),
-            ("429 or 503 without Retry-After", f"{self.without_retry_after}"),
-            ("batches sent late", f"{self.late_batches:,}"),
-            ("events accepted", f"{self.accepted:,}"),
-            ("missing, unexpected at an address", f"{self.missing:,}, {self.unexpected:,}"),
-            ("time to drain", f"{self.drain_seconds:.0f} s"),
-            ("dispatcher's memory before, most", "{:.0f}, {:.0f} MB".format(*self.dispatcher_memory)),
-            ("largest server's memory before, most", "{:.0f}, {:.0f} MB".format(*self.server_memory)),
-        ]
-
 
 class Receiver:
     """Takes POSTs as fast as it can and remembers the offsets that each path has seen."""
 
     def __init__(self) -> None:
-        self.seen: dict[bytes, set[int]] = {}
+        self.seen: dict[str, set[int]] = {}
         self.url = ""
         self._news = asyncio.Event()
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Receiver:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 16)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self._server, self.url = await listen(self._take)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
 
-    async def until(self, path: bytes, count: int) -> None:
+    async def until(self, path: str, count: int) -> None:
         """Until so many events have come to a path; one waits at a time."""
         while len(self.seen.get(path, ())) < count:
             self._news.clear()
             await self._news.wait()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                path = head.split(b" ", 2)[1]
-                body = await reader.readexactly(content_length(head.lower()))
-                self.seen.setdefault(path, set()).update(map(int, _EVENT_ID.findall(body)))
-                self._news.set()
-                writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
-        except (asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
-            pass  # the sender, or this benchmark, is done
-        finally:
-            writer.close()
+    async def _take(self, head: bytes, body: bytes) -> bytes:
+        self.seen.setdefault(path_of(head), set()).update(map(int, _EVENT_ID.findall(body)))
+        self._news.set()
+        return TAKEN
 
 
-def show(outcome: Outcome, *, as_json: bool) -> None:
-    show_one("Overload", outcome, as_json=as_json)
+show = facts(
+    "Overload",
+    ("servers", "{r.servers}"),
+    ("capacity, delivered to 5 addresses: events/s", "{r.capacity_events_per_second:,.0f}"),
+    ("offered: events/s", "{r.offered_events_per_second:,.0f} for {r.seconds:.0f} s"),
+    ("answers", lambda r: ", ".join(f"{status}: {count:,}" for status, count in sorted(r.answers.items()))),
+    ("429 or 503 without Retry-After", "{r.without_retry_after}"),
+    ("batches sent late", "{r.late_batches:,}"),
+    ("events accepted", "{r.accepted:,}"),
+    ("missing, unexpected at an address", "{r.missing:,}, {r.unexpected:,}"),
+    ("time to drain", "{r.drain_seconds:.0f} s"),
+    ("dispatcher's memory before, most", lambda r: "{:.0f}, {:.0f} MB".format(*r.dispatcher_memory)),
+    ("largest server's memory before, most", lambda r: "{:.0f}, {:.0f} MB".format(*r.server_memory)),
+)
 
 
 def right(outcome: Outcome) -> bool:
@@ -128,19 +109,19 @@ def run(
     *, servers: int, seconds: float, probe_seconds: float = 15.0, seed: int, progress: Progress
 ) -> Outcome:
     """`probe_seconds`: for which the capacity is looked for, before twice of it is offered for `seconds`."""
-    with tempfile.TemporaryDirectory() as folder, network(Path(folder), servers) as (url, pid):
-        return asyncio.run(_run(url, pid, servers, seconds, probe_seconds, seed, progress))
+    with network(servers) as running:
+        return asyncio.run(_run(running, Outcome(servers, seconds), probe_seconds, seed, progress))
 
 
 async def _run(
-    url: str, pid: int, servers: int, seconds: float, probe_seconds: float, seed: int, progress: Progress
+    running: Running, outcome: Outcome, probe_seconds: float, seed: int, progress: Progress
 ) -> Outcome:
-    outcome = Outcome(servers, seconds)
+    url = running.url
     rng = np.random.default_rng(seed)
     requests = requests_of(rng, 4, BATCH)
-    dispatcher, others = roles(pid)
+    dispatcher, others = running.roles()
     async with Receiver() as receiver, AsyncClient(url) as client:
-        await client.create_topic(TOPIC, {f"a{number}": "number" for number in range(4)})
+        await client.create_topic(TOPIC, dict.fromkeys(names_of(4), "number"))
         await client.subscribe_many(
             [NewSubscription(topic=TOPIC, url=f"{receiver.url}/{number % ADDRESSES}") for number in range(30)]
         )
@@ -156,7 +137,7 @@ async def _run(
         progress.say(f"offering {rate:,.0f} events/s")
         most = [before[0], before[1]]
         watching = asyncio.create_task(_watch(dispatcher, others, most))
-        await _publish(url, requests, rate, seconds, outcome, accepted)
+        await _publish(url, requests, rate, outcome.seconds, outcome, accepted)
         progress.say("draining")
         ended = time.perf_counter()
         await _drained(client)
@@ -164,7 +145,7 @@ async def _run(
         watching.cancel()
         outcome.accepted = len(accepted)
         for number in range(ADDRESSES):
-            seen = receiver.seen.get(b"/%d" % number, set())
+            seen = receiver.seen.get(f"/{number}", set())
             outcome.missing += len(accepted - seen)
             outcome.unexpected += len(seen - accepted)
         outcome.dispatcher_memory = (before[0], most[0])
@@ -176,7 +157,6 @@ async def _publish(
     url: str, requests: list[bytes], rate: float | None, seconds: float, outcome: Outcome, accepted: set[int]
 ) -> None:
     """At `rate` events a second by the clock, or as fast as answers come; for `seconds`."""
-    host, port = url.removeprefix("http://").split(":")
     began = time.perf_counter()
     answers: Counter[str] = Counter()
     taken: list[float] = []
@@ -190,7 +170,7 @@ async def _publish(
     schedule = due()
 
     async def connection() -> None:
-        reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 20)
+        reader, writer = await connect(url)
         for number, when in schedule:
             wait = when - time.perf_counter()
             if wait > 0:

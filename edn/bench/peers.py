@@ -6,15 +6,15 @@ A peer of matching takes rectangles once and answers, for points, `(starts, ids)
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 from rtree.index import Index, Property
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from edn.arrays import Floats, Ints
+
 Matches = tuple[Ints, Ints]
 #: the timed part of a peer, with the points already in the form that it wants
 Ask = Callable[[], Matches]
@@ -93,9 +93,7 @@ def brute_force(lo: Floats, hi: Floats, points: Floats) -> Ask:
             for (low, high), x in zip(columns[1:], point[1:], strict=True):
                 left = left[(low[left] <= x) & (x <= high[left])]
             found.append(left)
-        starts = np.zeros(len(found) + 1, np.int64)
-        np.cumsum([len(some) for some in found], out=starts[1:])
-        return starts, np.concatenate(found)
+        return _starts(found), np.concatenate(found)
 
     return ask
 
@@ -115,7 +113,12 @@ def same(one: Matches, other: Matches) -> bool:
     return np.array_equal(first, second)
 
 
-def _joined(found: list[list[int]]) -> Matches:
+def _starts(found: Sequence[Sized]) -> Ints:
     starts = np.zeros(len(found) + 1, np.int64)
     np.cumsum([len(some) for some in found], out=starts[1:])
+    return starts
+
+
+def _joined(found: list[list[int]]) -> Matches:
+    starts = _starts(found)
     return starts, np.fromiter(chain.from_iterable(found), np.int64, int(starts[-1]))

@@ -14,31 +14,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-import httpx
-import msgspec
 import numpy as np
 import psutil
 
-from edn.bench.report import Progress, print_table
-from edn.bench.workloads import uniform_points, uniform_rectangles
-from edn.cli.console import show_json
-from edn.client import Client, NewSubscription, Server
+from edn.bench.network import cpu_seconds, filled, requests_of
+from edn.bench.plain import connect, publish
+from edn.bench.report import Progress, facts
+from edn.client import Client, Server
 
-#: nothing listens there, and the system says so at once
-NOWHERE = "http://127.0.0.1:9"
-TOPIC = "bench"
 #: how many times as many events the bare app gets
 _BARE_TIMES = 40
 
@@ -91,29 +83,24 @@ class Cost:
             "throughput_ratio": self.network_events_per_second / self.bare_events_per_second,
         }
 
-    def cells(self) -> list[tuple[str, str]]:
-        shown = self.to_json()
-        return [
-            ("dimensions", f"{self.dimensions}"),
-            ("servers × subscriptions", f"{self.servers} × {self.subscriptions:,}"),
-            ("matches an event, hit ratio", f"{self.matches_per_event:,.1f}, {self.hit_ratio:.3f}"),
-            ("bare app: events/s", f"{self.bare_events_per_second:,.0f}"),
-            ("bare app: CPU µs/event", f"{self.bare_cpu_us:.2f}"),
-            ("network, to outbox committed: events/s", f"{self.network_events_per_second:,.0f}"),
-            ("dispatcher: CPU µs/event", f"{self.dispatcher_cpu_us:.2f}"),
-            ("all servers: CPU µs/event", f"{self.servers_cpu_us:.2f}"),
-            ("publisher: CPU µs/event", f"{self.publisher_cpu_us:.2f}"),
-            ("dispatcher's CPU ÷ bare app's", f"{shown['dispatcher_cpu_ratio']:.1f}"),
-            ("bare app's events/s ÷ network's", f"{1 / shown['throughput_ratio']:.1f}"),
-        ]
 
-
-def show(costs: list[Cost], *, as_json: bool) -> None:
-    if as_json:
-        show_json([cost.to_json() for cost in costs])
-    else:
-        for cost in costs:
-            print_table("Publishing, end to end", ("", ""), cost.cells())
+show = facts(
+    "Publishing, end to end",
+    ("dimensions", "{r.dimensions}"),
+    ("servers × subscriptions", "{r.servers} × {r.subscriptions:,}"),
+    ("matches an event, hit ratio", "{r.matches_per_event:,.1f}, {r.hit_ratio:.3f}"),
+    ("bare app: events/s", "{r.bare_events_per_second:,.0f}"),
+    ("bare app: CPU µs/event", "{r.bare_cpu_us:.2f}"),
+    ("network, to outbox committed: events/s", "{r.network_events_per_second:,.0f}"),
+    ("dispatcher: CPU µs/event", "{r.dispatcher_cpu_us:.2f}"),
+    ("all servers: CPU µs/event", "{r.servers_cpu_us:.2f}"),
+    ("publisher: CPU µs/event", "{r.publisher_cpu_us:.2f}"),
+    ("dispatcher's CPU ÷ bare app's", lambda r: f"{r.dispatcher_cpu_us / r.bare_cpu_us:.1f}"),
+    (
+        "bare app's events/s ÷ network's",
+        lambda r: f"{r.bare_events_per_second / r.network_events_per_second:.1f}",
+    ),
+)
 
 
 def run(*, dimensions: Sequence[int] | None, **sizes: Any) -> list[Cost]:
@@ -134,20 +121,16 @@ def measure(
     """One network. `subscriptions` is per server, `events` per round."""
     rng = np.random.default_rng(seed)
     batch = 100
-    bodies = _bodies(rng, dimensions, batch)
+    requests = requests_of(rng, dimensions, batch)
     with (
-        tempfile.TemporaryDirectory() as folder,
         _bare() as bare,
-        network(Path(folder), servers, EDN_TUNING="fixed") as (url, pid),
+        filled(servers, subscriptions, dimensions, rng, progress, EDN_TUNING="fixed") as running,
     ):
-        fill(url, rng, dimensions, servers * subscriptions, progress)
-        progress.say("waiting for the summaries")
-        summarised(url)
-        dispatcher, others = roles(pid)
+        dispatcher, others = running.roles()
         rounds: list[dict[str, float]] = []
         for number in range(repeats + 1):
             progress.say(f"publishing, round {number} of {repeats}")
-            one = _round(bare, url, dispatcher, others, bodies, events, batch)
+            one = _round(bare, running.url, dispatcher, others, requests, events, batch)
             if number:  # the first warms both up
                 rounds.append(one)
     middle = {name: median(one[name] for one in rounds) for name in rounds[0]}
@@ -159,21 +142,21 @@ def _round(
     url: str,
     dispatcher: psutil.Process,
     others: list[psutil.Process],
-    bodies: list[bytes],
+    requests: list[bytes],
     events: int,
     batch: int,
 ) -> dict[str, float]:
     count = events // batch
     bare_url, bare_process = bare
-    cpu = _cpu([bare_process])
+    cpu = cpu_seconds([bare_process])
     # Many times as much for the bare app: the system counts CPU time in hundredths of a second.
-    bare_seconds = asyncio.run(_publish(bare_url, bodies, count * _BARE_TIMES, settle=False)) / _BARE_TIMES
-    bare_cpu = (_cpu([bare_process]) - cpu) / _BARE_TIMES
+    bare_seconds = asyncio.run(_publish(bare_url, requests, count * _BARE_TIMES, settle=False)) / _BARE_TIMES
+    bare_cpu = (cpu_seconds([bare_process]) - cpu) / _BARE_TIMES
     with Client(url) as client:
         before = client.servers()
-    marks = _cpu([dispatcher]), _cpu(others), time.process_time()
-    seconds = asyncio.run(_publish(url, bodies, count, settle=True))
-    after_marks = _cpu([dispatcher]), _cpu(others), time.process_time()
+    marks = cpu_seconds([dispatcher]), cpu_seconds(others), time.process_time()
+    seconds = asyncio.run(_publish(url, requests, count, settle=True))
+    after_marks = cpu_seconds([dispatcher]), cpu_seconds(others), time.process_time()
     with Client(url) as client:
         after = client.servers()
     published = count * batch
@@ -197,43 +180,21 @@ def _round(
     }
 
 
-async def _publish(url: str, bodies: list[bytes], count: int, *, settle: bool) -> float:
+async def _publish(url: str, requests: list[bytes], count: int, *, settle: bool) -> float:
     """Seconds for `count` requests over a few connections, and until every server has them if `settle`."""
-    host, port = url.removeprefix("http://").split(":")
-    requests = [request_of(body) for body in bodies]
     left = iter(range(count))
+
+    async def connection() -> None:
+        reader, writer = await connect(url)
+        for number in left:
+            await publish(reader, writer, requests[number % len(requests)])
+        writer.close()
+
     began = time.perf_counter()
-    await asyncio.gather(*(_connection(host, int(port), requests, left) for _ in range(8)))
+    await asyncio.gather(*(connection() for _ in range(8)))
     if settle:
         await asyncio.to_thread(_settle, url)
     return time.perf_counter() - began
-
-
-def request_of(body: bytes) -> bytes:
-    """A whole HTTP request, ready to be written to a socket."""
-    return (
-        b"POST /v1/topics/%s/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-        b"content-length: %d\r\n\r\n%s" % (TOPIC.encode(), len(body), body)
-    )
-
-
-def requests_of(rng: np.random.Generator, dimensions: int, batch: int) -> list[bytes]:
-    """Whole HTTP requests of uniform events, ready to be written to a socket."""
-    return [request_of(body) for body in _bodies(rng, dimensions, batch)]
-
-
-async def _connection(host: str, port: int, requests: list[bytes], left: Iterator[int]) -> None:
-    """Pre-built requests on a plain socket: the publisher shall cost as little as it can."""
-    reader, writer = await asyncio.open_connection(host, port)
-    for number in left:
-        writer.write(requests[number % len(requests)])
-        head = await reader.readuntil(b"\r\n\r\n")
-        status = head.split(b" ", 2)[1]
-        length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
-        answer = await reader.readexactly(length)
-        if status != b"202":
-            raise RuntimeError(f"{status.decode()} to a batch: {answer.decode()[:200]}")
-    writer.close()
 
 
 def _settle(url: str) -> None:
@@ -248,46 +209,6 @@ def _settle(url: str) -> None:
             time.sleep(min(2.0, max(0.05, lag / rate / 2)) if rate else 0.1)
 
 
-def summarised(url: str) -> None:
-    """Until every rectangle that was subscribed is in a summary: servers build those in the background."""
-    with httpx.Client(base_url=url, timeout=60) as http:
-        while True:
-            servers = [one["id"] for one in http.get("/v1/servers").json()["servers"]]
-            held = [http.get(f"/v1/servers/{one}/summary").json()["topics"].values() for one in servers]
-            if not any(topic["widenings"] for topics in held for topic in topics):
-                return
-            time.sleep(0.5)  # a poll: the loop ends when the last summary is there
-
-
-def fill(url: str, rng: np.random.Generator, dimensions: int, count: int, progress: Progress) -> None:
-    names = [f"a{number}" for number in range(dimensions)]
-    lo, hi = uniform_rectangles(rng, count, dimensions)
-    with Client(url) as client:
-        client.create_topic(TOPIC, dict.fromkeys(names, "number"))
-        step = 500
-        for start in range(0, count, step):
-            progress.say(f"subscribing, {start:,} of {count:,}")
-            client.subscribe_many(
-                [
-                    NewSubscription(
-                        topic=TOPIC,
-                        filter={
-                            name: {"between": [low, high]}
-                            for name, low, high in zip(names, lo[row].tolist(), hi[row].tolist(), strict=True)
-                        },
-                        url=f"{NOWHERE}/{row % 10}",
-                    )
-                    for row in range(start, min(start + step, count))
-                ]
-            )
-
-
-def _bodies(rng: np.random.Generator, dimensions: int, batch: int) -> list[bytes]:
-    names = [f"a{number}" for number in range(dimensions)]
-    drawn = (uniform_points(rng, batch, dimensions).tolist() for _ in range(50))
-    return [msgspec.json.encode([dict(zip(names, row, strict=True)) for row in rows]) for rows in drawn]
-
-
 @contextmanager
 def _bare() -> Iterator[tuple[str, psutil.Process]]:
     process = subprocess.Popen([sys.executable, "-c", _BARE], stdout=subprocess.PIPE, text=True)
@@ -297,40 +218,3 @@ def _bare() -> Iterator[tuple[str, psutil.Process]]:
     finally:
         process.terminate()
         process.wait(10)
-
-
-@contextmanager
-def network(
-    folder: Path, servers: int, flags: Sequence[str] = (), /, **environment: str
-) -> Iterator[tuple[str, int]]:
-    """`edn up` as a process that ends with this one; `EDN_…` variables set what has no flag there."""
-    command = [sys.executable, "-m", "edn.cli", "up", "--port", "0", "--data", str(folder / "data")]
-    command += ["--servers", str(servers), "--json-ready", "--with-stdin"]
-    command += flags
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, **environment},
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line:
-            raise RuntimeError("the network did not start; `edn up` says why")
-        yield json.loads(line)["url"], process.pid
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
-def roles(pid: int) -> tuple[psutil.Process, list[psutil.Process]]:
-    children = psutil.Process(pid).children(recursive=True)
-    [dispatcher] = [child for child in children if "dispatcher" in child.cmdline()[1:4]]
-    return dispatcher, [child for child in children if "edn_server" in child.cmdline()[1:4]]
-
-
-def _cpu(processes: list[psutil.Process]) -> float:
-    return sum(sum(process.cpu_times()[:2]) for process in processes)

@@ -12,23 +12,22 @@ import asyncio
 import itertools
 import math
 import multiprocessing
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from edn.bench.network import TOPIC, names_of, network, requests_of
 from edn.bench.overload import Receiver
-from edn.bench.publish import TOPIC, network, requests_of
-from edn.bench.report import Progress, show_one
+from edn.bench.plain import connect, publish
+from edn.bench.report import Progress, facts, median_ratio
 from edn.client import AsyncClient
 
 #: the topics: one that keeps its events, one that does not
@@ -59,26 +58,23 @@ class Outcome:
 
     @property
     def ratio(self) -> float:
-        return median(late / early for late, early in zip(self.beside, self.alone, strict=True))
-
-    def cells(self) -> list[tuple[str, str]]:
-        return [
-            ("servers", f"{self.servers}"),
-            ("events retained, of which match", f"{self.retained:,}, {self.matching:,}"),
-            ("first notification: median, longest", f"{median(self.first):.3f} s, {max(self.first):.3f} s"),
-            ("all of the past: median, longest", f"{median(self.all):.3f} s, {max(self.all):.3f} s"),
-            (
-                "first notification beside publishers",
-                f"{median(self.first_beside):.3f} s, {max(self.first_beside):.3f} s",
-            ),
-            ("live publishing alone: events/s", f"{median(self.alone):,.0f}"),
-            ("live publishing beside replays: events/s", f"{median(self.beside):,.0f}"),
-            ("ratio, median of the pairs", f"{self.ratio:.3f}"),
-        ]
+        return median_ratio(self.beside, self.alone)
 
 
-def show(outcome: Outcome, *, as_json: bool) -> None:
-    show_one("The past of new subscriptions", outcome, as_json=as_json)
+show = facts(
+    "The past of new subscriptions",
+    ("servers", "{r.servers}"),
+    ("events retained, of which match", "{r.retained:,}, {r.matching:,}"),
+    ("first notification: median, longest", lambda r: f"{median(r.first):.3f} s, {max(r.first):.3f} s"),
+    ("all of the past: median, longest", lambda r: f"{median(r.all):.3f} s, {max(r.all):.3f} s"),
+    (
+        "first notification beside publishers",
+        lambda r: f"{median(r.first_beside):.3f} s, {max(r.first_beside):.3f} s",
+    ),
+    ("live publishing alone: events/s", lambda r: f"{median(r.alone):,.0f}"),
+    ("live publishing beside replays: events/s", lambda r: f"{median(r.beside):,.0f}"),
+    ("ratio, median of the pairs", "{r.ratio:.3f}"),
+)
 
 
 def run(
@@ -91,9 +87,9 @@ def run(
     seed: int,
     progress: Progress,
 ) -> Outcome:
-    with tempfile.TemporaryDirectory() as folder, network(Path(folder), servers) as (url, _):
+    with network(servers) as running:
         return asyncio.run(
-            _run(url, Outcome(servers, retained), subscriptions, pairs, seconds, seed, progress)
+            _run(running.url, Outcome(servers, retained), subscriptions, pairs, seconds, seed, progress)
         )
 
 
@@ -101,7 +97,7 @@ async def _run(
     url: str, outcome: Outcome, subscriptions: int, pairs: int, seconds: float, seed: int, progress: Progress
 ) -> Outcome:
     rng = np.random.default_rng(seed)
-    names = {f"a{number}": "number" for number in range(DIMENSIONS)}
+    names = dict.fromkeys(names_of(DIMENSIONS), "number")
     kept = requests_of(rng, DIMENSIONS, BATCH)
     live = [one.replace(f"/{KEPT}/".encode(), f"/{LIVE}/".encode(), 1) for one in kept]
     async with Receiver() as receiver, AsyncClient(url) as client:
@@ -129,7 +125,7 @@ async def _run(
 
 async def _tell(client: AsyncClient, receiver: Receiver, name: str, count: int) -> tuple[float, float]:
     """Subscribe; the seconds until the first and until the last notification of the past."""
-    path = f"/{name}".encode()
+    path = f"/{name}"
     began = time.perf_counter()
     await client.subscribe(KEPT, {"a0": {"lt": SMALL}}, url=f"{receiver.url}/{name}", id=name)
     await receiver.until(path, 1)
@@ -182,21 +178,16 @@ async def _publish(
     url: str, requests: list[bytes], *, seconds: float = math.inf, count: int | None = None
 ) -> float:
     """Events a second of a few publishers who wait for each answer, for a time or a number of requests."""
-    host, port = url.removeprefix("http://").split(":")
     began = time.perf_counter()
     numbers = iter(range(count) if count is not None else itertools.count())
 
     async def one() -> int:
-        reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 20)
+        reader, writer = await connect(url)
         sent = 0
         for number in numbers:
             if time.perf_counter() - began > seconds:
                 break
-            writer.write(requests[number % len(requests)])
-            head = await reader.readuntil(b"\r\n\r\n")
-            await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
-            if head.split(b" ", 2)[1] != b"202":
-                raise RuntimeError(f"not accepted: {head!r}")
+            await publish(reader, writer, requests[number % len(requests)])
             sent += 1
         writer.close()
         return sent * BATCH

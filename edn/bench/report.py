@@ -6,17 +6,17 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from statistics import median
 from types import TracebackType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
-from edn.bench.histogram import Distribution
 from edn.cli.console import show_json, show_table
 
 
@@ -43,6 +43,45 @@ def interleaved(
                     break
             taken[name].append(elapsed / count)
     return {name: median(times) for name, times in taken.items()}
+
+
+def median_ratio(over: Sequence[float], under: Sequence[float]) -> float:
+    """Returns the median of the ratios, pair by pair: what slows the machine for a while slows both."""
+    return median(one / other for one, other in zip(over, under, strict=True))
+
+
+async def run_pairs(
+    count: int,
+    alone: Callable[[int], Awaitable[T]],
+    beside: Callable[[int], Awaitable[T]],
+    progress: Progress,
+    what: str = "",
+) -> tuple[list[T], list[T]]:
+    """Runs two kinds of rounds in turn and returns what each gave; the first pair, number 0, warms up."""
+    found: tuple[list[T], list[T]] = ([], [])
+    for pair in range(count + 1):
+        progress.say(f"{what}pair {pair} of {count}")
+        for kind, run in zip(found, (alone, beside), strict=True):
+            kind.append(await run(pair))
+    return found[0][1:], found[1][1:]
+
+
+def new_axes(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple[Any, Any]:
+    """Returns a figure for a PNG file, and its axes."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot.subplots(rows, columns, figsize=(width, height), **options)
+
+
+def save(figure: Any, path: Path, dpi: int = 110) -> None:
+    from matplotlib import pyplot
+
+    figure.tight_layout()
+    figure.savefig(path, dpi=dpi)
+    pyplot.close(figure)
 
 
 def machine() -> str:
@@ -80,45 +119,75 @@ class Progress:
             self._status.update(what)
 
 
-class Result(Protocol):
-    def to_json(self) -> dict[str, Any]: ...
+T = TypeVar("T")
 
-    def cells(self) -> Sequence[Any]: ...
-
-
-@runtime_checkable
-class Spread(Protocol):
-    """A result that holds distributions; they are part of its JSON, and drawn for people."""
-
-    @property
-    def distributions(self) -> Sequence[Distribution]: ...
+#: A template that gets the result as `r`, or a function of the result.
+Cell = str | Callable[[Any], str]
+#: names of cells, which may be templates, too, and their contents
+Cells = Sequence[tuple[str, Cell]]
+Show = Callable[..., None]
 
 
-def show_one(title: str, result: Result, *, as_json: bool) -> None:
-    """A result whose cells are (what, how much), or all of it for a program."""
-    if as_json:
-        show_json(result.to_json())
-    else:
-        print_table(title, ("", ""), result.cells())
-        _draw([result])
+def facts(title: Cell, *cells: tuple[str, Cell]) -> Show:
+    """Returns the `show` of a benchmark whose results are a table each: a line per cell."""
+
+    def show_facts(result: Any, *, as_json: bool) -> None:
+        if as_json:
+            show_json(to_json(result))
+            return
+        for one in result if isinstance(result, list) else [result]:
+            lines = [(fill(name, one), fill(cell, one)) for name, cell in cells]
+            print_table(fill(title, one), ("", ""), lines)
+            _draw([one])
+
+    return show_facts
 
 
-def show_many(title: str, columns: Sequence[str], results: Sequence[Result], *, as_json: bool) -> None:
-    """Results that are rows of one table."""
-    if as_json:
-        show_json([result.to_json() for result in results])
-    else:
-        print_table(title, columns, [result.cells() for result in results])
-        _draw(results)
+def rows(title: Cell, *columns: tuple[str, Cell], of: str = "") -> Show:
+    """Returns the `show` of a benchmark whose results are rows of one table: a column per cell.
+
+    The rows are the result itself, or its attribute `of`.
+    """
+
+    def show_rows(result: Any, *, as_json: bool) -> None:
+        if as_json:
+            show_json(to_json(result))
+            return
+        found = getattr(result, of) if of else result
+        print_rows(fill(title, result), columns, found)
+        _draw(found)
+
+    return show_rows
 
 
-def _draw(results: Sequence[Result]) -> None:
-    """The histograms of results that have any."""
+def fill(cell: Cell, result: object) -> str:
+    """Returns the text of a cell."""
+    return cell.format(r=result) if isinstance(cell, str) else cell(result)
+
+
+def to_json(result: Any) -> Any:
+    """Returns a result for programs: its own `to_json`, or all of its fields."""
+    if isinstance(result, list):
+        return [to_json(one) for one in result]
+    if hasattr(result, "to_json"):
+        return result.to_json()
+    return asdict(result) if is_dataclass(result) and not isinstance(result, type) else result
+
+
+def _draw(results: Sequence[Any]) -> None:
+    """Prints the histograms of results that have any."""
     console = Console()
     for result in results:
-        for distribution in result.distributions if isinstance(result, Spread) else ():
+        for distribution in getattr(result, "distributions", ()):
             console.print()
             console.print(distribution)
+
+
+def print_rows(title: str, columns: Cells, results: Sequence[Any]) -> None:
+    """Prints results as rows of a table for people."""
+    print_table(
+        title, [name for name, _ in columns], [[fill(cell, r) for _, cell in columns] for r in results]
+    )
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -9,21 +9,18 @@ server has yet to get.
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
-import msgspec
 import numpy as np
 
-from edn.bench.plain import ask
-from edn.bench.publish import fill, network, request_of, summarised
+from edn.bench.network import bodies_of, filled, request_of
+from edn.bench.plain import ask, connect
 from edn.bench.report import Progress
 from edn.bench.workloads import Workload
 
@@ -65,8 +62,7 @@ class Publisher(threading.Thread):
 
     def __init__(self, url: str, requests: list[bytes]) -> None:
         super().__init__(name="publisher", daemon=True)
-        host, port = url.removeprefix("http://").split(":")
-        self._host, self._port = host, int(port)
+        self._url = url
         self.requests = requests
         self._stopping = threading.Event()
         self._failure: BaseException | None = None
@@ -89,7 +85,7 @@ class Publisher(threading.Thread):
         await asyncio.gather(*(self._connection(number) for number in range(CONNECTIONS)))
 
     async def _connection(self, number: int) -> None:
-        reader, writer = await asyncio.open_connection(self._host, self._port)
+        reader, writer = await connect(self._url)
         while not self._stopping.is_set():
             number += CONNECTIONS
             status, _, answer = await ask(reader, writer, self.requests[number % len(self.requests)])
@@ -103,8 +99,7 @@ class Publisher(threading.Thread):
 class Saturated:
     """The running network and its publisher, with the calls that the benchmarks make."""
 
-    def __init__(self, url: str, size: Size, publisher: Publisher, http: httpx.Client) -> None:
-        self.url = url
+    def __init__(self, size: Size, publisher: Publisher, http: httpx.Client) -> None:
         self.size = size
         self._publisher = publisher
         self._http = http
@@ -160,16 +155,22 @@ class Saturated:
         time.sleep(settle)  # what the precision before has left behind passes meanwhile
         return self.watch(seconds)
 
+    def sweep(
+        self, rounds: int, seconds: float, progress: Progress, what: str = ""
+    ) -> dict[float, list[Passed]]:
+        """What passes at each fixed precision, in rounds that take all of them in turn."""
+        seen: dict[float, list[Passed]] = {at: [] for at in GRID}
+        for number in range(rounds):
+            for at in GRID:
+                progress.say(f"{what}round {number + 1} of {rounds}, precision {at:g}")
+                seen[at].append(self.at(at, settle=min(1.5, seconds), seconds=seconds))
+        return seen
+
 
 def requests_of(workload: Workload, seed: int) -> list[bytes]:
     # Not the subscriptions' generator begun anew: events would be the corners of rectangles.
     rng = np.random.default_rng([seed, 1])
-    names = [f"a{number}" for number in range(workload.dimensions)]
-    drawn = (workload.points(rng, BATCH).tolist() for _ in range(200))
-    return [
-        request_of(msgspec.json.encode([dict(zip(names, row, strict=True)) for row in rows]))
-        for rows in drawn
-    ]
+    return [request_of(body) for body in bodies_of(workload.points(rng, BATCH) for _ in range(200))]
 
 
 @contextmanager
@@ -184,16 +185,12 @@ def saturated(size: Size, workload: Workload, *, seed: int, progress: Progress) 
     }
     rng = np.random.default_rng(seed)
     with (
-        tempfile.TemporaryDirectory() as folder,
-        network(Path(folder), size.servers, **environment) as (url, _),
-        httpx.Client(base_url=url, timeout=120, trust_env=False) as http,
+        filled(size.servers, size.subscriptions, size.dimensions, rng, progress, **environment) as running,
+        httpx.Client(base_url=running.url, timeout=120, trust_env=False) as http,
     ):
-        fill(url, rng, size.dimensions, size.servers * size.subscriptions, progress)
-        progress.say("waiting for the summaries")
-        summarised(url)
-        publisher = Publisher(url, requests_of(workload, seed))
+        publisher = Publisher(running.url, requests_of(workload, seed))
         publisher.start()
         try:
-            yield Saturated(url, size, publisher, http)
+            yield Saturated(size, publisher, http)
         finally:
             publisher.stop()

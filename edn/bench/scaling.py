@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from edn.bench.report import Progress, interleaved, show_many
+from edn.bench.report import Progress, interleaved, new_axes, rows, save
 from edn.bench.workloads import Workload, market, uniform, zipf
 from edn.index.bitmap import BitmapMatcher
-
-COLUMNS = ("workload", "subscriptions", "µs/event", "found/event", "ns/found", "load s", "MB")
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 #: the space of a million subscriptions is not the only thing that grows: twice the columns, twice the memory
@@ -32,24 +30,21 @@ class Result:
     load_seconds: float
     bytes: int
 
-    def to_json(self) -> dict[str, object]:
-        return asdict(self)
-
-    def cells(self) -> tuple[str, ...]:
-        per_found = 1000 * self.us_per_event / self.found_per_event if self.found_per_event else float("nan")
-        return (
-            self.workload,
-            f"{self.subscriptions:,}",
-            f"{self.us_per_event:.2f}",
-            f"{self.found_per_event:,.1f}",
-            f"{per_found:,.1f}",
-            f"{self.load_seconds:.2f}",
-            f"{self.bytes / 1e6:,.1f}",
-        )
+    @property
+    def ns_per_found(self) -> float:
+        return 1000 * self.us_per_event / self.found_per_event if self.found_per_event else float("nan")
 
 
-def show(results: list[Result], *, as_json: bool) -> None:
-    show_many("Scaling of the bitmap matcher", COLUMNS, results, as_json=as_json)
+show = rows(
+    "Scaling of the bitmap matcher",
+    ("workload", "{r.workload}"),
+    ("subscriptions", "{r.subscriptions:,}"),
+    ("µs/event", "{r.us_per_event:.2f}"),
+    ("found/event", "{r.found_per_event:,.1f}"),
+    ("ns/found", "{r.ns_per_found:,.1f}"),
+    ("load s", "{r.load_seconds:.2f}"),
+    ("MB", lambda r: f"{r.bytes / 1e6:,.1f}"),
+)
 
 
 def run(*, quick: bool, seed: int, progress: Progress) -> list[Result]:
@@ -91,12 +86,7 @@ def measure(workload: Workload, subscriptions: int, events: int, *, seed: int, t
 
 def draw(results: Sequence[Result], path: Path) -> None:
     """Two panels: time over subscriptions, a line a workload; and time over dimensions, a line a size."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.5), sharey=True)
+    figure, (left, right) = new_axes(1, 2, 11, 4.5, sharey=True)
     for name in dict.fromkeys(result.workload for result in results):
         line = [result for result in results if result.workload == name]
         left.plot([r.subscriptions for r in line], [r.us_per_event for r in line], marker="o", label=name)
@@ -113,6 +103,4 @@ def draw(results: Sequence[Result], path: Path) -> None:
     for axes in (left, right):
         axes.grid(visible=True, alpha=0.3)
         axes.legend(fontsize="small")
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
+    save(figure, path, dpi=120)

@@ -22,22 +22,22 @@ import msgspec
 import typer
 
 from edn.bench.capacity import crossing, parameters_under_load
-from edn.bench.report import Progress, print_table
-from edn.bench.saturation import GRID, Saturated, Size, saturated
+from edn.bench.report import Cells, Progress, new_axes, print_rows, save
+from edn.bench.saturation import Saturated, Size, saturated
 from edn.bench.workloads import Workload, crowd, uniform
 from edn.cli.console import show_json
 
-COLUMNS = (
-    "situation",
-    "MB/s",
-    "best fixed",
-    "events/s",
-    "precise",
-    "none",
-    "tuned",
-    "÷ best",
-    "at",
-    "changes",
+COLUMNS: Cells = (
+    ("situation", "{r.name}"),
+    ("MB/s", lambda r: f"{r.bytes_per_second / 1e6:.2f}"),
+    ("best fixed", "{r.best:g}"),
+    ("events/s", "{r.best_throughput:,.0f}"),
+    ("precise", lambda r: f"{r.fixed[1.0]:,.0f}"),
+    ("none", lambda r: f"{r.fixed[0.0]:,.0f}"),
+    ("tuned", "{r.tuned:,.0f}"),
+    ("÷ best", "{r.share:.2f}"),
+    ("at", lambda r: " ".join(f"{at:g}" for at in r.visited)),
+    ("changes", "{r.changes}"),
 )
 #: shares of the best fixed precision that are asked of the tuned network, situation by situation
 MARKS = (0.95, 0.9, 0.9)
@@ -68,20 +68,6 @@ class Situation(msgspec.Struct, frozen=True):
         """A fixed precision in parts of the best, from the same rounds."""
         return self.fixed[precision] / self.fixed[self.best]
 
-    def cells(self) -> list[str]:
-        return [
-            self.name,
-            f"{self.bytes_per_second / 1e6:.2f}",
-            f"{self.best:g}",
-            f"{self.best_throughput:,.0f}",
-            f"{self.fixed[1.0]:,.0f}",
-            f"{self.fixed[0.0]:,.0f}",
-            f"{self.tuned:,.0f}",
-            f"{self.share:.2f}",
-            " ".join(f"{at:g}" for at in self.visited),
-            str(self.changes),
-        ]
-
 
 class Outcome(msgspec.Struct, frozen=True):
     mode: str
@@ -107,7 +93,7 @@ def show(outcome: Outcome, *, as_json: bool) -> None:
     if as_json:
         show_json({**msgspec.structs.asdict(outcome), "passes": outcome.verdicts()})
         return
-    print_table(_title(outcome), COLUMNS, [situation.cells() for situation in outcome.situations])
+    print_rows(_title(outcome), COLUMNS, outcome.situations)
     for name, passes in outcome.verdicts().items():
         typer.echo(f"{name}: {'reaches' if passes else 'misses'} the marks")
 
@@ -153,7 +139,8 @@ def run(
             adapted = len(trace)
             _watch(network, 4 * seconds, began, trace, f"{name}: tuned", progress)
             precision = trace[-1][1]
-            fixed = _sweep(network, seconds, rounds, name, progress)
+            swept = network.sweep(rounds, seconds, progress, f"{name}: ")
+            fixed = {at: fmean(one.throughput for one in passed) for at, passed in swept.items()}
             best = max(fixed, key=fixed.__getitem__)
             # Turn by turn, so that whatever slows the machine for a while slows both.
             at_best, tuned = [], []
@@ -184,18 +171,6 @@ def run(
     return Outcome(mode=mode, situations=situations, history=history)
 
 
-def _sweep(
-    network: Saturated, seconds: float, rounds: int, name: str, progress: Progress
-) -> dict[float, float]:
-    """Every fixed precision, the mean over rounds that take all of them in turn."""
-    seen: dict[float, list[float]] = {at: [] for at in GRID}
-    for number in range(rounds):
-        for at in GRID:
-            progress.say(f"{name}: fixed at {at:g}, round {number + 1} of {rounds}")
-            seen[at].append(network.at(at, settle=min(1.5, seconds), seconds=seconds).throughput)
-    return {at: fmean(passed) for at, passed in seen.items()}
-
-
 def _watch(
     network: Saturated,
     seconds: float,
@@ -216,12 +191,7 @@ def _watch(
 
 def draw(outcome: Outcome, path: Path) -> None:
     """Precision and throughput over time, with the best fixed precision of each situation."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, (upper, lower) = pyplot.subplots(2, 1, figsize=(10, 6), sharex=True)
+    figure, (upper, lower) = new_axes(2, 1, 10, 6, sharex=True)
     begin = 0.0
     for situation in outcome.situations:
         first = situation.trace[0][0]
@@ -238,6 +208,4 @@ def draw(outcome: Outcome, path: Path) -> None:
     lower.set_ylabel("precision")
     lower.set_xlabel("seconds; dashed: the best fixed precision")
     upper.set_title(_title(outcome))
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    save(figure, path)

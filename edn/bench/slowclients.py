@@ -9,25 +9,21 @@ counts.
 from __future__ import annotations
 
 import asyncio
-import statistics
 import sys
-import tempfile
 import time
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-import numpy as np
-
-from edn.bench.histogram import Distribution
-from edn.bench.plain import ask
-from edn.bench.publish import network
-from edn.bench.report import Progress, show_one
+from edn.bench.histogram import Distribution, percentile
+from edn.bench.network import network
+from edn.bench.plain import ask, start_program
+from edn.bench.report import Progress, facts, median_ratio
 from edn.client import AsyncClient
 
 TOPIC = "slowclients"
-_HEAD = b"POST /v1/topics/slowclients/events HTTP/1.1\r\nhost: edn\r\ncontent-type: application/json\r\n"
+_HEAD = (
+    b"POST /v1/topics/slowclients/events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+)
 
 
 @dataclass(slots=True)
@@ -43,40 +39,6 @@ class Outcome:
     cut: int
     #: of all rounds together: alone and beside the slow ones
     distributions: list[Distribution]
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def cells(self) -> list[tuple[str, str]]:
-        return [
-            ("slow clients", f"{self.clients:,}, a byte a second each"),
-            ("pairs of rounds, requests in each", f"{self.pairs}, {self.requests_each:,}"),
-            ("p99 alone, ms", " ".join(f"{one:.2f}" for one in self.alone)),
-            ("p99 beside them, ms", " ".join(f"{one:.2f}" for one in self.beside)),
-            ("ratio, median of the pairs", f"{self.ratio:.2f}"),
-            ("their connections that were cut off", f"{self.cut:,}"),
-        ]
-
-
-class Slow:
-    """All of them, in a process of their own: they shall slow the service, not whoever measures it."""
-
-    def __init__(self, host: str, port: int, clients: int) -> None:
-        self._arguments = (host, str(port), str(clients))
-        self._process: asyncio.subprocess.Process | None = None
-        self.cut = 0
-
-    async def start(self) -> None:
-        command = (sys.executable, "-m", "edn.bench.slowclients", *self._arguments)
-        pipe = asyncio.subprocess.PIPE
-        self._process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
-        assert self._process.stdout is not None
-        await self._process.stdout.readline()  # all have begun
-
-    async def stop(self) -> None:
-        assert self._process is not None
-        told, _ = await self._process.communicate(b"")  # which ends its standard input
-        self.cut = int(told or 0)
 
 
 class _Clients:
@@ -151,13 +113,17 @@ async def _measure(
     for pair in range(pairs):
         progress.say(f"pair {pair + 1} of {pairs}")
         for slowly in (False, True) if pair % 2 == 0 else (True, False):
-            slow = Slow(host, port, clients if slowly else 0)  # a process in both, alike but for that
-            await slow.start()
+            # A process of their own in both, alike but for how many: they shall not slow who measures.
+            slow = await start_program(
+                "edn.bench.slowclients", host, str(port), str(clients if slowly else 0)
+            )
+            assert slow.stdout is not None
+            await slow.stdout.readline()  # all have begun
             (beside if slowly else alone).append(await _round(host, port, requests, rate))
-            await slow.stop()
-            cut += slow.cut
-    tails, tails_beside = ([float(np.percentile(one, 99)) for one in rounds] for rounds in (alone, beside))
-    ratio = statistics.median(late / early for late, early in zip(tails_beside, tails, strict=True))
+            told, _ = await slow.communicate(b"")  # which ends its standard input
+            cut += int(told or 0)
+    tails, tails_beside = ([percentile(one, 99) for one in rounds] for rounds in (alone, beside))
+    ratio = median_ratio(tails_beside, tails)
     distributions = [
         Distribution.of(what, "ms", [taken for one in rounds for taken in one])
         for what, rounds in (("answers alone", alone), ("answers beside slow clients", beside))
@@ -165,13 +131,20 @@ async def _measure(
     return Outcome(clients, pairs, requests, tails, tails_beside, ratio, cut, distributions)
 
 
-def show(outcome: Outcome, *, as_json: bool) -> None:
-    show_one("Slow clients", outcome, as_json=as_json)
+show = facts(
+    "Slow clients",
+    ("slow clients", "{r.clients:,}, a byte a second each"),
+    ("pairs of rounds, requests in each", "{r.pairs}, {r.requests_each:,}"),
+    ("p99 alone, ms", lambda r: " ".join(f"{one:.2f}" for one in r.alone)),
+    ("p99 beside them, ms", lambda r: " ".join(f"{one:.2f}" for one in r.beside)),
+    ("ratio, median of the pairs", "{r.ratio:.2f}"),
+    ("their connections that were cut off", "{r.cut:,}"),
+)
 
 
 def run(*, clients: int, pairs: int, requests: int, rate: float, progress: Progress) -> Outcome:
-    with tempfile.TemporaryDirectory() as folder, network(Path(folder), 1) as (url, _):
-        return asyncio.run(_measure(url, clients, pairs, requests, rate, progress))
+    with network(1) as running:
+        return asyncio.run(_measure(running.url, clients, pairs, requests, rate, progress))
 
 
 if __name__ == "__main__":

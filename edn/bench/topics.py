@@ -23,9 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, replace
 from statistics import mean
 from typing import Any
 
@@ -34,9 +32,9 @@ import msgspec
 import psutil
 
 from edn.bench.histogram import percentile
+from edn.bench.network import NOWHERE, Running, bearer, names_of, network
 from edn.bench.noisy_peer import TopicNoise
-from edn.bench.publish import network, roles
-from edn.bench.report import Progress, show_one
+from edn.bench.report import Progress, facts
 
 #: seconds after which servers have collected what ended, and returned its memory
 SETTLED = 12.0
@@ -71,11 +69,11 @@ class Topics:
     beside: float
     calls: int
     #: how the calls of a tenant with the default limits were answered, by status
-    answered: dict[str, int]
+    answered: dict[str, int] = field(default_factory=dict)
     #: seconds, p50 and p99 of another tenant's calls: alone, with the noise on another network, beside it
-    limited_alone: tuple[float, float]
-    limited_elsewhere: tuple[float, float]
-    limited_beside: tuple[float, float]
+    limited_alone: tuple[float, float] = (0.0, 0.0)
+    limited_elsewhere: tuple[float, float] = (0.0, 0.0)
+    limited_beside: tuple[float, float] = (0.0, 0.0)
 
     @property
     def growth(self) -> float:
@@ -104,38 +102,39 @@ class Topics:
         verdicts = {"returned": self.returned, "prompt": self.prompt, "limited": self.limited}
         return {**asdict(self), "growth": self.growth, **verdicts}
 
-    def cells(self) -> list[tuple[str, str]]:
-        return [
-            ("memory after each cycle, MB", " ".join(f"{one / 1e6:.0f}" for one in self.cycles)),
-            ("growth over the second half", f"{self.growth:+.1%} (bound {GROWN:.0%})"),
-            ("subtrees", f"{self.subtrees} over {self.topics} topics of {self.attributes} attributes"),
-            ("subscribing to one, s", " ".join(f"{one:.1f}" for one in self.subscribing)),
-            (
-                "memory at first; before, with them, after, MB",
-                f"{self.first / 1e6:.0f}; {self.before / 1e6:.0f}, {self.during / 1e6:.0f}, "
-                f"{self.after / 1e6:.0f} (bound +{RETURNED:.0%})",
-            ),
-            (
-                "another's calls alone and beside, p99 ms",
-                f"{self.alone * 1000:.0f}, {self.beside * 1000:.0f} (bound 2×, or {MORE * 1000:.0f} more)",
-            ),
-            (
-                "default limits: answers",
-                ", ".join(f"{count} × {status}" for status, count in sorted(self.answered.items())),
-            ),
-            (
-                "another's calls alone, beside it elsewhere, beside it, p50/p99 ms",
-                " → ".join(
-                    "/".join(f"{one * 1000:.1f}" for one in times)
-                    for times in (self.limited_alone, self.limited_elsewhere, self.limited_beside)
-                )
-                + " (bound 2× elsewhere)",
-            ),
-        ]
 
-
-def show(outcome: Topics, *, as_json: bool) -> None:
-    show_one("Topics that come and go", outcome, as_json=as_json)
+show = facts(
+    "Topics that come and go",
+    ("memory after each cycle, MB", lambda r: " ".join(f"{one / 1e6:.0f}" for one in r.cycles)),
+    ("growth over the second half", lambda r: f"{r.growth:+.1%} (bound {GROWN:.0%})"),
+    ("subtrees", "{r.subtrees} over {r.topics} topics of {r.attributes} attributes"),
+    ("subscribing to one, s", lambda r: " ".join(f"{one:.1f}" for one in r.subscribing)),
+    (
+        "memory at first; before, with them, after, MB",
+        lambda r: (
+            f"{r.first / 1e6:.0f}; {r.before / 1e6:.0f}, {r.during / 1e6:.0f}, "
+            f"{r.after / 1e6:.0f} (bound +{RETURNED:.0%})"
+        ),
+    ),
+    (
+        "another's calls alone and beside, p99 ms",
+        lambda r: f"{r.alone * 1000:.0f}, {r.beside * 1000:.0f} (bound 2×, or {MORE * 1000:.0f} more)",
+    ),
+    (
+        "default limits: answers",
+        lambda r: ", ".join(f"{count} × {status}" for status, count in sorted(r.answered.items())),
+    ),
+    (
+        "another's calls alone, beside it elsewhere, beside it, p50/p99 ms",
+        lambda r: (
+            " → ".join(
+                "/".join(f"{one * 1000:.1f}" for one in times)
+                for times in (r.limited_alone, r.limited_elsewhere, r.limited_beside)
+            )
+            + " (bound 2× elsewhere)"
+        ),
+    ),
+)
 
 
 def right(outcome: Topics) -> bool:
@@ -152,11 +151,9 @@ def run(
     progress: Progress,
     settled: float = SETTLED,
 ) -> Topics:
-    with tempfile.TemporaryDirectory() as folder, network(Path(folder), 2, ["--locked"]) as (url, pid):
-        _, servers = roles(pid)
-        secret = (Path(folder) / "data" / "secret").read_text().strip()
+    with network(2, ["--locked"]) as running:
         sizes = (cycles, per_cycle, topics, attributes, subtrees)
-        outcome = asyncio.run(_run(url, secret, servers, *sizes, settled, progress))
+        outcome = asyncio.run(_run(running, *sizes, settled, progress))
     progress.say("a tenant with the default limits")
     answered, times = _with_limits(topics, attributes, subtrees, settled)
     alone, elsewhere, beside = ((percentile(one, 50), percentile(one, 99)) for one in times)
@@ -172,28 +169,21 @@ def run(
 def _with_limits(
     topics: int, attributes: int, subtrees: int, settled: float
 ) -> tuple[dict[str, int], list[list[float]]]:
-    """Count the answers to the noise, and sort the times of another's calls: alone, elsewhere, beside."""
-    with ExitStack() as stack:
-        folders = [Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(2)]
-        urls = [stack.enter_context(network(folder, 2, ["--locked"]))[0] for folder in folders]
-        secrets = [(folder / "data" / "secret").read_text().strip() for folder in folders]
+    """Count the answers to the noise, and take the times of another's calls: alone, elsewhere, beside."""
+    with network(2, ["--locked"]) as near, network(2, ["--locked"]) as far:
 
         async def measure() -> tuple[dict[str, int], list[list[float]]]:
-            keys = []
-            for url, secret in zip(urls, secrets, strict=True):
-                async with _client(url, secret) as operator:
-                    keys.append([await _key(operator, name, {}) for name in ("noisy", "quiet")])
-            here, quiet = urls[0], keys[0][1]
-            async with _client(here, quiet) as other:
-                (await other.put("/v1/topics/quiet", json={"attributes": {"x": "number"}})).raise_for_status()
+            noisy, quiet = await _tenants(near, {})
+            noisy_far, _ = await _tenants(far, {})
+            here = near.url
             await _while(here, quiet, asyncio.sleep(settled / 4))  # warms up
             times = [await _while(here, quiet, asyncio.sleep(settled))]
             answered: dict[str, int] = {}
-            for number in (1, 0):
-                noise = TopicNoise(urls[number], keys[number][0], topics, attributes, subtrees, AT_ONCE)
+            for url, key in ((far.url, noisy_far), (here, noisy)):
+                noise = TopicNoise(url, key, topics, attributes, subtrees, AT_ONCE)
                 work = asyncio.to_thread(_noise, noise)
                 times.append(await _while(here, quiet, _note(work, answered)))
-            return answered, [sorted(one) for one in times]
+            return answered, times
 
         return asyncio.run(measure())
 
@@ -213,9 +203,7 @@ def _noise(noise: TopicNoise) -> dict[str, int]:
 
 
 async def _run(
-    url: str,
-    secret: str,
-    servers: list[psutil.Process],
+    running: Running,
     cycles: int,
     per_cycle: int,
     topics: int,
@@ -224,14 +212,12 @@ async def _run(
     settled: float,
     progress: Progress,
 ) -> Topics:
-    wide = {"attributes": {f"a{number}": "string" for number in range(attributes)}}
-    sink = {"url": "http://127.0.0.1:9/nobody"}
+    url, (_, servers) = running.url, running.roles()
+    wide = {"attributes": dict.fromkeys(names_of(attributes), "string")}
+    sink = {"url": f"{NOWHERE}/nobody"}
     limits = dict.fromkeys(("topics", "attributes", "members"), 1 << 40)
-    async with _client(url, secret) as operator:
-        noisy, quiet = [await _key(operator, name, limits) for name in ("noisy", "quiet")]
-    async with _client(url, quiet) as other:
-        (await other.put("/v1/topics/quiet", json={"attributes": {"x": "number"}})).raise_for_status()
-    async with _client(url, noisy) as http:
+    noisy, quiet = await _tenants(running, limits)
+    async with bearer(url, noisy) as http:
         sizes = []
         for cycle in range(cycles):
             progress.say(f"cycle {cycle + 1} of {cycles}")
@@ -273,13 +259,9 @@ async def _run(
             rests[1],
             during,
             rests[2],
-            percentile(sorted(alone), 99),
-            percentile(sorted(beside), 99),
+            percentile(alone, 99),
+            percentile(beside, 99),
             len(beside),
-            {},
-            (0.0, 0.0),
-            (0.0, 0.0),
-            (0.0, 0.0),
         )
 
 
@@ -294,16 +276,12 @@ async def _subscribe(
         taken.append(time.perf_counter() - began)
 
 
-def _client(url: str, key: str) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=url, timeout=300, headers={"authorization": f"Bearer {key}"})
-
-
-async def _key(operator: httpx.AsyncClient, tenant: str, limits: dict[str, int]) -> str:
-    scopes = ["publish", "subscribe", "admin"]
-    body = {"name": tenant, "tenant": tenant, "scopes": scopes, "quota": limits}
-    answer = await operator.post("/v1/keys", json=body)
-    answer.raise_for_status()
-    return str(answer.json()["key"])
+async def _tenants(running: Running, limits: dict[str, int]) -> tuple[str, str]:
+    """Makes the keys of the noisy tenant and of the quiet one, and the topic of the latter."""
+    noisy, quiet = await running.key("noisy", limits), await running.key("quiet", limits)
+    async with bearer(running.url, quiet) as other:
+        (await other.put("/v1/topics/quiet", json={"attributes": {"x": "number"}})).raise_for_status()
+    return noisy, quiet
 
 
 async def _each(http: httpx.AsyncClient, method: str, paths: list[str], body: Any = None) -> None:
@@ -322,7 +300,7 @@ async def _while(url: str, key: str, work: Any) -> list[float]:
     """Seconds that each of another client's calls takes, from the first to the end of the work."""
     times: list[float] = []
     doing = asyncio.ensure_future(work)
-    async with _client(url, key) as http:
+    async with bearer(url, key) as http:
         while not doing.done():
             began = time.perf_counter()
             (await http.get("/v1/topics/quiet")).raise_for_status()

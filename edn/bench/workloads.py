@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from edn.arrays import Floats
 
 #: the side of the space in the published experiments
 SIDE = 10.0

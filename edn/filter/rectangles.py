@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from edn.arrays import Bools, Floats
 from edn.filter.boxes import Box
 from edn.filter.cells import Cell
-from edn.rect import MISSING, Flags, Matrix, Rects
+from edn.rect import MISSING, Rects
 
 #: rectangles of one filter
 MAX_RECTS = 64
@@ -103,7 +104,7 @@ def _merged(segments: list[_Segment], count: int) -> list[_Segment]:
     return merged
 
 
-def _without_idle(lo: Matrix, hi: Matrix, exact: Flags) -> Rects:
+def _without_idle(lo: Floats, hi: Floats, exact: Bools) -> Rects:
     """Without rectangles inside another one that says no less about what it contains; of equals the first
     stays."""
     count = len(exact)

@@ -9,11 +9,12 @@
 
 Other packages add theirs in the entry-point group `edn.matchers`. `patterns.py` finds many substrings in one
 pass over a text, for the exact predicates that rectangles leave open. `kernels.py` holds what the kernels
-share. Nothing here knows of subscriptions, topics, networks or disks; of `edn`, only `errors` and `compiling`
-are imported.
+share. Nothing here knows of subscriptions, topics, networks or disks; of `edn`, only `arrays`, `bits`,
+`compiling` and `errors` are imported.
 """
 
-from edn.index.matcher import Matcher, engine_name, known_engines, new_matcher
+from edn.index.engines import engine_name, known_engines, new_matcher
+from edn.index.matcher import Matcher
 
 __all__ = ["Matcher", "engine_name", "known_engines", "new_matcher", "warm"]
 

@@ -8,9 +8,10 @@ from statistics import fmean
 
 from edn.bench import capacity
 from edn.bench.report import Progress as Line
-from evaluation.claims import Claim, Number, Order, Reading, number, share
+from evaluation.claims import Claim, Number, Reading, number, share
 from evaluation.drawing import Canvas
-from evaluation.experiment import Experiment, Outcome, Progress, Series
+from evaluation.experiment import Experiment, Progress
+from evaluation.outcome import Outcome, Series
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +54,10 @@ def draw(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
     left.curve("measured")
     left.curve("calculated", style="--")
     left.axes.set_ylim(0, None)
-    left.legend()
     right.labels("Measured ÷ calculated", "precision", "ratio")
-    ratios = [Outcome({}, {"ratio": Series(one.series["measured"].x, _ratios(one))}) for one in outcomes]
-    right.of(ratios).curve("ratio", "measured ÷ calculated")
+    right.derived("measured ÷ calculated", lambda one: Series(one.series["measured"].x, _ratios(one)))
     right.published("closely matches", y=1.0)
     right.axes.set_ylim(0, 1.5)
-    right.legend()
 
 
 def _ratios(outcome: Outcome) -> list[float]:
@@ -123,7 +121,6 @@ EXPERIMENT = Experiment(
         ),
         Claim(
             text="The best precision is neither the precise one nor none.",
-            paper=Order(),
             readings=(
                 Reading(
                     "measured",

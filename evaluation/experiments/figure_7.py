@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evaluation.claims import Claim, Number, Order, Reading, falls, readings, rises, share
+from evaluation.claims import Claim, Number, Reading, falls, readings, rises, share
 from evaluation.drawing import Canvas
-from evaluation.experiment import Experiment, Outcome, Progress, Series
+from evaluation.experiment import Experiment, Progress
+from evaluation.outcome import Outcome, Series
 from evaluation.relative import FIRST, READINGS, Best, best, modelled, relative
 from evaluation.searching import Setup
 
@@ -53,7 +54,6 @@ def draw(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
             left.curve(name, f"{name} a server")
     left.published("best of 10,000", y=1.55)
     left.published("best of 100,000", y=3.01)
-    left.legend()
     right.labels("The best point beside precise and none", "rectangles a server", "relative throughput")
     right.axes.set_xscale("log")
     for colour, name in enumerate(READINGS):
@@ -63,7 +63,6 @@ def draw(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
     right.published("RTP_p 1.55 and 3.01", x=first, y=1.55)
     right.published("RTP_n 1.37 and 1.03", x=first, y=1.37)
     right.axes.plot([last, last], [3.01, 1.03], "k*", markersize=11, zorder=5)
-    right.legend()
 
 
 def _at_ends(what: str, end: int) -> tuple[Reading, ...]:
@@ -126,7 +125,6 @@ EXPERIMENT = Experiment(
         ),
         Claim(
             text="With the rectangles the gain over precise summaries grows, and that over none shrinks.",
-            paper=Order(),
             readings=readings(
                 READINGS,
                 lambda o, name: share(

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import edn.index.matcher
+import edn.index.engines
 from edn import compiling
 from edn.errors import InvalidInput
 from edn.index import Matcher, engine_name, known_engines, new_matcher, warm
@@ -123,7 +123,7 @@ def test_a_matcher_has_no_fewer_than_no_dimensions() -> None:
 
 def test_an_installed_package_can_bring_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = EntryPoints([EntryPoint("their-scan", "edn.index.scan:ScanMatcher", "edn.matchers")])
-    monkeypatch.setattr(edn.index.matcher, "entry_points", installed.select)
+    monkeypatch.setattr(edn.index.engines, "entry_points", installed.select)
     assert known_engines() == ("bitmap", "rtree", "scan", "xpath", "their-scan")
     assert engine_name("urn:edn:matcher:their-scan") == "their-scan"
     assert isinstance(new_matcher("their-scan", 2), ScanMatcher)

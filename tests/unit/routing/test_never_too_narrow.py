@@ -17,7 +17,8 @@ from hypothesis.stateful import (
 )
 
 from dispatcher.routing import RoutingTable
-from dispatcher.routing_holding import Bools, Instant, Widenings
+from dispatcher.routing_holding import Instant, Widenings
+from edn.arrays import Bools
 from tests.unit.routing.model import Floats, World
 
 INF = float("inf")

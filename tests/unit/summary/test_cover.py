@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edn.bench.workloads import Floats, Workload, market, uniform, zipf
+from edn.arrays import Floats
+from edn.bench.workloads import Workload, market, uniform, zipf
 from edn.summary import new_router
 
 INF = float("inf")

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edn.bench.workloads import Floats, market_points, market_rectangles
+from edn.arrays import Floats
+from edn.bench.workloads import market_points, market_rectangles
 from edn.summary import Summary, new_router
 
 INF = float("inf")
