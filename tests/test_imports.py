@@ -20,7 +20,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "load": frozenset({"edn"}),
 }
 #: the only modules that may import Spark, by the beginning of their names
-SPARK = ("partitioning.planning", "partitioning.spark")
+SPARK = ("partitioning.planner", "partitioning.spark")
 
 
 def imports(source: str, module: str) -> set[str]:
