@@ -30,6 +30,11 @@ class Outcome(msgspec.Struct, frozen=True):
     def at(self, name: str, x: float) -> float:
         return self.series[name].at(x)
 
+    def ratios(self, over: str, under: str) -> list[float]:
+        """One curve divided by another, point by point."""
+        pairs = zip(self.series[over].y, self.series[under].y, strict=True)
+        return [one / other for one, other in pairs]
+
 
 def mean(outcomes: Sequence[Outcome]) -> Outcome:
     """Number by number, point by point."""

@@ -22,7 +22,7 @@ ALLOWED: dict[str, frozenset[str]] = {
 #: the only modules that may import httpx, by the beginning of their names; the services share one
 HTTPX = ("edn.client", "edn.cli", "edn.bench", "edn.runtime.control_client", "evaluation", "load")
 #: the only modules that may import Spark, by the beginning of their names
-SPARK = ("partitioning.job", "partitioning.spark")
+SPARK = ("partitioning.planner", "partitioning.spark")
 
 
 def imports(source: str, module: str) -> set[str]:

@@ -93,7 +93,7 @@ def _letter(number: int) -> tuple[Any, ...]:
     entry = {"topic": TOPIC, "event": event, "matches": [{"subscription": f"s{owner}"}]}
     body = msgspec.json.encode({"notifications": [entry]})
     died = FIRST + number
-    return number, f"{NOWHERE}/{owner}", died, died, struct.pack("<q", owner + 1), body
+    return number, f"//{NOWHERE}/{owner}", died, died, struct.pack("<q", owner + 1), body
 
 
 def _measure(http: httpx.Client, letters: int, calls: int, chance: Random) -> list[Times]:

@@ -12,11 +12,10 @@ import asyncio
 import sys
 import time
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from edn.bench.histogram import Distribution, percentile
 from edn.bench.network import network
-from edn.bench.plain import ask, start_program
+from edn.bench.plain import ask, connect, start_program
 from edn.bench.report import Progress, facts, median_ratio
 from edn.client import AsyncClient
 
@@ -42,8 +41,8 @@ class Outcome:
 
 
 class _Clients:
-    def __init__(self, host: str, port: int, clients: int) -> None:
-        self._where = host, port
+    def __init__(self, url: str, clients: int) -> None:
+        self._url = url
         self._clients = clients
         self.cut = 0
 
@@ -65,7 +64,7 @@ class _Clients:
         await asyncio.sleep(number / self._clients)
         while True:
             try:
-                _, writer = await asyncio.open_connection(*self._where)
+                _, writer = await connect(self._url)
             except OSError:
                 await asyncio.sleep(1.0)
                 continue
@@ -80,9 +79,9 @@ class _Clients:
                 writer.close()
 
 
-async def _round(host: str, port: int, requests: int, rate: float) -> list[float]:
+async def _round(url: str, requests: int, rate: float) -> list[float]:
     """How long a publisher's answers took, in milliseconds."""
-    reader, writer = await asyncio.open_connection(host, port)
+    reader, writer = await connect(url)
     body = b'{"price": 1.5}'
     request = _HEAD + b"content-length: %d\r\n\r\n%b" % (len(body), body)
     taken = []
@@ -102,11 +101,9 @@ async def _round(host: str, port: int, requests: int, rate: float) -> list[float
 async def _measure(
     url: str, clients: int, pairs: int, requests: int, rate: float, progress: Progress
 ) -> Outcome:
-    parts = urlsplit(url)
-    host, port = parts.hostname or "127.0.0.1", parts.port or 80
     async with AsyncClient(url) as client:
         await client.create_topic(TOPIC, {"price": "number"})
-    await _round(host, port, requests // 4, rate)
+    await _round(url, requests // 4, rate)
     alone: list[list[float]] = []
     beside: list[list[float]] = []
     cut = 0
@@ -114,12 +111,10 @@ async def _measure(
         progress.say(f"pair {pair + 1} of {pairs}")
         for slowly in (False, True) if pair % 2 == 0 else (True, False):
             # A process of their own in both, alike but for how many: they shall not slow who measures.
-            slow = await start_program(
-                "edn.bench.slowclients", host, str(port), str(clients if slowly else 0)
-            )
+            slow = await start_program("edn.bench.slowclients", url, str(clients if slowly else 0))
             assert slow.stdout is not None
             await slow.stdout.readline()  # all have begun
-            (beside if slowly else alone).append(await _round(host, port, requests, rate))
+            (beside if slowly else alone).append(await _round(url, requests, rate))
             told, _ = await slow.communicate(b"")  # which ends its standard input
             cut += int(told or 0)
     tails, tails_beside = ([percentile(one, 99) for one in rounds] for rounds in (alone, beside))
@@ -148,4 +143,4 @@ def run(*, clients: int, pairs: int, requests: int, rate: float, progress: Progr
 
 
 if __name__ == "__main__":
-    asyncio.run(_Clients(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])).run())
+    asyncio.run(_Clients(sys.argv[1], int(sys.argv[2])).run())

@@ -22,10 +22,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from dataclasses import asdict, dataclass, field, replace
 from statistics import mean
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import msgspec
@@ -35,6 +35,8 @@ from edn.bench.histogram import percentile
 from edn.bench.network import NOWHERE, Running, bearer, names_of, network
 from edn.bench.noisy_peer import TopicNoise
 from edn.bench.report import Progress, facts
+
+T = TypeVar("T")
 
 #: seconds after which servers have collected what ended, and returned its memory
 SETTLED = 12.0
@@ -177,20 +179,14 @@ def _with_limits(
             noisy_far, _ = await _tenants(far, {})
             here = near.url
             await _while(here, quiet, asyncio.sleep(settled / 4))  # warms up
-            times = [await _while(here, quiet, asyncio.sleep(settled))]
-            answered: dict[str, int] = {}
+            times = [(await _while(here, quiet, asyncio.sleep(settled)))[0]]
             for url, key in ((far.url, noisy_far), (here, noisy)):
                 noise = TopicNoise(url, key, topics, attributes, subtrees, AT_ONCE)
-                work = asyncio.to_thread(_noise, noise)
-                times.append(await _while(here, quiet, _note(work, answered)))
+                taken, answered = await _while(here, quiet, asyncio.to_thread(_noise, noise))
+                times.append(taken)
             return answered, times
 
         return asyncio.run(measure())
-
-
-async def _note(work: Awaitable[dict[str, int]], answered: dict[str, int]) -> None:
-    answered.clear()
-    answered.update(await work)
 
 
 def _noise(noise: TopicNoise) -> dict[str, int]:
@@ -232,7 +228,7 @@ async def _run(
         await asyncio.sleep(settled)
         first = _resident(servers)
         progress.say("another client alone")
-        alone = await _while(url, quiet, asyncio.sleep(settled))
+        alone, _ = await _while(url, quiet, asyncio.sleep(settled))
         names = [f"many.t{number}" for number in range(topics)]
         beside: list[float] = []
         taken: list[float] = []
@@ -242,7 +238,8 @@ async def _run(
             await _each(http, "PUT", [f"/v1/topics/{name}" for name in names], wide)
             progress.say(f"{subtrees} subscriptions to their subtree, {turn} time")
             ids: list[str] = []
-            beside += await _while(url, quiet, _subscribe(http, subtrees, sink, ids, taken))
+            calls, _ = await _while(url, quiet, _subscribe(http, subtrees, sink, ids, taken))
+            beside += calls
             during = _resident(servers)
             progress.say(f"deleting them, {turn} time")
             await _each(http, "DELETE", [f"/v1/subscriptions/{id}" for id in ids])
@@ -296,8 +293,8 @@ async def _each(http: httpx.AsyncClient, method: str, paths: list[str], body: An
     await asyncio.gather(*(work() for _ in range(AT_ONCE)))
 
 
-async def _while(url: str, key: str, work: Any) -> list[float]:
-    """Seconds that each of another client's calls takes, from the first to the end of the work."""
+async def _while(url: str, key: str, work: Coroutine[Any, Any, T]) -> tuple[list[float], T]:
+    """Seconds that each of another client's calls takes until the work ends; and the result of the work."""
     times: list[float] = []
     doing = asyncio.ensure_future(work)
     async with bearer(url, key) as http:
@@ -307,8 +304,7 @@ async def _while(url: str, key: str, work: Any) -> list[float]:
             (await http.post("/v1/topics/quiet/events", json={"x": 1})).raise_for_status()
             times.append(time.perf_counter() - began)
             await asyncio.sleep(0.02)
-    await doing
-    return times
+    return times, await doing
 
 
 def _resident(servers: list[psutil.Process]) -> int:

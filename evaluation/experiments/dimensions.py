@@ -35,13 +35,11 @@ def run(sizes: Sizes, seed: int, progress: Progress) -> Outcome:
 
 
 def _reductions(outcome: Outcome) -> list[float]:
-    random = outcome.series["random"].y
-    return [1 - ours / his for ours, his in zip(outcome.series["R-tree offline"].y, random, strict=True)]
+    return [1 - ratio for ratio in outcome.ratios("R-tree offline", "random")]
 
 
 def _differences(outcome: Outcome) -> list[float]:
-    pairs = zip(outcome.series["R-tree half offline"].y, outcome.series["R-tree offline"].y, strict=True)
-    return [half / full - 1 for half, full in pairs]
+    return [ratio - 1 for ratio in outcome.ratios("R-tree half offline", "R-tree offline")]
 
 
 def draw(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:

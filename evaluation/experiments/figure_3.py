@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from evaluation.claims import Claim, Number, Reading, Span, number, readings, rises, share
 from evaluation.drawing import Canvas
@@ -56,13 +57,7 @@ def run(sizes: Sizes, seed: int, progress: Progress) -> Outcome:
 
 
 def _reductions(outcome: Outcome) -> list[float]:
-    random = outcome.series["random"].y
-    return [1 - ours / his for ours, his in zip(outcome.series["R-tree offline"].y, random, strict=True)]
-
-
-def _ratio(outcome: Outcome) -> list[float]:
-    pairs = zip(outcome.series["R-tree half offline"].y, outcome.series["R-tree offline"].y, strict=True)
-    return [half / full for half, full in pairs]
+    return [1 - ratio for ratio in outcome.ratios("R-tree offline", "random")]
 
 
 def _between(outcome: Outcome) -> list[float]:
@@ -139,7 +134,8 @@ EXPERIMENT = Experiment(
             paper=Number(1.0),
             readings=(
                 Reading(
-                    "mean over the numbers of servers", number(lambda o: sum(_ratio(o)) / len(_ratio(o)))
+                    "mean over the numbers of servers",
+                    number(lambda o: fmean(o.ratios("R-tree half offline", "R-tree offline"))),
                 ),
             ),
         ),

@@ -136,13 +136,12 @@ def _mean(outcomes: Sequence[Outcome], name: str) -> float:
     return sum(exponent(one.series[name]) for one in outcomes) / len(outcomes)
 
 
-def _at_most(name: str, most: float) -> tuple[Reading, ...]:
-    return (
-        Reading(
-            f"exponent at most {most:g} + {SLACK:g}",
-            lambda o: share(exponent(o.series[name]) <= most + SLACK),
-        ),
+def _at_most(text: str, name: str, most: float, why: str = "") -> Claim:
+    reading = Reading(
+        f"exponent at most {most:g} + {SLACK:g}",
+        lambda o: share(exponent(o.series[name]) <= most + SLACK),
     )
+    return Claim(text=text, readings=(reading,), why=why)
 
 
 def _ordered(outcome: Outcome) -> list[float]:
@@ -191,33 +190,21 @@ EXPERIMENT = Experiment(
             text="Traffic: offline R-tree lowest, online R-tree low, K-mean medium, random high.",
             readings=(Reading("10 servers", _ordered),),
         ),
-        Claim(
-            text="Online R-tree needs O(N_s · N_b) a subscription: by N_b.",
-            readings=_at_most("rtree online, by N_b", 1.0),
+        _at_most("Online R-tree needs O(N_s · N_b) a subscription: by N_b.", "rtree online, by N_b", 1.0),
+        _at_most("And by N_s.", "rtree online, by servers", 1.0),
+        _at_most("Online K-mean needs O(N_s).", "kmeans online, by servers", 1.0),
+        _at_most(
+            "Random needs O(1), however many servers there are.",
+            "random online, by servers",
+            0.0,
+            "Ours looks at the load of every server first, so as to leave out those above the "
+            "threshold; the published cost leaves that out of the count.",
         ),
-        Claim(
-            text="And by N_s.",
-            readings=_at_most("rtree online, by servers", 1.0),
-        ),
-        Claim(
-            text="Online K-mean needs O(N_s).",
-            readings=_at_most("kmeans online, by servers", 1.0),
-        ),
-        Claim(
-            text="Random needs O(1), however many servers there are.",
-            readings=_at_most("random online, by servers", 0.0),
-            why=(
-                "Ours looks at the load of every server first, so as to leave out those above the "
-                "threshold; the published cost leaves that out of the count."
-            ),
-        ),
-        Claim(
-            text="Offline R-tree needs O(log S) a subscription.",
-            readings=_at_most("rtree offline, by subscriptions", 0.0),
-        ),
-        Claim(
-            text="Offline K-mean needs O(I · N_s) a subscription, whatever S is.",
-            readings=_at_most("kmeans offline, by subscriptions", 0.0),
+        _at_most("Offline R-tree needs O(log S) a subscription.", "rtree offline, by subscriptions", 0.0),
+        _at_most(
+            "Offline K-mean needs O(I · N_s) a subscription, whatever S is.",
+            "kmeans offline, by subscriptions",
+            0.0,
         ),
     ),
 )
