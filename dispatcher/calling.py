@@ -13,10 +13,13 @@ import httpx
 import msgspec
 
 from dispatcher.channel import ChannelError, Channels
+from dispatcher.config import Settings
 from dispatcher.members import Members
-from dispatcher.settings import Settings
 from edn import wire
 from edn.errors import CorruptMessage, InvalidInput, InvalidSink, Unavailable
+
+#: seconds that a server may take to store a subscription
+STORE_SECONDS = 15.0
 
 _stored = msgspec.msgpack.Decoder(wire.Stored)
 _snapshot = msgspec.msgpack.Decoder(wire.SummarySnapshot)
@@ -28,7 +31,7 @@ class Calls:
     def __init__(self, settings: Settings, members: Members) -> None:
         self._settings = settings
         self._members = members
-        self._channels = Channels(settings.secret, timeout=settings.store_timeout)
+        self._channels = Channels(settings.secret, timeout=STORE_SECONDS)
         self._client: httpx.AsyncClient | None = None
 
     def start(self) -> None:

@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dispatcher.bindings import Binding
+from dispatcher.config import Settings
 from dispatcher.members import Member, Members
-from dispatcher.settings import Settings
 from edn import wire
 from edn.errors import InvalidInput, Unavailable
 from edn.rect import Rects

@@ -21,9 +21,9 @@ import certifi
 
 from edn import __version__, sinkpolicy, tracing
 from edn.errors import InvalidSink
+from edn_server.config import Settings
 from edn_server.connection import Connection, ConnectionFailed
 from edn_server.resolver import Resolver, Unresolved
-from edn_server.settings import Settings
 from edn_server.sinks import Answer, Message
 
 CONNECT_SECONDS = 5.0
