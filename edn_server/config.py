@@ -26,6 +26,7 @@ from edn.runtime.config import (
     items,
     number,
     parse_url,
+    setting,
 )
 from edn_server import usage
 from edn_server.breaker import Limits
@@ -83,91 +84,80 @@ class Settings(ServiceSettings):
     #: with `smtp_user`, for the relay
     smtp_password: str = Field("", exclude=True, repr=False)
 
-    id: Annotated[str, _matching("1 to 64 of A-Z a-z 0-9 _ . -", r"[A-Za-z0-9_.-]{1,64}")] = Field(
-        description="this server's name in the network, the same after restarts"
+    id: Annotated[str, _matching("1 to 64 of A-Z a-z 0-9 _ . -", r"[A-Za-z0-9_.-]{1,64}")] = setting(
+        ..., "this server's name in the network, the same after restarts"
     )
     #: addresses of all dispatchers
-    dispatcher: Annotated[Urls, Repeatable("dispatcher")] = Field(
-        description="address of the dispatcher; repeat it for each of several (in the environment: separated "
-        "by commas)"
+    dispatcher: Annotated[Urls, Repeatable("dispatcher")] = setting(
+        ...,
+        "address of the dispatcher; repeat it for each of several (in the environment: separated by commas)",
     )
-    port: Port = Field(0, description="port to listen at; 0 takes a free one")
+    port: Port = setting(0, "port to listen at; 0 takes a free one")
     advertise: Annotated[str | None, Rule(expected=URL, parse=parse_url, metavar="URL", optional=True)] = (
-        Field(None, description="address that the dispatcher calls, if not host and port")
+        setting(None, "address that the dispatcher calls, if not host and port")
     )
     location: Annotated[
         tuple[float, ...],
         Rule(expected="up to 8 numbers such as 48.1,11.6", parse=_parse_location, metavar="X,Y"),
-    ] = Field((), description="location, in the coordinates that subscribers give")
-    distance: Positive = Field(
-        1.0, description="network distance from the dispatcher, for the placement policy `traffic`"
+    ] = setting((), "location, in the coordinates that subscribers give")
+    distance: Positive = setting(
+        1.0, "network distance from the dispatcher, for the placement policy `traffic`"
     )
-    exchange_seconds: Positive = Field(
-        5.0, description="seconds between two requests for the subscriptions of the other servers"
+    exchange_seconds: Positive = setting(
+        5.0, "seconds between two requests for the subscriptions of the other servers"
     )
-    nice: Annotated[int, integer(0, 19)] = Field(
-        0, description="0 to 19: how far it yields the processor to other processes, above all a dispatcher"
+    nice: Annotated[int, integer(0, 19)] = setting(
+        0, "0 to 19: how far it yields the processor to other processes, above all a dispatcher"
     )
-    concurrent_posts: AtLeastOne = Field(
-        512, description="attempts at the same time; one tenant makes at most half of them"
+    concurrent_posts: AtLeastOne = setting(
+        512, "attempts at the same time; one tenant makes at most half of them"
     )
     nameservers: Annotated[
         tuple[str, ...], items("IP addresses, with :port or without", _parse_nameserver, "ADDRESSES")
-    ] = Field((), description="name servers for sinks, address or address:port, separated by commas")
-    attempt_seconds: Annotated[float, number(0.001)] = Field(
-        15.0, description="seconds that one attempt may take"
-    )
-    batch_events: AtLeastOne = Field(_BATCHING.events, description="events in one notification")
-    batch_bytes: AtLeastOne = Field(_BATCHING.bytes, description="bytes of one notification, about")
-    batch_delay: Seconds = Field(
-        _BATCHING.delay, description="seconds that an event waits for others to its address"
-    )
+    ] = setting((), "name servers for sinks, address or address:port, separated by commas")
+    attempt_seconds: Annotated[float, number(0.001)] = setting(15.0, "seconds that one attempt may take")
+    batch_events: AtLeastOne = setting(_BATCHING.events, "events in one notification")
+    batch_bytes: AtLeastOne = setting(_BATCHING.bytes, "bytes of one notification, about")
+    batch_delay: Seconds = setting(_BATCHING.delay, "seconds that an event waits for others to its address")
     retry_steps: Annotated[
         tuple[float, ...],
         Rule(expected="numbers above 0, separated by commas", parse=_parse_steps, metavar="X,X"),
-    ] = Field(_RETRIES.steps, description="seconds between attempts; the last one repeats")
-    give_up_seconds: Seconds = Field(
-        _RETRIES.give_up_seconds, description="an older notification becomes a dead letter"
+    ] = setting(_RETRIES.steps, "seconds between attempts; the last one repeats")
+    give_up_seconds: Seconds = setting(
+        _RETRIES.give_up_seconds, "an older notification becomes a dead letter"
     )
-    refused_attempts: AtLeastOne = Field(
-        _RETRIES.refused_attempts, description="attempts of a notification that is answered with 4xx"
+    refused_attempts: AtLeastOne = setting(
+        _RETRIES.refused_attempts, "attempts of a notification that is answered with 4xx"
     )
-    warn_seconds: Seconds = Field(
-        _BREAKING.warn_seconds, description="an address that fails for so long gets a warning"
+    warn_seconds: Seconds = setting(
+        _BREAKING.warn_seconds, "an address that fails for so long gets a warning"
     )
-    disable_seconds: Annotated[float, number(0.001)] = Field(
-        _BREAKING.disable_seconds, description="an address that fails for so long is disabled"
+    disable_seconds: Annotated[float, number(0.001)] = setting(
+        _BREAKING.disable_seconds, "an address that fails for so long is disabled"
     )
-    attempts_kept: Seconds = Field(7 * 86_400.0, description="seconds that attempts are stored")
-    dead_letters_kept: Seconds = Field(30 * 86_400.0, description="seconds that dead letters are stored")
-    paused_bytes: Count = Field(
-        _USAGE.paused, description="bytes buffered for a tenant's paused subscriptions; 0 is no limit"
+    attempts_kept: Seconds = setting(7 * 86_400.0, "seconds that attempts are stored")
+    dead_letters_kept: Seconds = setting(30 * 86_400.0, "seconds that dead letters are stored")
+    paused_bytes: Count = setting(
+        _USAGE.paused, "bytes buffered for a tenant's paused subscriptions; 0 is no limit"
     )
-    stream_bytes: Count = Field(
-        _USAGE.stream, description="unread bytes in a tenant's streams; 0 is no limit"
-    )
-    dead_letter_bytes: Count = Field(
-        _USAGE.dead, description="bytes of a tenant's dead letters; 0 is no limit"
-    )
-    disk_floor: Count = Field(
-        32 << 20,
-        description="accept no events while the disk has fewer free bytes; notifications are still delivered",
+    stream_bytes: Count = setting(_USAGE.stream, "unread bytes in a tenant's streams; 0 is no limit")
+    dead_letter_bytes: Count = setting(_USAGE.dead, "bytes of a tenant's dead letters; 0 is no limit")
+    disk_floor: Count = setting(
+        32 << 20, "accept no events while the disk has fewer free bytes; notifications are still delivered"
     )
     webhook_origin: Annotated[str, _matching("a name such as edn.example.org", r"[A-Za-z0-9._:-]{1,253}")] = (
-        Field("edn", description="name by which sinks of CloudEvents know this network")
+        setting("edn", "name by which sinks of CloudEvents know this network")
     )
-    webhook_rate: AtLeastOne = Field(6000, description="POSTs per minute that sinks are asked to consent to")
-    webhook_callback: Annotated[str, Rule(expected=URL, parse=_parse_callback, metavar="URL")] = Field(
-        "",
-        description="address of the dispatcher that sinks can call to consent later, such as "
-        "https://edn.example.org",
+    webhook_rate: AtLeastOne = setting(6000, "POSTs per minute that sinks are asked to consent to")
+    webhook_callback: Annotated[str, Rule(expected=URL, parse=_parse_callback, metavar="URL")] = setting(
+        "", "address of the dispatcher that sinks can call to consent later, such as https://edn.example.org"
     )
-    smtp_host: str = Field("", description="relay for mailto: sinks")
-    smtp_port: Port = Field(25, description="port of the relay")
-    smtp_from: str = Field("edn@localhost", description="sender of mail")
-    smtp_user: str = Field("", description="user at the relay")
-    smtp_password_file: File = Field(None, description="file with that user's password")
-    smtp_starttls: Switch = Field(False, description="use TLS with the relay")
+    smtp_host: str = setting("", "relay for mailto: sinks")
+    smtp_port: Port = setting(25, "port of the relay")
+    smtp_from: str = setting("edn@localhost", "sender of mail")
+    smtp_user: str = setting("", "user at the relay")
+    smtp_password_file: File = setting(None, "file with that user's password")
+    smtp_starttls: Switch = setting(False, "use TLS with the relay")
 
     @cached_property
     def batching(self) -> Batching:

@@ -199,6 +199,11 @@ class Repeatable:
     flag: str
 
 
+def setting(default: Any, help: str) -> Any:
+    """Declare a field's default (`...` if it is required) and its help."""
+    return Field(default, description=help)
+
+
 # -- the settings of a service --------------------------------------------------------------------------
 
 
@@ -218,31 +223,29 @@ class ServiceSettings(BaseSettings):
     #: how variables begin, the first that is set counts
     prefixes: ClassVar[tuple[str, ...]]
 
-    data: Folder = Field(description="data folder; created if missing")
+    data: Folder = setting(..., "data folder; created if missing")
     #: shared by the network's processes; every internal call carries it
     secret: str = Field("", exclude=True, repr=False)
     secret_file: File = Field(
         None, validate_default=True, description="file with the secret that the network's processes share"
     )
-    host: str = Field("127.0.0.1", description="address to listen at")
-    connections_per_address: Annotated[int | None, integer(0, optional=True)] = Field(
+    host: str = setting("127.0.0.1", "address to listen at")
+    connections_per_address: Annotated[int | None, integer(0, optional=True)] = setting(
         None,
-        description="open connections from one client address; 0 is no limit (default 1000, or a quarter "
-        "of `ulimit -n`)",
+        "open connections from one client address; 0 is no limit (default 1000, or a quarter of `ulimit -n`)",
     )
-    uncounted_clients: Networks = Field(
-        UNCOUNTED,
-        description="networks of proxies, whose connections have no such limit, separated by commas",
+    uncounted_clients: Networks = setting(
+        UNCOUNTED, "networks of proxies, whose connections have no such limit, separated by commas"
     )
-    allow_loopback_sinks: Switch = Field(
-        False, description="development only: notify loopback addresses, and over plain http"
+    allow_loopback_sinks: Switch = setting(
+        False, "development only: notify loopback addresses, and over plain http"
     )
-    clock_jump_seconds: Positive = Field(
-        Limits().jump, description="a wall clock that departs from the elapsed time by more is suspect"
+    clock_jump_seconds: Positive = setting(
+        Limits().jump, "a wall clock that departs from the elapsed time by more is suspect"
     )
-    clock_trust_seconds: Positive = Field(
+    clock_trust_seconds: Positive = setting(
         Limits().trust,
-        description="seconds that a suspect wall clock must agree with the elapsed time to be trusted again",
+        "seconds that a suspect wall clock must agree with the elapsed time to be trusted again",
     )
 
     @field_validator("secret_file")
@@ -258,12 +261,7 @@ class ServiceSettings(BaseSettings):
 
     @classmethod
     def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return (init_settings,)
 
