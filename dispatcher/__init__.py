@@ -38,5 +38,5 @@ copy of everything: `backing`, `backup_door`. What tunes: `tuning_loop`, `survey
 Where there are several dispatchers: `changes` (what others must learn of), `merging` (what they have
 changed), `peers` (who is there, who may take events, who leads), `leading` (calls go to the leader).
 
-`python -m dispatcher` begins with `settings`.
+`python -m dispatcher` begins with `config`.
 """

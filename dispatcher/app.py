@@ -30,12 +30,12 @@ from dispatcher import (
 )
 from dispatcher.access import Guard, Need, needs
 from dispatcher.audit import Audit
+from dispatcher.config import Settings
 from dispatcher.dashboard import door as dashboard_door
 from dispatcher.dashboard.projecting import Projector
 from dispatcher.door import Door
 from dispatcher.leading import Leading
-from dispatcher.publishing import PublishEndpoint
-from dispatcher.settings import Settings
+from dispatcher.publishing import BODY_BYTES, PublishEndpoint
 from dispatcher.soap.door import PATH as SOAP_PATH
 from dispatcher.soap.door import SoapEndpoint
 from edn.asgi import BodyLimit, StrictRoute, install, refuse
@@ -104,13 +104,13 @@ def create_app(settings: Settings) -> FastAPI:
     app.heartbeat = internal.HeartbeatEndpoint(door.network, door.guard, door.audit)
     if door.peers is not None:
         carry_out = functools.partial(FastAPI.__call__, app)
-        app.leading = Leading(carry_out, door.peers, limit=settings.body_limit, secret=settings.secret)
+        app.leading = Leading(carry_out, door.peers, limit=BODY_BYTES, secret=settings.secret)
     app.router.route_class = StrictRoute
     install(app, union_tags=bodies.UNION_TAGS)
     app.router.routes += _plain_routes(app)
     for router in _routers(door):
         app.include_router(router)
-    app.add_middleware(BodyLimit, limit=settings.body_limit)
+    app.add_middleware(BodyLimit, limit=BODY_BYTES)
     openapi.install(app)
     app.state.door = door
     app.state.closing = [door.sampler.close]

@@ -13,12 +13,15 @@ from typing import Any
 
 import msgspec
 
+from dispatcher.config import Settings
 from dispatcher.members import Members
-from dispatcher.settings import Settings
 from edn import wire
 from edn.errors import CorruptMessage, InvalidInput, InvalidSink, Unavailable
 from edn.runtime.control_client import CallFailed, ControlAnswer, ControlClient, Timeout, open_client
 from edn.runtime.http_client import ExchangeFailed, HttpAnswer, HttpClient, Limits
+
+#: seconds that a server may take to store a subscription
+STORE_SECONDS = 15.0
 
 _stored = msgspec.msgpack.Decoder(wire.Stored)
 _snapshot = msgspec.msgpack.Decoder(wire.SummarySnapshot)

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from dispatcher import changes
 from dispatcher.access import Guard
 from dispatcher.audit import Audit
+from dispatcher.config import Settings
 from dispatcher.covering import Covering
 from dispatcher.dashboard.sampling import Sampler
 from dispatcher.explaining import Explainer
@@ -26,7 +27,6 @@ from dispatcher.proposing import Proposing
 from dispatcher.repartitioning import Repartitioning
 from dispatcher.replaying import Replayer
 from dispatcher.restoring import Restoring
-from dispatcher.settings import Settings
 from dispatcher.settling import Settling
 from dispatcher.storing import Storing
 from dispatcher.subscribing import Subscribing

@@ -1,6 +1,6 @@
 """Follows one recent event: when it was accepted, where it was sent, whom it matched, how they were told.
 
-The dispatcher knows an event as long as it is in memory (`Settings.tail_bytes`), a server about as long.
+The dispatcher knows an event as long as it is in memory (`network.TAIL_BYTES`), a server about as long.
 Times are of the machine that tells them.
 """
 

@@ -20,7 +20,6 @@ from dispatcher.log import Log
 from dispatcher.metering import Meter
 from dispatcher.records import ControlRecord, EventsRecord, Record
 from dispatcher.routing import RoutingTable
-from dispatcher.settings import Settings
 from dispatcher.tail import Tail
 from edn import wire
 from edn.runtime.http_client import ExchangeFailed, HttpAnswer
@@ -29,6 +28,11 @@ logger = structlog.get_logger()
 
 _ack = wire.Decoder(wire.FrameAck)
 
+#: events, and bytes of event bodies, in one frame to a server
+FRAME_EVENTS = 2000
+FRAME_BYTES = 4 << 20
+#: a server that needs no events still gets the log's position this often
+IDLE_FRAME_SECONDS = 1.0
 #: offsets that may pass a server which needs none of them before it is told
 _QUIET_OFFSETS = 4096
 
@@ -51,7 +55,6 @@ class Forwarder:
         link: Link,
         pressure: Pressure,
         meter: Meter,
-        settings: Settings,
         acked: int,
         on_ack: Callable[[wire.FrameAck], None],
     ) -> None:
@@ -73,7 +76,6 @@ class Forwarder:
         self._link = link
         self._pressure = pressure
         self._meter = meter
-        self._settings = settings
         self._on_ack = on_ack
         self._scanned = acked
         self._told = time.monotonic()
@@ -129,7 +131,7 @@ class Forwarder:
         self._wake.clear()
         while self._scanned >= self._tail.head:
             if self._scanned > self.acked:
-                left = self._settings.idle_frame_seconds - (time.monotonic() - self._told)
+                left = IDLE_FRAME_SECONDS - (time.monotonic() - self._told)
                 if left <= 0:
                     return
                 await self._rest(left)
@@ -148,7 +150,7 @@ class Forwarder:
         records = self._tail.after(self._scanned)
         if records is not None:
             return records
-        return self._log.read(self._scanned, self._settings.frame_bytes)
+        return self._log.read(self._scanned, FRAME_BYTES)
 
     def _gather(self) -> tuple[wire.Frame | None, int]:
         """The next frame, if one is due, and how many events it holds."""
@@ -160,11 +162,11 @@ class Forwarder:
             else:
                 self._choose(builder, record)
             self._scanned = record.last
-            if builder.events >= self._settings.frame_events or builder.size >= self._settings.frame_bytes:
+            if builder.events >= FRAME_EVENTS or builder.size >= FRAME_BYTES:
                 break
         if builder.empty:
             quiet = self._scanned - self.acked
-            idle = time.monotonic() - self._told >= self._settings.idle_frame_seconds
+            idle = time.monotonic() - self._told >= IDLE_FRAME_SECONDS
             if quiet == 0 or (quiet < _QUIET_OFFSETS and not idle):
                 return None, 0
         frame = builder.frame(self._log.id, self._log.incarnation, self.acked, self._scanned)

@@ -20,7 +20,8 @@ from dispatcher.backing import Backing
 from dispatcher.bindings import Bindings
 from dispatcher.calling import Calls
 from dispatcher.changes import Kind
-from dispatcher.forwarding import Forwarder
+from dispatcher.config import Settings
+from dispatcher.forwarding import FRAME_EVENTS, Forwarder
 from dispatcher.framing import stack
 from dispatcher.link import Link, Pressure
 from dispatcher.log import Log, LogFull, Transaction
@@ -29,7 +30,6 @@ from dispatcher.metering import Meter
 from dispatcher.placing import Placing
 from dispatcher.records import EventsRecord, Record, merge
 from dispatcher.routing import RoutingTable
-from dispatcher.settings import Settings
 from dispatcher.tail import Tail
 from edn import clock, defects, memory, wire
 from edn.arrays import Floats
@@ -40,6 +40,17 @@ from edn.summary.selection import selected
 
 logger = structlog.get_logger()
 
+#: interval of a server's heartbeats, and how many it may miss before it is offline
+HEARTBEAT_SECONDS = 1.0
+MISSED_HEARTBEATS = 5
+#: bytes of committed events in memory for the forwarders; older ones are read from disk
+TAIL_BYTES = 64 << 20
+#: a server without new subscriptions for so long is asked for a summary of the last ones
+SETTLE_SECONDS = 2.0
+#: interval between two truncations of the log
+TRUNCATE_SECONDS = 5.0
+#: how long an event id that a publisher chose is known
+IDEMPOTENCE_SECONDS = 86_400.0
 #: A server that is more records behind than this bounds the network, and nobody hears sooner of what is
 #: committed at once: then publishers wait a little for each other, and fewer, larger commits cost less.
 _BEHIND = 500
@@ -60,9 +71,9 @@ class Network:
             resume=lambda saved, least: clock.resume(saved, settings.clock, least=least),
             watermark=settings.disk_reserve,
         )
-        self.tail = Tail(head=self.log.head, limit_bytes=settings.tail_bytes)
+        self.tail = Tail(head=self.log.head, limit_bytes=TAIL_BYTES)
         self.table = RoutingTable(router=settings.router, cut=settings.cut, bloom=settings.bloom)
-        self.members = Members(settings.heartbeat_seconds * settings.missed_heartbeats)
+        self.members = Members(HEARTBEAT_SECONDS * MISSED_HEARTBEATS)
         self.calls = Calls(settings, self.members)
         self.link = Link(settings.link_bytes)
         self.pressure = Pressure(self.lag, settings.lag_limit)
@@ -124,7 +135,7 @@ class Network:
     # -- from the log to the streams --------------------------------------------------------------------
 
     def _committed(self, committed: list[Record]) -> None:
-        records = merge(committed, limit=self.settings.frame_events // 2)
+        records = merge(committed, limit=FRAME_EVENTS // 2)
         by_topic: dict[int, list[EventsRecord]] = {}
         for record in records:
             if isinstance(record, EventsRecord):
@@ -197,7 +208,7 @@ class Network:
             disk.keep_reserve(space)
         # What is short is sought every second, not every few.
         if self.shortage is not None or time.monotonic() >= self._next_truncation:
-            self._next_truncation = time.monotonic() + self.settings.truncate_seconds
+            self._next_truncation = time.monotonic() + TRUNCATE_SECONDS
             for step in (self._note_cursors, self._truncate, self._reclaim):
                 try:
                     await step()
@@ -212,7 +223,7 @@ class Network:
         """Take off the log what every server has."""
         upto = min([member.forwarder.acked if member.forwarder else 0 for member in self.members], default=0)
         if not self.backing.active and (upto > self._truncated or self.log.expired()):
-            ids_before = self.log.steady() - int(self.settings.idempotence_seconds * 1e6)
+            ids_before = self.log.steady() - int(IDEMPOTENCE_SECONDS * 1e6)
             await self.log.truncate(upto, ids_before)
             self._truncated = upto
 
@@ -289,7 +300,7 @@ class Network:
         member.task = self.spawn(member.forwarder.run(), f"forward to {member.id}")
         self.ask_summary(member)
         logger.info("server registered", server=member.id, url=member.url, cursor=cursor, join=joined)
-        return wire.Registered(self.log.id, self.log.incarnation, self.settings.heartbeat_seconds)
+        return wire.Registered(self.log.id, self.log.incarnation, HEARTBEAT_SECONDS)
 
     def _check_known(self, request: wire.Register) -> None:
         """Raise if the id is another server's, or was given up."""
@@ -332,7 +343,6 @@ class Network:
             link=self.link,
             pressure=self.pressure,
             meter=self.meter,
-            settings=self.settings,
             acked=acked,
             on_ack=on_ack,
         )
@@ -425,7 +435,7 @@ class Network:
         for member in self.members:
             if not member.widened or self.members.state(member) == "away":
                 continue
-            quiet = now - member.widened_at > self.settings.settle_seconds
+            quiet = now - member.widened_at > SETTLE_SECONDS
             if quiet or member.widened > max(2000, member.subscriptions // 2):
                 self.ask_summary(member)
 
@@ -459,7 +469,7 @@ class Network:
                     member.summary = (snapshot.epoch, snapshot.seq)
                     await self.placing.summarised_in_slices(member.id, summaries)
                     break
-            await asyncio.sleep(self.settings.heartbeat_seconds)
+            await asyncio.sleep(HEARTBEAT_SECONDS)
         finally:
             member.asking = False
 

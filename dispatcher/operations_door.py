@@ -12,7 +12,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 
 from dispatcher.access import Need, needs
-from dispatcher.network import Network
+from dispatcher.network import HEARTBEAT_SECONDS, Network
 from dispatcher.peers import Peers
 from edn.asgi import StrictRoute
 from edn.errors import NotFound, Unavailable
@@ -118,7 +118,7 @@ def routes(network: Network, peers: Peers | None) -> APIRouter:
             raise Unavailable(f"{network.shortage}; no events are accepted", retry_after=5)
         ready = len(network.members.ready())
         if not ready:
-            raise Unavailable("no server is ready", retry_after=math.ceil(network.settings.heartbeat_seconds))
+            raise Unavailable("no server is ready", retry_after=math.ceil(HEARTBEAT_SECONDS))
         return {"status": "ready", "servers": ready}
 
     return router

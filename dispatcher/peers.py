@@ -41,6 +41,8 @@ from edn.runtime.control_client import ControlClient, TransportFailed
 
 logger = structlog.get_logger()
 
+#: seconds after which a silent dispatcher is left out; it stops accepting a little earlier
+LEASE_SECONDS = 6.0
 #: seconds that an answer waits for something to change
 POLL_SECONDS = 0.5
 #: seconds that a question may take
@@ -110,7 +112,7 @@ class Peers:
         self._log = network.log
         self._merger = merger
         self._clock = clock
-        self._lease = network.settings.lease_seconds
+        self._lease = LEASE_SECONDS
         self._peers = [Peer(url, clock()) for url in network.settings.peers]
         self._followers: dict[str, Follower] = {}
         self._changed = asyncio.Event()

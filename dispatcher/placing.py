@@ -26,8 +26,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dispatcher.bindings import Binding
+from dispatcher.config import Settings
 from dispatcher.members import Member, Members
-from dispatcher.settings import Settings
 from edn import wire
 from edn.arrays import Floats
 from edn.errors import InvalidInput, Unavailable

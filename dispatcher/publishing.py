@@ -39,6 +39,12 @@ from edn.errors import (
 from edn.event import EventBatch
 
 MAX_KEY = 200
+#: bytes of one request's body
+BODY_BYTES = 1 << 20
+#: events in one array
+MAX_EVENTS = 10_000
+#: bytes waiting for their commit beyond which publishers are refused
+PENDING_BYTES = 64 << 20
 _JSON = (b"content-type", b"application/json")
 
 
@@ -81,7 +87,7 @@ class PublishEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         try:
-            limit = self._network.settings.body_limit
+            limit = BODY_BYTES
             self._guard.check_browser(scope, Need.PUBLISH)
             who = self._guard.identify(authorization_of(scope))
             who.require(Need.PUBLISH)
@@ -115,23 +121,20 @@ class PublishEndpoint:
         self, topic: Topic, body: bytes, key: str | None = None, trace: str = "", who: Caller = EVERYBODY
     ) -> Accepted:
         """Accept one event or an array of them, all or nothing; `trace` is the context they came with."""
-        settings = self._network.settings
         buckets = self._guard.quotas.publishing(who)
         log = self._network.log
         if self._peers is not None and not self._peers.accepting():
             raise Unavailable(
                 "this dispatcher is not level with the others yet: try again, or another one", retry_after=1
             )
-        if log.pending > settings.pending_bytes:
+        if log.pending > PENDING_BYTES:
             raise Overloaded("more is waiting for the disk than the dispatcher holds", retry_after=1)
         self._network.check_room(len(body))
         if self._network.pressure.full:
             await self._network.pressure.wait()
         batch = topic.schema.decode_events(body)
-        if len(batch) > settings.events_per_request:
-            raise TooLarge(
-                f"{len(batch)} events in one request; at most {settings.events_per_request} are taken"
-            )
+        if len(batch) > MAX_EVENTS:
+            raise TooLarge(f"{len(batch)} events in one request; at most {MAX_EVENTS} are taken")
         if not len(batch):
             return Accepted(0, [])
         for bucket in buckets:
@@ -141,7 +144,7 @@ class PublishEndpoint:
             ids = [name if name is not None else f"{key}/{place}" for place, name in enumerate(ids)]
 
         lasting = _availability(topic, batch)
-        limits = [settings.retained_bytes or None, who.quota.retained_bytes]
+        limits = [self._network.settings.retained_bytes or None, who.quota.retained_bytes]
         limit = min((most for most in limits if most is not None), default=None)
 
         def append(transaction: Transaction) -> list[str]:

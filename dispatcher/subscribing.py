@@ -30,6 +30,9 @@ from edn.filter import BoundFilter, Filter
 from edn.sinkpolicy import check_url
 from edn.webhooks import check_secret
 
+#: subscriptions in one array
+MAX_SUBSCRIPTIONS = 1000
+
 
 class Subscribing:
     """Event loop only."""
@@ -84,9 +87,10 @@ class Subscribing:
         # Servers know the operator's topics by name, and nobody else's.
         hosts = {} if who.tenant else dict(enumerate(suggested))
         if isinstance(body, list):
-            most = self._settings.subscriptions_per_request
-            if len(body) > most:
-                raise TooLarge(f"{len(body)} subscriptions in one request; at most {most} are taken")
+            if len(body) > MAX_SUBSCRIPTIONS:
+                raise TooLarge(
+                    f"{len(body)} subscriptions in one request; at most {MAX_SUBSCRIPTIONS} are taken"
+                )
             wanted = [
                 await self._wanted(one, who, f"/{place}", hosts.get(place)) for place, one in enumerate(body)
             ]

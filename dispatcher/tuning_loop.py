@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import structlog
 
+from dispatcher.forwarding import FRAME_EVENTS
 from dispatcher.lived import Lived
 from dispatcher.log import Transaction
 from dispatcher.metering import Counts
@@ -150,7 +151,7 @@ class Tuner:
             return None
         looked = monitor.look()
         cpu = looked.share
-        behind = 2 * network.settings.frame_events
+        behind = 2 * FRAME_EVENTS
         saturated = (
             cpu >= self.tuning.rule.threshold
             or network.pressure.held > mark.held

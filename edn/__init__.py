@@ -11,8 +11,8 @@ The model touches neither network nor disk:
     strictjson, xml, soap/         outside bytes, read carefully
     webhooks, sinkpolicy, tracing  how, where and with what context a sink is notified
 
-What both services share at run time: `asgi`, `deadlines`, `process`, `configuring`, `metrics`, `clock`,
-`runtime/`; for tests `checkpoints` and `defects`.
+What both services share at run time: `asgi`, `deadlines`, `process`, `metrics`, `clock`, `runtime/` (their
+settings); for tests `checkpoints` and `defects`.
 
 At the rim, which the model never imports: `client/`, `receiver`, `cli/`, `demo`, `checker/`, `bench/`. No
 service is ever imported from here.

@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, ClassVar, TextIO, cast
 
 import structlog
 import uvicorn
@@ -45,6 +45,16 @@ _COPY_SECONDS = 86_400.0
 
 class CannotStart(EdnError):
     """Something outside the program keeps it from starting; the message says what would help."""
+
+    #: with which the process ends
+    exit_code: ClassVar[int] = 1
+
+
+def report_failure(program: str, error: EdnError) -> int:
+    """Print why a process cannot start, and return its exit code."""
+    for line in error.detail.splitlines():
+        print(f"{program}: {line}", file=sys.stderr)  # noqa: T201  it never started
+    return getattr(error, "exit_code", CannotStart.exit_code)
 
 
 def wrong_format(place: str, found: object, read: int) -> str:
@@ -189,17 +199,6 @@ class _Server(uvicorn.Server):
             gc.collect()
             gc.freeze()
             print(json.dumps({"ready": True, **self.ready}), flush=True)  # noqa: T201  programs read it
-
-
-def read_networks(flag: str, text: str) -> tuple[str, ...]:
-    """Parse networks with commas between, such as 10.0.0.0/8,::1; raises `CannotStart`."""
-    found = tuple(part.strip() for part in text.split(",") if part.strip())
-    for network in found:
-        try:
-            ipaddress.ip_network(network)
-        except ValueError:
-            raise CannotStart(f'{flag} must be networks such as 10.0.0.0/8, got "{network}"') from None
-    return found
 
 
 def serve(

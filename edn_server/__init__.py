@@ -1,6 +1,6 @@
 """The process that hosts subscriptions: it matches the dispatcher's stream exactly and notifies.
 
-    settings       what an operator can set
+    config         settings
     database       the data folder: its lock, its format, its tables
     writer         the one thread that writes, and the transactions that it groups
     topic          one topic in memory: its matcher and its maximal rectangles

@@ -22,6 +22,8 @@ from edn_server import evidence_door, messages, metrics, receiving
 from edn_server.messages import PROBLEM_BODY, UNAUTHORIZED
 from edn_server.node import Node
 
+#: bytes of one frame or store request
+BODY_BYTES = 64 << 20
 _SQLITE = "application/vnd.sqlite3"
 _DATABASE = {_SQLITE: {"schema": {"type": "string", "format": "binary"}}}
 _LINES_BODY = {"content": {wire.LINES: {"schema": {"type": "string"}}}}
@@ -152,6 +154,6 @@ def create_app(node: Node, url: str) -> FastAPI:
 
     app.include_router(receiving.routes(node.receiving))
     limits = {receiving.PATH: receiving.BODY_LIMIT}
-    app.add_middleware(BodyLimit, limit=node.settings.body_limit, paths=limits)
+    app.add_middleware(BodyLimit, limit=BODY_BYTES, paths=limits)
     messages.mount(app, node)
     return app

@@ -21,10 +21,10 @@ import msgspec
 from edn import cloudevents
 from edn.cloudevents import CloudEvent, SinkAddress
 from edn.errors import InvalidSink
+from edn_server.config import Settings
 from edn_server.consent import Consents, Withheld
 from edn_server.delivery import HttpSink
 from edn_server.resolver import Resolver
-from edn_server.settings import Settings
 from edn_server.sinks import Answer, Message
 
 #: parcels of which it is remembered how much of them was taken

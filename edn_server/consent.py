@@ -45,9 +45,9 @@ from edn import clock, sinkpolicy
 from edn.consent import PREFIX, asked_of
 from edn.errors import InvalidSink
 from edn_server.addresses import url_of
+from edn_server.config import Settings
 from edn_server.delivery import HttpSink
 from edn_server.resolver import Resolver
-from edn_server.settings import Settings
 from edn_server.sinks import Answer, Message, Sink
 from edn_server.slots import Slots
 from edn_server.writer import Job

@@ -20,8 +20,8 @@ from edn import __version__, sinkpolicy, tracing
 from edn.errors import InvalidSink
 from edn.runtime.http_client import ExchangeFailed, Headers, HttpClient, Limits
 from edn_server.attempts import ANSWER_BYTES
+from edn_server.config import Settings
 from edn_server.resolver import Resolver, Unresolved
-from edn_server.settings import Settings
 from edn_server.sinks import Answer, Message
 
 CONNECT_SECONDS = 5.0

@@ -26,11 +26,11 @@ from edn.namespace import told_as
 from edn_server import attempts, deadletters, usage
 from edn_server.addresses import ring_of, url_of
 from edn_server.attempts import Attempt
+from edn_server.config import Settings
 from edn_server.consent import State
 from edn_server.deadletters import Letter, Revive, Revived
 from edn_server.hosting import Hosting
 from edn_server.notifier import Notifier
-from edn_server.settings import Settings
 from edn_server.writer import Writer
 
 #: letters that one call recovers; whoever has more calls again

@@ -20,7 +20,7 @@ import msgspec
 
 from edn import sinkpolicy
 from edn.errors import InvalidSink
-from edn_server.settings import Settings
+from edn_server.config import Settings
 from edn_server.sinks import Answer, Message
 from edn_server.slots import Slots
 

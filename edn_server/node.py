@@ -35,6 +35,7 @@ from edn_server import (
 from edn_server.addresses import url_of
 from edn_server.arriving import Arrive, TakeKept, TakeTold
 from edn_server.cloudevents import CloudEventsSink
+from edn_server.config import Settings
 from edn_server.consent import AskedSink, Consents
 from edn_server.controls import Follow, Leave
 from edn_server.database import BATCH_BITS, Folder
@@ -55,7 +56,6 @@ from edn_server.refusals import Refusals
 from edn_server.registration import Refused, Registration
 from edn_server.replaying import ApplyReplay
 from edn_server.resolver import Resolver
-from edn_server.settings import Settings
 from edn_server.sinks import Sinks
 from edn_server.soap import SoapSink
 from edn_server.storing import StoreVersions, prepare
@@ -73,6 +73,8 @@ EXIT_BROKEN = 4
 OLD_BATCHES = 256
 #: bytes of the emergency reserve beside the database
 RESERVE_BYTES = 4 << 20
+#: seconds between two collections of rows that nothing needs
+COLLECT_SECONDS = 5.0
 #: seconds between two looks for dead letters that nobody wants
 PURGE_SECONDS = 60.0
 #: transactions of one such look; the others come with the next collection
@@ -102,7 +104,7 @@ class Node:
         saved = db.execute("SELECT value FROM meta WHERE name = 'clock'").fetchone()
         clock.resume(saved[0] if saved else None, settings.clock)
         self.hosting = load(db)
-        self.hosting.several = bool(settings.further_dispatchers)
+        self.hosting.several = len(settings.dispatcher) > 1
         self.hosting.limits = settings.limits
         (newest,) = db.execute("SELECT coalesce(max(key), 0) FROM events").fetchone()
         self._batch = (newest >> BATCH_BITS) + 1
@@ -139,8 +141,7 @@ class Node:
         """Deliver what waits, and register under this URL."""
         settings = self.settings
         self._loop = asyncio.get_running_loop()
-        addresses = dict.fromkeys([settings.dispatcher, *settings.further_dispatchers])
-        self._dispatchers = Dispatchers(list(addresses), settings.secret)
+        self._dispatchers = Dispatchers(settings.dispatcher, settings.secret)
         exchange = Exchange(self._dispatchers, settings.exchange_seconds)
         self._resolver = resolver = Resolver(settings.nameservers)
         self._consents = consents = Consents(
@@ -190,7 +191,7 @@ class Node:
             settings=settings,
             consent_of=consents.state_of,
         )
-        await self._submit(Leave(self.hosting, list(addresses)))
+        await self._submit(Leave(self.hosting, list(settings.dispatcher)))
         await self.notifier.start(again=self.epoch > 1)
         self.registrations = [
             Registration(
@@ -413,7 +414,7 @@ class Node:
         loop = asyncio.get_running_loop()
         assert self.notifier is not None
         while True:
-            await asyncio.sleep(self.settings.collect_seconds)
+            await asyncio.sleep(COLLECT_SECONDS)
             try:
                 await self._write_evidence()
                 await self.notifier.drop_ended()

@@ -34,6 +34,7 @@ from edn_server.addresses import host_of, is_sink, tenant_of, url_of
 from edn_server.attempts import Attempt, Attempts
 from edn_server.breaker import HEALTHY, Health
 from edn_server.composing import Composer
+from edn_server.config import Settings
 from edn_server.deadletters import Death
 from edn_server.hosting import Hosting
 from edn_server.journeys import Journeys
@@ -41,7 +42,6 @@ from edn_server.outbox import Row
 from edn_server.parcels import Parcel
 from edn_server.posting import Posting, Sent
 from edn_server.recent import RecentEvents
-from edn_server.settings import Settings
 from edn_server.sinks import Answer, Sinks
 from edn_server.slots import Slots
 from edn_server.timing import Timings

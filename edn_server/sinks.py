@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from edn.sinkpolicy import extension
-from edn_server.settings import Settings
+from edn_server.config import Settings
 
 
 @dataclass(frozen=True, slots=True)

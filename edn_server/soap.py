@@ -24,10 +24,10 @@ from edn.soap import addressing, envelope, eventing
 from edn.soap.address import SoapAddress
 from edn.soap.addressing import Endpoint
 from edn.xml import Element
+from edn_server.config import Settings
 from edn_server.delivery import HttpSink
 from edn_server.ending import End
 from edn_server.resolver import Resolver
-from edn_server.settings import Settings
 from edn_server.sinks import Answer, Message
 
 #: parcels of which it is remembered how much of them was taken

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from dispatcher.access import caller_of
 from dispatcher.door import Door
 from dispatcher.leading import Leading, replayed
-from dispatcher.publishing import PublishEndpoint
+from dispatcher.publishing import BODY_BYTES, PublishEndpoint
 from dispatcher.soap import eventing, faults, management, publishing, wsdl
 from dispatcher.soap.operations import Operation, Request, Table
 from edn import xml
@@ -36,7 +36,7 @@ class SoapEndpoint:
 
     def __init__(self, door: Door, publish: PublishEndpoint) -> None:
         self._guard = door.guard
-        self._limit = min(door.settings.body_limit, xml.MAX_BYTES)
+        self._limit = min(BODY_BYTES, xml.MAX_BYTES)
         self._table: Table = {
             **eventing.operations(door),
             **publishing.operations(door, publish),

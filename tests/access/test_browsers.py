@@ -11,7 +11,7 @@ import pytest
 
 import dispatcher.app
 from dispatcher import browsers
-from dispatcher.settings import Settings
+from dispatcher.config import Settings
 from edn.errors import Forbidden
 
 SECRET = "s" * 24

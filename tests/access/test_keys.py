@@ -18,7 +18,7 @@ import structlog
 import dispatcher.app
 import dispatcher.door
 from dispatcher import access, audit
-from dispatcher.settings import Settings
+from dispatcher.config import Settings
 from edn.asgi import CLIENT, VIA
 from edn.process import configure_logs, hide_secrets
 

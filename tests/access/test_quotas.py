@@ -14,9 +14,9 @@ import pytest
 import dispatcher.app
 import dispatcher.door
 from dispatcher.access import Caller
+from dispatcher.config import Settings
 from dispatcher.keys import Quota, Scope
-from dispatcher.quotas import BUCKETS, BURST, Quotas, TenantLimits
-from dispatcher.settings import Settings
+from dispatcher.quotas import BUCKETS, BURST, Quotas
 from edn.errors import Overloaded
 from edn.filter import Filter
 
@@ -162,8 +162,8 @@ def test_topics_and_attributes_of_a_tenant_have_limits(tmp_path: Path, named: bo
     """A key that says nothing has the network's; the operator has none."""
 
     async def run() -> None:
-        defaults = TenantLimits() if named else TenantLimits(topics=3, attributes=5)
-        app = dispatcher.app.create_app(Settings(data=tmp_path, secret=SECRET, tenant_limits=defaults))
+        defaults: dict[str, Any] = {} if named else {"tenant_topics": 3, "tenant_attributes": 5}
+        app = dispatcher.app.create_app(Settings(data=tmp_path, secret=SECRET, **defaults))
         door: dispatcher.door.Door = app.state.door
         transport = httpx.ASGITransport(app)
         async with (

@@ -12,9 +12,9 @@ import pytest
 from edn import sinkpolicy
 from edn.errors import InvalidSink
 from edn.sinkpolicy import check_url
+from edn_server.config import Settings
 from edn_server.delivery import HttpSink
 from edn_server.resolver import Resolver
-from edn_server.settings import Settings
 from edn_server.sinks import Answer, Message
 
 #: hosts that lead to this machine, its network or its cloud's metadata
@@ -58,7 +58,7 @@ def settings(*, allow_loopback_sinks: bool) -> Settings:
     return Settings(
         id="s1",
         data=Path("/nowhere"),
-        dispatcher="http://127.0.0.1:1",
+        dispatcher=("http://127.0.0.1:1",),
         secret="a secret of the tests",
         allow_loopback_sinks=allow_loopback_sinks,
     )

@@ -34,7 +34,7 @@ FAILURE = b"the service failed at this request"
 class _Door:
     """What the operations of the door call."""
 
-    settings = SimpleNamespace(body_limit=1 << 20, secret="")
+    settings = SimpleNamespace(secret="")
     guard = SimpleNamespace(
         require=lambda who, need, scope: who.require(need), quotas=SimpleNamespace(room=lambda who: None)
     )

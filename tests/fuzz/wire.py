@@ -30,8 +30,8 @@ from edn.schema import Schema
 from edn.summary import Summary
 from edn.webhooks import KeyRing
 from edn_server import messages
+from edn_server.config import Settings
 from edn_server.node import Node
-from edn_server.settings import Settings
 
 #: every message of the protocol
 MESSAGES: list[type[msgspec.Struct]] = sorted(
@@ -202,7 +202,7 @@ class Server:
 
     def _open(self, folder: Path) -> None:
         self._folder = folder
-        settings = Settings(id="s1", data=folder, dispatcher="http://127.0.0.1:1", secret=_SECRET)
+        settings = Settings(id="s1", data=folder, dispatcher=("http://127.0.0.1:1",), secret=_SECRET)
         self.node = Node(settings)
         # A server whose memory no longer follows its disk ends its process; `check_broken` tells.
         self.node._end = lambda code: setattr(self.node, "exit_code", code)  # type: ignore[method-assign]

@@ -12,10 +12,10 @@ from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
 import dispatcher.app
-import dispatcher.settings
+import dispatcher.config
 import edn_server.app
+from edn_server.config import Settings
 from edn_server.node import Node
-from edn_server.settings import Settings
 
 SECRET = "a secret of the tests, long enough"
 PAGE = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
@@ -48,9 +48,9 @@ def exposed(app: FastAPI) -> dict[str, tuple[str, str]]:
 
 def test_the_page_names_what_the_services_expose(tmp_path: Path) -> None:
     front = dispatcher.app.create_app(
-        dispatcher.settings.Settings(data=tmp_path / "d", secret=SECRET, open=True)
+        dispatcher.config.Settings(data=tmp_path / "d", secret=SECRET, open=True)
     )
-    node = Node(Settings(id="s1", data=tmp_path / "s", dispatcher="http://127.0.0.1:9", secret=SECRET))
+    node = Node(Settings(id="s1", data=tmp_path / "s", dispatcher=("http://127.0.0.1:9",), secret=SECRET))
     try:
         found = exposed(front) | exposed(edn_server.app.create_app(node, "http://127.0.0.1:9"))
     finally:

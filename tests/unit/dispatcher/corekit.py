@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from dispatcher import changes, directory
+from dispatcher.config import Settings
 from dispatcher.directory import Subscription
 from dispatcher.joining import Joining
 from dispatcher.log import Log
@@ -17,7 +18,6 @@ from dispatcher.members import Member
 from dispatcher.merging import Merger
 from dispatcher.network import Network
 from dispatcher.records import ControlRecord
-from dispatcher.settings import Settings
 from dispatcher.storing import Storing
 from dispatcher.subscriptions import Subscriptions, Wanted
 from dispatcher.subtrees import Subtree

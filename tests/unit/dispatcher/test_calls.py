@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dispatcher.config import Settings
 from dispatcher.members import Member
 from dispatcher.network import Network
-from dispatcher.settings import Settings
 from edn import wire
 from edn.errors import Unavailable
 from tests.network import Process

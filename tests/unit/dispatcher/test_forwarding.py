@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from dispatcher.link import Link, Pressure
 from dispatcher.metering import Meter
 from dispatcher.records import EventsRecord
 from dispatcher.routing import RoutingTable
-from dispatcher.settings import Settings
 from dispatcher.tail import Tail
 from edn import wire
 from edn.summary import Summary
@@ -33,7 +31,6 @@ def forwarder(
         tail=tail,
         table=table,
         send=unused,
-        settings=Settings(data=Path("nowhere"), secret="x" * 20),
         acked=acked,
         on_ack=lambda _: None,
         link=Link(),

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from dispatcher import changes, directory
 from dispatcher.changes import Kind
+from dispatcher.config import Settings
 from dispatcher.directory import Subscription
 from dispatcher.log import Transaction
 from dispatcher.merging import Merger
 from dispatcher.network import Network
 from dispatcher.records import ControlRecord
 from dispatcher.replaying import Replay
-from dispatcher.settings import Settings
 from dispatcher.topics import Topics
 from edn import wire
 

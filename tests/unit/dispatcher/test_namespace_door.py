@@ -14,9 +14,9 @@ import pytest
 from corekit import Servers, make_ready
 
 import dispatcher.app
+from dispatcher.config import Settings
 from dispatcher.door import Door
 from dispatcher.keys import Quota, Scope
-from dispatcher.settings import Settings
 from edn.namespace import member_id
 
 SECRET = "s" * 24

@@ -12,12 +12,12 @@ import pytest
 
 from dispatcher import changes
 from dispatcher.changes import Kind
+from dispatcher.config import Settings
 from dispatcher.leading import Leading
 from dispatcher.log import Transaction
 from dispatcher.merging import Merger
 from dispatcher.network import Network
 from dispatcher.peers import ATTEMPTS, Peers, _is_refusal
-from dispatcher.settings import Settings
 from dispatcher.topics import Topics
 from edn import wire
 from edn.errors import Conflict, Unavailable

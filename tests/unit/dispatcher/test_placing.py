@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dispatcher.config import Settings
 from dispatcher.members import Member, Members
 from dispatcher.placing import Candidate, Placing
-from dispatcher.settings import Settings
 from edn import wire
 from edn.errors import InvalidInput, Unavailable
 from edn.rect import Rects

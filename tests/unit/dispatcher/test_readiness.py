@@ -9,8 +9,8 @@ import httpx
 from corekit import make_ready
 
 from dispatcher.app import create_app
+from dispatcher.config import Settings
 from dispatcher.door import Door
-from dispatcher.settings import Settings
 from edn.storage import Shortage
 
 

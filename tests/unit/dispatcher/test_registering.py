@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from dispatcher.config import Settings
 from dispatcher.network import Network
-from dispatcher.settings import Settings
 from edn import wire
 from edn.errors import Conflict
 

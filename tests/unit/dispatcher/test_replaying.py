@@ -9,9 +9,9 @@ import msgspec
 from corekit import make_ready
 
 from dispatcher import replaying
+from dispatcher.config import Settings
 from dispatcher.network import Network
 from dispatcher.replaying import TOGETHER, Replay, Replayer
-from dispatcher.settings import Settings
 from dispatcher.topics import Topics
 from edn import wire
 from edn.errors import Unavailable

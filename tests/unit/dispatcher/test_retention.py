@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from dispatcher import retention
 from dispatcher.app import create_app
+from dispatcher.config import Settings
 from dispatcher.door import Door
-from dispatcher.settings import Settings
 
 SECRET = "s" * 24
 LIMIT = 20_000
@@ -87,9 +88,13 @@ def test_publishing_with_availability_is_refused_at_the_limit_of_a_tenant(tmp_pa
     asyncio.run(run())
 
 
-def test_expired_events_leave_the_count_when_they_leave_the_log(tmp_path: Path) -> None:
+def test_expired_events_leave_the_count_when_they_leave_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dispatcher.network.TRUNCATE_SECONDS", 3600.0)
+
     async def run() -> None:
-        app = create_app(Settings(data=tmp_path, secret=SECRET, open=True, truncate_seconds=3600))
+        app = create_app(Settings(data=tmp_path, secret=SECRET, open=True))
         door: Door = app.state.door
         async with (
             app.router.lifespan_context(app),

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from corekit import make_ready
 
+from dispatcher.config import Settings
 from dispatcher.log import Transaction
 from dispatcher.network import Network
-from dispatcher.settings import Settings
 from dispatcher.settling import Settling
 from edn.errors import Unavailable
 

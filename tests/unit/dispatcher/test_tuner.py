@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dispatcher.config import Settings
 from dispatcher.metering import SAMPLE, Meter
 from dispatcher.network import Network
 from dispatcher.routing import RoutingTable
-from dispatcher.settings import Settings
 from dispatcher.surveying import Survey
 from dispatcher.tuning_loop import LEAST_EVENTS, Tuner
 from edn.bench.workloads import uniform_points, uniform_rectangles

@@ -13,13 +13,14 @@ from typing import Any
 
 from serverkit import Kit, activate, item
 
+from edn_server.breaker import Limits
+from edn_server.config import Settings
 from edn_server.delivery import HttpSink
 from edn_server.evidence import Evidence
 from edn_server.mail import MailSink
 from edn_server.notifier import Notifier
 from edn_server.parcels import Batching
 from edn_server.retry import Policy
-from edn_server.settings import Settings
 from edn_server.sinks import Sink, Sinks
 
 EVENT = {"symbol": "GE", "price": 5}
@@ -102,20 +103,34 @@ async def receiving() -> AsyncIterator[Receiver]:
 
 
 #: attempts follow each other at once, and each row is a POST of its own
-SETTINGS = Settings(
-    id="s1",
-    data=Path("/nowhere"),
-    dispatcher="http://127.0.0.1:1",
-    secret="a secret of the tests",
-    allow_loopback_sinks=True,
-    concurrent_posts=32,
-    retries=Policy(steps=(0.001,)),
-    batching=Batching(events=1),
-)
+SETTINGS: dict[str, Any] = {
+    "id": "s1",
+    "data": Path("/nowhere"),
+    "dispatcher": ("http://127.0.0.1:1",),
+    "secret": "a secret of the tests",
+    "allow_loopback_sinks": True,
+    "concurrent_posts": 32,
+    "retry_steps": (0.001,),
+    "batch_events": 1,
+}
 
 
-def settings(**changes: Any) -> Settings:
-    return dataclasses.replace(SETTINGS, **changes)
+def settings(
+    retries: Policy | None = None,
+    batching: Batching | None = None,
+    breaking: Limits | None = None,
+    **changes: Any,
+) -> Settings:
+    given = SETTINGS | changes
+    if retries is not None:
+        given |= {
+            "retry_steps": retries.steps,
+            "give_up_seconds": retries.give_up_seconds,
+            "refused_attempts": retries.refused_attempts,
+        }
+    if batching is not None:
+        given |= {f"batch_{name}": value for name, value in dataclasses.asdict(batching).items()}
+    return Settings(**given, **({} if breaking is None else dataclasses.asdict(breaking)))
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from deliverykit import EVENT, eventually, notifying
 from serverkit import Kit, activate, item, segment, topic
 
 from edn.namespace import key_of
-from edn_server.settings import Settings
+from edn_server.config import Settings
 from edn_server.sinks import Answer, Message
 
 

@@ -13,8 +13,8 @@ from deliverykit import settings
 
 from edn import sinkpolicy
 from edn.errors import InvalidSink
+from edn_server.config import Settings
 from edn_server.delivery import HttpSink
-from edn_server.settings import Settings
 from edn_server.sinks import Answer, Message, Sinks
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -21,10 +21,10 @@ from edn.process import CannotStart
 from edn.summary import Summary
 from edn_server import registration, usage
 from edn_server.app import create_app
+from edn_server.config import Settings
 from edn_server.database import FORMAT, Folder
 from edn_server.node import Node
 from edn_server.registration import Refused, Registration
-from edn_server.settings import Settings, parse
 
 SECRET = "a secret of the tests"
 BEARER = {"authorization": f"Bearer {SECRET}"}
@@ -33,7 +33,7 @@ EVENT = {"symbol": "GE", "price": 5}
 
 def node_in(path: Path, **changes: Any) -> Node:
     # Nothing listens there: registration goes on trying, which is what it should do.
-    settings = Settings(id="s1", data=path, dispatcher="http://127.0.0.1:1", secret=SECRET, **changes)
+    settings = Settings(id="s1", data=path, dispatcher=("http://127.0.0.1:1",), secret=SECRET, **changes)
     return Node(settings)
 
 
@@ -146,11 +146,13 @@ def test_store_stream_summary_and_figures_over_http(tmp_path: Path) -> None:
     with_door(tmp_path, scenario)
 
 
-def test_a_node_has_the_limits_of_its_settings_and_forgets_topics_by_itself(tmp_path: Path) -> None:
-    limits = usage.Limits(paused=1, stream=2, dead=3)
+def test_a_node_has_the_limits_of_its_settings_and_forgets_topics_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edn_server.node.COLLECT_SECONDS", 0.01)
 
     async def scenario(client: httpx.AsyncClient, node: Node) -> None:
-        assert node.hosting.limits == limits
+        assert node.hosting.limits == usage.Limits(paused=1, stream=2, dead=3)
         await node.store(wire.Store(LOG, 1, topic(), [item("s")]))
         await node.apply(wire.Frame(LOG, 1, 0, 1, [activate(1, ("s", 1))], []))
         assert list(node.hosting.topics) == [1]
@@ -158,7 +160,7 @@ def test_a_node_has_the_limits_of_its_settings_and_forgets_topics_by_itself(tmp_
         while node.hosting.topics:  # noqa: ASYNC110 - the door's timeout bounds it
             await asyncio.sleep(0.01)
 
-    with_door(tmp_path, scenario, collect_seconds=0.01, limits=limits)
+    with_door(tmp_path, scenario, paused_bytes=1, stream_bytes=2, dead_letter_bytes=3)
 
 
 def test_shrinkable_counts_from_the_last_snapshot(tmp_path: Path) -> None:
@@ -173,7 +175,9 @@ def test_shrinkable_counts_from_the_last_snapshot(tmp_path: Path) -> None:
     with_door(tmp_path, scenario)
 
 
-def test_errors_are_problems(tmp_path: Path) -> None:
+def test_errors_are_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edn_server.app.BODY_BYTES", 1000)
+
     async def scenario(client: httpx.AsyncClient, _: Node) -> None:
         unbound = wire.Store(LOG, 1, topic(), [item("s", {"nowhere": 1})])
         cases = [
@@ -191,7 +195,7 @@ def test_errors_are_problems(tmp_path: Path) -> None:
             assert answer.headers["content-type"] == "application/problem+json"
             assert answer.json()["status"] == status
 
-    with_door(tmp_path, scenario, body_limit=1000)
+    with_door(tmp_path, scenario)
 
 
 def test_the_openapi_document_names_every_route(tmp_path: Path) -> None:
@@ -323,9 +327,9 @@ def test_flags_go_before_the_environment_and_the_servers_own_before_the_networks
         "EDN_SERVER_LOCATION": "48.1, -11.6",
         "EDN_SERVER_DISTANCE": "2.5",
     }
-    settings = parse(["--port", "81"], environment)
+    settings = Settings.load(["--port", "81"], environment)
     assert (settings.location, settings.distance) == ((48.1, -11.6), 2.5)
-    assert (settings.id, settings.port, settings.dispatcher) == ("one", 81, "http://d:1")
+    assert (settings.id, settings.port, settings.dispatcher) == ("one", 81, ("http://d:1",))
     assert settings.allow_loopback_sinks
     assert settings.secret == SECRET.replace(" ", "-")
 
@@ -336,16 +340,25 @@ def test_flags_go_before_the_environment_and_the_servers_own_before_the_networks
         ({"--id": ""}, "--id is required"),
         ({"--id": "a/b"}, "--id"),
         ({"--data": ""}, "--data is required"),
-        ({"--dispatcher": "nowhere"}, "http://host:port is right"),
-        ({"--dispatcher": "http://h:99999"}, "http://host:port is right"),
-        ({"--advertise": "ftp://h"}, "--advertise"),
-        ({"--port": "65536"}, "0 to 65535"),
-        ({"--port": "-1"}, "0 to 65535"),
+        ({"--dispatcher": "nowhere"}, "--dispatcher must be an address such as http://"),
+        ({"--dispatcher": "http://h:99999"}, "--dispatcher must be an address such as http://"),
+        ({"--dispatcher": ","}, "--dispatcher is required (or EDN_SERVER_DISPATCHER in the environment)"),
+        ({"--advertise": "ftp://h"}, "--advertise must be an address"),
+        ({"--port": "65536"}, "--port must be an integer from 0 to 65535"),
+        ({"--port": "-1"}, "--port must be an integer from 0 to 65535"),
+        ({"--nice": "x"}, '--nice must be an integer from 0 to 19, got "x"'),
+        ({"--retry-steps": "1,0"}, "--retry-steps must be numbers above 0"),
+        (
+            {"--uncounted-clients": "::1,10.0.0.1/8"},
+            'networks such as 10.0.0.0/8, got "10.0.0.1/8"',
+        ),
+        ({"--webhook-origin": "a b"}, "--webhook-origin must be a name such as"),
+        ({"--smtp-password-file": "/nonexistent"}, "--smtp-password-file cannot be read"),
         ({"--secret-file": "/nonexistent"}, "cannot be read"),
         ({"--location": "48.1,east"}, "such as 48.1,11.6"),
         ({"--location": "1,nan"}, "such as 48.1,11.6"),
         ({"--location": "1,2,3,4,5,6,7,8,9"}, "up to 8 numbers"),
-        ({"--distance": "0"}, '--distance "0"'),
+        ({"--distance": "0"}, '--distance must be a number above 0, got "0"'),
         ({"--exchange-seconds": "often"}, "--exchange-seconds"),
     ],
 )
@@ -353,7 +366,7 @@ def test_a_wrong_setting_is_named(secret_file: Path, changes: dict[str, str], me
     good = {"--id": "s", "--data": "/d", "--dispatcher": "http://h:1", "--secret-file": str(secret_file)}
     arguments = [f"{name}={value}" for name, value in {**good, **changes}.items()]
     with pytest.raises(CannotStart) as caught:
-        parse(arguments, {})
+        Settings.load(arguments, {})
     assert message in caught.value.detail
 
 
