@@ -44,7 +44,7 @@ RECENT = 2_000
 #: rectangles of a filter that are shown
 SHOWN = 16
 
-#: why an event goes to a server, or not (`explaining_door.ExplainedServer` says what they mean)
+#: why an event goes to a server, or not (`edn.api.explain.ExplainedServer` explains them)
 Why = Literal["everything", "summary", "widening", "mask", "no rectangle"]
 
 _explained = wire.Decoder(wire.Explained)

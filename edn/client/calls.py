@@ -14,6 +14,9 @@ from typing import Any, Final, TypeVar
 import httpx
 import msgspec
 
+from edn.api.events import Published
+from edn.api.subscriptions import Sink, Subscription, SubscriptionList, SubscriptionPage
+from edn.api.topics import Topic, TopicList
 from edn.client import encoding
 from edn.client.conversation import Call, Plan, reading
 from edn.client.encoding import (
@@ -27,13 +30,6 @@ from edn.client.encoding import (
     topic_path,
 )
 from edn.client.problems import ProblemError
-from edn.client.results import (
-    Published,
-    Sink,
-    Subscription,
-    SubscriptionPage,
-    Topic,
-)
 from edn.errors import InvalidInput
 
 #: limits of one request; a batch beyond them is split
@@ -97,14 +93,6 @@ class NewSubscription(msgspec.Struct, frozen=True, kw_only=True):
         return body
 
 
-class _Subscribed(msgspec.Struct):
-    subscriptions: list[Subscription]
-
-
-class _Topics(msgspec.Struct):
-    topics: list[Topic]
-
-
 # Topics
 
 
@@ -126,7 +114,7 @@ def create_topic(
 
 def topics() -> Call[list[Topic]]:
     """All topics."""
-    read = reading(_Topics)
+    read = reading(TopicList)
     return Call(method="GET", path="/v1/topics", read=lambda response: read(response).topics)
 
 
@@ -182,12 +170,12 @@ def subscribe(
 
 def subscribe_many(subscriptions: Iterable[NewSubscription]) -> Plan[list[Subscription]]:
     """Subscribe many at once; a request takes all of its subscriptions or none of them."""
-    read = reading(_Subscribed)
+    read = reading(SubscriptionList)
     done: list[Subscription] = []
     encoded = (encode(wanted.body()) for wanted in subscriptions)
     for chunk in chunks(encoded, MAX_SUBSCRIPTIONS, MAX_BODY_BYTES):
         try:
-            answer: _Subscribed = yield Call(
+            answer: SubscriptionList = yield Call(
                 method="POST", path="/v1/subscriptions", body=array(chunk), read=read
             )
         except ProblemError as problem:

@@ -8,20 +8,16 @@ from urllib.parse import quote
 
 import msgspec
 
+from edn.api.delivery import Attempt, AttemptList, DeadLetter, DeadLetterPage, Delivery, Queued, Rotation
 from edn.client import encoding
 from edn.client.conversation import Call, Plan, reading
 from edn.client.encoding import encode, expiry, subscription_path
-from edn.client.results import Attempt, DeadLetter, DeadLetterPage, Delivery, Queued, Rotation
 from edn.webhooks import new_secret
-
-
-class _Attempts(msgspec.Struct):
-    attempts: list[Attempt]
 
 
 def attempts(id: str) -> Call[list[Attempt]]:
     """The last attempts at a subscription's address, the newest first."""
-    read = reading(_Attempts)
+    read = reading(AttemptList)
     path = f"{subscription_path(id)}/attempts"
     return Call(method="GET", path=path, read=lambda response: read(response).attempts)
 

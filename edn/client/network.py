@@ -9,27 +9,24 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
+from edn.api.keys import Key, KeyList
+from edn.api.routes import Binding, Routes
+from edn.api.servers import Clock, Dispatcher, DispatcherList, Server, ServerList
+from edn.api.tuning import Tuning
 from edn.client.conversation import Call, reading
 from edn.client.encoding import ExpiresLike, encode, expiry
-from edn.client.results import Binding, Clock, Dispatcher, Health, Key, Routes, Server, Tuning
 
 
-class _Keys(msgspec.Struct):
-    keys: list[Key]
-
-
-class _Dispatchers(msgspec.Struct):
-    dispatchers: list[Dispatcher]
-
-
-class _Servers(msgspec.Struct):
-    servers: list[Server]
-    published: int | None = None
+class Health(msgspec.Struct, frozen=True):
+    #: False: it runs, but cannot accept work yet, or no more
+    ready: bool
+    #: as the network describes itself
+    detail: dict[str, Any] = {}
 
 
 def servers() -> Call[list[Server]]:
     """The servers and how they are."""
-    read = reading(_Servers)
+    read = reading(ServerList)
 
     def with_ratio(response: httpx.Response) -> list[Server]:
         answer = read(response)
@@ -47,7 +44,7 @@ def servers() -> Call[list[Server]]:
 
 def dispatchers() -> Call[list[Dispatcher]]:
     """The dispatchers as the one that is asked sees them, itself first."""
-    read = reading(_Dispatchers)
+    read = reading(DispatcherList)
     return Call(method="GET", path="/v1/dispatchers", read=lambda response: read(response).dispatchers)
 
 
@@ -120,7 +117,7 @@ def create_key(
 
 def keys(*, tenant: str | None = None) -> Call[list[Key]]:
     """All API keys that the caller may know of, without their secret parts."""
-    listing = reading(_Keys)
+    listing = reading(KeyList)
     query = {} if tenant is None else {"tenant": tenant}
     return Call(method="GET", path="/v1/keys", query=query, read=lambda response: listing(response).keys)
 
