@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 from urllib.parse import quote
 
 from edn.api.repartitions import HitRatio as HitRatio
@@ -12,7 +11,7 @@ from edn.api.repartitions import Proposal as Proposal
 from edn.api.repartitions import Repartition as Repartition
 from edn.api.repartitions import Repartitions as Repartitions
 from edn.client.conversation import Call, reading
-from edn.client.encoding import encode
+from edn.client.encoding import encode, given
 
 #: assignments of one request
 MAX_ASSIGNMENTS = 5000
@@ -32,9 +31,7 @@ def open_repartition(
     *, rate: float | None = None, expected_hit_ratio: float | None = None
 ) -> Call[Repartition]:
     """A new one, to which assignments are added before it starts."""
-    body: dict[str, Any] = {} if rate is None else {"rate": rate}
-    if expected_hit_ratio is not None:
-        body["expected_hit_ratio"] = expected_hit_ratio
+    body = given(rate=rate, expected_hit_ratio=expected_hit_ratio)
     return Call(method="POST", path="/v1/repartitions", body=encode(body), read=reading(Repartition))
 
 
@@ -83,6 +80,6 @@ def forget_server(id: str) -> Call[None]:
 
 
 def _of_server(id: str, what: str, rate: float | None) -> Call[Repartition]:
-    body = encode({} if rate is None else {"rate": rate})
+    body = encode(given(rate=rate))
     path = f"/v1/servers/{quote(id, safe='')}/{what}"
     return Call(method="POST", path=path, body=body, read=reading(Repartition), repeatable=False)
