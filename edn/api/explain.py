@@ -9,14 +9,18 @@ import msgspec
 from edn.api.delivery import Outcome
 from edn.api.servers import State
 
+#: why an event goes to a server, or not: `everything` goes there; a rectangle of its `summary` or of a
+#: `widening` contains the event; a rectangle does, but its Bloom `mask` does not; `no rectangle` does
+Why = Literal["everything", "summary", "widening", "mask", "no rectangle"]
+
 
 class ExplainedSubscription(msgspec.Struct, frozen=True):
     """A subscription whose rectangles contain the event."""
 
     id: str
-    #: if not, its rectangle was only a cover
+    #: false where only its rectangles contain the event, and its predicate does not hold
     matches: bool
-    #: what decided that, as text
+    #: clauses that decided it, as text
     clauses: list[str]
     paused: bool
     recipient: str | None
@@ -28,20 +32,18 @@ class ExplainedServer(msgspec.Struct, frozen=True):
     state: State
     #: the event would be sent there
     routed: bool
-    #: `everything` is sent there; a rectangle of its `summary` or of a `widening` contains the event; one
-    #: does, but its Bloom `mask` does not; `no rectangle` does
-    why: Literal["everything", "summary", "widening", "mask", "no rectangle"]
-    #: in the words of a filter
+    why: Why
+    #: the rectangle as a filter
     rectangle: dict[str, Any] | None
-    #: that were tried
+    #: number of rectangles that were tried
     rectangles: int
-    #: subscriptions that match; null where the server did not say
-    matched: int | None
-    #: it would get the event for nothing
-    false_positive: bool
+    #: subscriptions that match; null where the server did not answer
+    matched: int | None = None
+    #: the event would be sent there and match nothing
+    false_positive: bool = False
     #: at most 100 of them
-    subscriptions: list[ExplainedSubscription]
-    failure: str | None
+    subscriptions: list[ExplainedSubscription] = []
+    failure: str | None = None
 
 
 class ExplainedEvent(msgspec.Struct, frozen=True):
@@ -55,9 +57,9 @@ class ExplainedEvent(msgspec.Struct, frozen=True):
 
 class MetServer(msgspec.Struct, frozen=True):
     server: str
-    #: it gets every event
+    #: every event goes there
     everything: bool
-    #: rectangles in use for it that the filter's meet, and all of them
+    #: its rectangles in use that intersect the filter's, and all of them
     meeting: int
     rectangles: int
 
@@ -73,20 +75,20 @@ class ExplainedFilter(msgspec.Struct, frozen=True):
     topic: str
     filter: Any
     text: str | None
-    #: its rectangles say all; if not, the predicate decides inside them
+    #: false where the predicate decides inside its rectangles
     exact: bool
-    #: in the words of a filter, at most 16 of them
+    #: as filters, at most 16 of them
     rectangles: list[dict[str, Any]]
     rectangle_count: int
     servers: list[MetServer]
-    #: how it would have done on recent events
+    #: matches among recent events
     recent: RecentMatches
     #: at most 100 ids each
     covers: list[str]
     covers_count: int
     covered_by: list[str]
     covered_by_count: int
-    #: subscriptions that it was compared with, and those that the topic has
+    #: number of subscriptions that it was compared with, and that the topic has
     examined: int
     subscriptions: int
 
@@ -109,10 +111,10 @@ class FollowedMatch(msgspec.Struct, frozen=True):
 
 class FollowedServer(msgspec.Struct, frozen=True):
     server: str
-    #: when it had applied the event; null if it has not, or does not know any more
-    taken: str | None
-    matches: list[FollowedMatch]
-    failure: str | None
+    #: when it applied the event; null if it has not, or has forgotten it
+    taken: str | None = None
+    matches: list[FollowedMatch] = []
+    failure: str | None = None
 
 
 class FollowedEvent(msgspec.Struct, frozen=True):
@@ -126,5 +128,5 @@ class FollowedEvent(msgspec.Struct, frozen=True):
     traceparent: str | None
     #: servers whose summary did not contain it
     not_sent_to: list[str]
-    #: those that it was sent to
+    #: servers that it was sent to
     servers: list[FollowedServer]
