@@ -13,7 +13,7 @@ import msgspec
 from pydantic import BaseModel, create_model, model_validator
 
 from edn.api.delivery import DeadLetter, ListedDeadLetter
-from edn.api.fields import Mark, has_mark, hints, show
+from edn.api.fields import Mark, fields, show
 from edn.api.keys import Key
 from edn.api.repartitions import FullRepartition, Proposal, Repartitions
 from edn.api.routes import Binding, Route, Routes
@@ -47,13 +47,13 @@ class _Model(BaseModel):
 
 @functools.cache
 def _model(struct: type[msgspec.Struct]) -> type[BaseModel]:
-    fields: dict[str, Any] = {}
-    for field in msgspec.structs.fields(struct):
-        hint = hints(struct)[field.name]
-        default = None if has_mark(hint, Mark.SOMETIMES) else ...
-        fields[field.encode_name] = (document(hint), default)
+    declared: dict[str, Any] = {
+        field.key: (document(field.hint), ... if field.is_required else None) for field in fields(struct)
+    }
     name = _NAMES.get(struct, struct.__name__)
-    return create_model(name, __base__=_Model, __doc__=struct.__doc__, __module__=struct.__module__, **fields)
+    return create_model(
+        name, __base__=_Model, __doc__=struct.__doc__, __module__=struct.__module__, **declared
+    )
 
 
 def document(hint: Any) -> Any:

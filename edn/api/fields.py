@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from enum import Enum
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 import msgspec
 
@@ -28,14 +28,23 @@ Always = Annotated[T | None, Mark.ALWAYS]
 Sometimes = Annotated[T | None, Mark.SOMETIMES]
 
 
+class Field(NamedTuple):
+    name: str
+    #: its name in JSON
+    key: str
+    #: its annotation, with marks
+    hint: Any
+    is_required: bool
+
+
 @functools.cache
-def hints(struct: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the annotation of each field, with its marks."""
-    return get_type_hints(struct, include_extras=True)
-
-
-def has_mark(hint: Any, mark: Mark) -> bool:
-    return mark in getattr(hint, "__metadata__", ())
+def fields(struct: type[msgspec.Struct]) -> tuple[Field, ...]:
+    """Return the fields of a model. Cached: msgspec reads the annotations again at every call."""
+    hints = get_type_hints(struct, include_extras=True)
+    return tuple(
+        Field(name, key, hints[name], Mark.SOMETIMES not in getattr(hints[name], "__metadata__", ()))
+        for name, key in zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True)
+    )
 
 
 def fill(struct: type[Answer], source: object, **given: Any) -> Answer:
@@ -46,10 +55,5 @@ def fill(struct: type[Answer], source: object, **given: Any) -> Answer:
 
 def show(answer: msgspec.Struct) -> dict[str, Any]:
     """Return the fields of an answer as they are sent, without `Sometimes` ones that have no value."""
-    marked = hints(type(answer))
-    sent = {one.encode_name: (one.name, getattr(answer, one.name)) for one in msgspec.structs.fields(answer)}
-    return {
-        key: value
-        for key, (name, value) in sent.items()
-        if value is not None or not has_mark(marked[name], Mark.SOMETIMES)
-    }
+    values = [(field, getattr(answer, field.name)) for field in fields(type(answer))]
+    return {field.key: value for field, value in values if field.is_required or value is not None}
