@@ -1,7 +1,5 @@
-"""Bodies of topics and subscriptions, for pydantic and the OpenAPI document, and what other doors make theirs
-of: those stand beside their routes.
-
-What is asked comes first, then what is answered.
+"""Request bodies of topics and subscriptions, and parts of other request bodies, which stand beside their
+routes. `edn.api` has the answers.
 """
 
 from __future__ import annotations
@@ -9,8 +7,6 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, PlainValidator, Tag, WithJsonSchema
-
-from edn.evidence import Delivery
 
 # Not words: a key of a body that is spelt like a tag would lose its place.
 ONE, MANY = "<one>", "<many>"
@@ -155,72 +151,3 @@ OneOrMany = Annotated[
     Annotated[SubscriptionBody, Tag(ONE)] | Annotated[list[SubscriptionBody], Tag(MANY)],
     Discriminator(_one_or_many),
 ]
-
-
-class Topic(BaseModel):
-    name: str
-    attributes: dict[str, str]
-    engine: str
-    #: seconds, or forever
-    availability: float | Literal["forever"]
-    revision: int
-    created: str
-
-
-class TopicList(BaseModel):
-    topics: list[Topic]
-
-
-class Sink(BaseModel):
-    url: str
-    recipient: str | None
-    #: of CloudEvents; else it is what this interface has
-    format: str | None = None
-    #: true where the sink is asked for its consent
-    consent: bool | None = None
-    #: only in the answer to the request that had it made
-    secret: str | None = None
-
-
-class JoinedTopic(BaseModel):
-    topic: str
-    #: the server that hosts this part of the subscription
-    server: str
-
-
-class LeftOutTopic(BaseModel):
-    topic: str
-    reason: str
-
-
-class Subscription(BaseModel):
-    id: str
-    #: or subtree
-    topic: str
-    filter: dict[str, Any] | None
-    #: null: it is a stream
-    sink: Sink | None
-    state: str
-    expires: str | None
-    owner: str
-    #: the server that hosts it; null of a subtree, whose topics have one each
-    server: str | None
-    created: str
-    location: list[float] | None
-    #: of a subtree, when one is asked for: the topics that it has, and those that its filter does not fit
-    topics: list[JoinedTopic] | None = None
-    left_out: list[LeftOutTopic] | None = None
-    #: when one is asked for; null while its server cannot be reached
-    delivery: Delivery | None = None
-
-
-class SubscriptionList(BaseModel):
-    subscriptions: list[Subscription]
-
-
-class Ended(BaseModel):
-    ids: list[str]
-
-
-class SubscriptionPage(SubscriptionList):
-    next: str | None

@@ -73,7 +73,7 @@ class Calls:
                 f"{url.rstrip('/')}{path}",
                 wire.encode(message),
                 self._headers,
-                seconds=self._settings.store_timeout,
+                seconds=STORE_SECONDS,
                 repeat=False,
             )
         except ExchangeFailed as error:  # nobody knows whether the server carried it out

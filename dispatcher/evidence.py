@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from dispatcher import directory, gathering, keyrings
 from dispatcher.access import Caller, Need, Who, needs
@@ -21,7 +21,9 @@ from dispatcher.bodies import Body
 from dispatcher.directory import Subscription
 from dispatcher.expiry import parse_expires
 from dispatcher.network import Network
-from edn import evidence, namespace, webhooks
+from edn import namespace, webhooks
+from edn.api import delivery
+from edn.api.document import document
 from edn.asgi import StrictRoute
 from edn.coordinates import instant, rfc3339
 from edn.errors import Conflict, EdnError, Forbidden, InvalidInput, NotFound, Unavailable
@@ -53,15 +55,6 @@ class RotateBody(Body):
     )
 
 
-class Rotation(BaseModel):
-    #: the one that was made; null when it was given
-    secret: str | None
-    #: until when the secret before signs, too
-    previous_until: str
-    #: how many have this address, and its secret
-    subscriptions: int
-
-
 async def ask(
     network: Network, server: str, method: str, path: str, *, seconds: float = 10.0, **request: Any
 ) -> Any:
@@ -90,7 +83,7 @@ async def ask_all(network: Network, found: Subscription, method: str, what: str,
     return list(await asyncio.gather(*asked))
 
 
-async def glance(network: Network, found: Subscription) -> dict[str, Any] | None:
+async def glance(network: Network, found: Subscription) -> delivery.Delivery | None:
     """How a subscription's delivery is; None when its server cannot say."""
     try:
         return gathering.delivery(await ask_all(network, found, "GET", "delivery", seconds=GLANCE_SECONDS))
@@ -137,13 +130,13 @@ def routes(network: Network, find: Callable[[Caller, str], Subscription]) -> API
             return False
         return True
 
-    @router.get("/subscriptions/{id}/attempts", response_model=evidence.AttemptList)
+    @router.get("/subscriptions/{id}/attempts", response_model=document(delivery.AttemptList))
     @needs(Need.SUBSCRIBE)
     async def list_attempts(id: str, who: Who) -> Any:
         """The last attempts at the subscription's address, the newest first."""
         return gathering.attempts(await about(who, id, "GET", "attempts"))
 
-    @router.post("/subscriptions/{id}/recover", response_model=evidence.Queued)
+    @router.post("/subscriptions/{id}/recover", response_model=document(delivery.Queued))
     @needs(Need.SUBSCRIBE)
     async def recover(id: str, body: RecoverBody, who: Who) -> Any:
         """Queue again all dead letters of a subscription since a time, for its present sink."""
@@ -156,13 +149,13 @@ def routes(network: Network, find: Callable[[Caller, str], Subscription]) -> API
         asked = await about(who, id, "POST", "recover", json={"since": since}, seconds=LONG_SECONDS)
         return gathering.queued(asked)
 
-    @router.post("/subscriptions/{id}/enable", response_model=evidence.Delivery)
+    @router.post("/subscriptions/{id}/enable", response_model=document(delivery.Delivery))
     @needs(Need.SUBSCRIBE)
     async def enable(id: str, who: Who) -> Any:
         """Send to a disabled or failing address again, at once."""
         return gathering.delivery(await about(who, id, "POST", "enable"))
 
-    @router.post("/subscriptions/{id}/example", response_model=evidence.Attempt)
+    @router.post("/subscriptions/{id}/example", response_model=document(delivery.Attempt))
     @needs(Need.SUBSCRIBE)
     async def send_example(id: str, who: Who) -> Any:
         """Send a made-up event, marked as an example, and tell how the sink answered. Nothing is stored."""
@@ -174,7 +167,7 @@ def routes(network: Network, find: Callable[[Caller, str], Subscription]) -> API
             )
         return await ask(network, first[0], "POST", _path(found.id, "example"), seconds=LONG_SECONDS)
 
-    @router.post("/subscriptions/{id}/rotate-secret", response_model=Rotation)
+    @router.post("/subscriptions/{id}/rotate-secret", response_model=document(delivery.Rotation))
     @needs(Need.SUBSCRIBE)
     async def rotate_secret(id: str, who: Who, body: RotateBody | None = None) -> Any:
         """Sign with another secret from now on, and for a while with the one before, too."""
@@ -189,13 +182,13 @@ def routes(network: Network, find: Callable[[Caller, str], Subscription]) -> API
         now = network.log.now()
         grace = parse_expires(given.grace, now, pointer="/grace") - now
         rotated = await keyrings.rotate(network.log, found.id, given.secret, grace)
-        return {
-            "secret": rotated.ring.current if given.secret is None else None,
-            "previous_until": rfc3339(rotated.ring.until),
-            "subscriptions": rotated.subscriptions,
-        }
+        return delivery.Rotation(
+            secret=rotated.ring.current if given.secret is None else None,
+            previous_until=rfc3339(rotated.ring.until),
+            subscriptions=rotated.subscriptions,
+        )
 
-    @router.get("/dead-letters", response_model=evidence.DeadLetterPage)
+    @router.get("/dead-letters", response_model=document(delivery.DeadLetterPage))
     @needs(Need.SUBSCRIBE)
     async def list_dead_letters(
         who: Who,
@@ -238,13 +231,13 @@ def routes(network: Network, find: Callable[[Caller, str], Subscription]) -> API
                 return {"dead_letters": letters, "next": f"{min(later)}~" if later else None}
         return {"dead_letters": letters, "next": None}
 
-    @router.get("/dead-letters/{id}", response_model=evidence.WholeDeadLetter)
+    @router.get("/dead-letters/{id}", response_model=document(delivery.DeadLetter))
     @needs(Need.SUBSCRIBE)
     async def get_dead_letter(id: LetterId, who: Who) -> Any:
         """One of them, with what it would have said."""
         return await read(id, who)
 
-    @router.post("/dead-letters/{id}/resend", response_model=evidence.Queued)
+    @router.post("/dead-letters/{id}/resend", response_model=document(delivery.Queued))
     @needs(Need.SUBSCRIBE)
     async def resend_dead_letter(id: LetterId, who: Who) -> Any:
         """Queue one again, for whoever of its subscriptions still lives, at their present sinks."""

@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from dispatcher import directory
 from dispatcher.members import Member
@@ -24,6 +25,16 @@ from dispatcher.network import Network
 from dispatcher.subscriptions import Subscriptions
 from dispatcher.topics import Topic
 from edn import wire
+from edn.api.explain import (
+    ExplainedEvent,
+    ExplainedFilter,
+    ExplainedServer,
+    ExplainedSubscription,
+    MetServer,
+    RecentMatches,
+    Why,
+)
+from edn.api.fields import fill
 from edn.arrays import Floats
 from edn.coordinates import rfc3339
 from edn.errors import EdnError, InvalidInput
@@ -43,9 +54,6 @@ RECENT = 2_000
 #: rectangles of a filter that are shown
 SHOWN = 16
 
-#: why an event goes to a server, or not (`explaining_door.ExplainedServer` says what they mean)
-Why = Literal["everything", "summary", "widening", "mask", "no rectangle"]
-
 _explained = wire.Decoder(wire.Explained)
 
 
@@ -56,7 +64,7 @@ class Explainer:
 
     # -- an event ---------------------------------------------------------------------------------------
 
-    async def event(self, topic: Topic, event: Any) -> dict[str, Any]:
+    async def event(self, topic: Topic, event: Any) -> ExplainedEvent:
         """What would become of it if it were published now."""
         batch = topic.schema.decode_events(msgspec.json.encode(event))
         if len(batch) != 1:
@@ -78,55 +86,50 @@ class Explainer:
                 for server, goes in zip(servers, routed, strict=True)
             )
         )
-        return {
-            "topic": topic.name,
-            "event": msgspec.json.decode(line),
-            "precision": table.describe(servers[0]).precision if servers else None,
-            "matched": sum(one["matched"] or 0 for one in explained),
-            "false_positives": [one["server"] for one in explained if one["false_positive"]],
-            "servers": explained,
-        }
+        return ExplainedEvent(
+            topic=topic.name,
+            event=msgspec.json.decode(line),
+            precision=table.describe(servers[0]).precision if servers else None,
+            matched=sum(one.matched or 0 for one in explained),
+            false_positives=[one.server for one in explained if one.false_positive],
+            servers=explained,
+        )
 
     async def _server(
         self, topic: Topic, server: str, routed: bool, point: Floats, question: wire.Explain
-    ) -> dict[str, Any]:
+    ) -> ExplainedServer:
         member = self._network.members.get(server)
         why, rectangle, tried = self._why(topic, server, routed, point)
-        found: dict[str, Any] = {
-            "server": server,
-            "state": self._network.members.state(member) if member is not None else "away",
-            "routed": routed,
-            "why": why,
-            "rectangle": rectangle,
-            "rectangles": tried,
-            "matched": None,
-            "false_positive": False,
-            "subscriptions": [],
-            "failure": None,
-        }
+        found = ExplainedServer(
+            server=server,
+            state=self._network.members.state(member) if member is not None else "away",
+            routed=routed,
+            why=why,
+            rectangle=rectangle,
+            rectangles=tried,
+        )
         if not routed:
-            return {**found, "matched": 0}
+            return replace(found, matched=0)
         try:
             answer = _explained.decode(await self._network.calls.tell(server, "/internal/explain", question))
         except (EdnError, msgspec.MsgspecError) as error:
-            return {**found, "failure": str(error)}
-        return {
-            **found,
-            "matched": answer.matched,
-            "false_positive": answer.matched == 0,
-            "subscriptions": [self._named(one) for one in answer.subscriptions],
-        }
+            return replace(found, failure=str(error))
+        return replace(
+            found,
+            matched=answer.matched,
+            false_positive=answer.matched == 0,
+            subscriptions=[self._named(one) for one in answer.subscriptions],
+        )
 
-    def _named(self, one: wire.Explanation) -> dict[str, Any]:
+    def _named(self, one: wire.Explanation) -> ExplainedSubscription:
         stored = directory.find(self._network.log.reader, one.id)
-        return {
-            "id": told_as(one.id),
-            "matches": one.matches,
-            "clauses": one.clauses,
-            "paused": one.paused,
-            "recipient": stored.recipient if stored else None,
-            "filter": stored.filter if stored else None,
-        }
+        return fill(
+            ExplainedSubscription,
+            one,
+            id=told_as(one.id),
+            recipient=stored.recipient if stored else None,
+            filter=stored.filter if stored else None,
+        )
 
     def _why(
         self, topic: Topic, server: str, routed: bool, point: Floats
@@ -145,7 +148,7 @@ class Explainer:
 
     # -- a filter ---------------------------------------------------------------------------------------
 
-    async def filter(self, topic: Topic, given: Any) -> dict[str, Any]:
+    async def filter(self, topic: Topic, given: Any) -> ExplainedFilter:
         """What it says, which stored ones it covers or is covered by, what it would have heard of late."""
         try:
             bound = Filter.parse(given).bind(topic.schema)
@@ -153,21 +156,21 @@ class Explainer:
             error.pointer = "/filter" + (error.pointer or "")
             raise
         columns, rects = topic.schema.to_wire(), bound.rects()
-        return {
-            "topic": topic.name,
-            "filter": bound.filter.to_json(),
-            "text": bound.filter.to_text(),
-            "exact": bool(rects.exact.all()),
-            "rectangles": [
+        return ExplainedFilter(
+            topic=topic.name,
+            filter=bound.filter.to_json(),
+            text=bound.filter.to_text(),
+            exact=bool(rects.exact.all()),
+            rectangles=[
                 shown_rect(columns, lo, hi) for lo, hi in zip(rects.lo[:SHOWN], rects.hi[:SHOWN], strict=True)
             ],
-            "rectangle_count": len(rects),
-            "servers": [self._meeting(member, topic, rects) for member in self._network.members],
-            "recent": await self._recent(topic, bound),
+            rectangle_count=len(rects),
+            servers=[self._meeting(member, topic, rects) for member in self._network.members],
+            recent=await self._recent(topic, bound),
             **await self._compared(topic, bound),
-        }
+        )
 
-    def _meeting(self, member: Member, topic: Topic, rects: Rects) -> dict[str, Any]:
+    def _meeting(self, member: Member, topic: Topic, rects: Rects) -> MetServer:
         """How many of a server's rectangles the filter's meet."""
         table = self._network.table
         everything = table.describe(member.id).everything
@@ -179,9 +182,9 @@ class Explainer:
             for low, high in zip(rects.lo[:, :width], rects.hi[:, :width], strict=True):
                 met |= ((lo[:, :width] <= high) & (low <= hi[:, :width])).all(axis=1)
             meeting += int(np.count_nonzero(met))
-        return {"server": member.id, "everything": everything, "meeting": meeting, "rectangles": total}
+        return MetServer(server=member.id, everything=everything, meeting=meeting, rectangles=total)
 
-    async def _recent(self, topic: Topic, bound: BoundFilter) -> dict[str, Any]:
+    async def _recent(self, topic: Topic, bound: BoundFilter) -> RecentMatches:
         records = self._network.tail.recent(topic.uid, RECENT)
         rects = bound.rects()
 
@@ -203,12 +206,12 @@ class Explainer:
             return matched, seen, oldest
 
         matched, seen, oldest = await asyncio.to_thread(count)
-        return {
-            "events": seen,
-            "matched": matched,
-            "share": matched / seen if seen else None,
-            "since": None if oldest is None else rfc3339(oldest),
-        }
+        return RecentMatches(
+            events=seen,
+            matched=matched,
+            share=matched / seen if seen else None,
+            since=None if oldest is None else rfc3339(oldest),
+        )
 
     async def _compared(self, topic: Topic, bound: BoundFilter) -> dict[str, Any]:
         covers: list[str] = []

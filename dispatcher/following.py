@@ -7,7 +7,6 @@ Times are of the machine that tells them.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import msgspec
 
@@ -16,6 +15,8 @@ from dispatcher.network import Network
 from dispatcher.records import EventsRecord
 from dispatcher.topics import Topic
 from edn import tracing, wire
+from edn.api.explain import FollowedAttempt, FollowedEvent, FollowedMatch, FollowedServer
+from edn.api.fields import fill
 from edn.coordinates import rfc3339
 from edn.errors import EdnError, NotFound
 from edn.lines import cut
@@ -31,24 +32,24 @@ class Follower:
     def __init__(self, network: Network) -> None:
         self._network = network
 
-    async def follow(self, topic: Topic, id: str) -> dict[str, Any]:
+    async def follow(self, topic: Topic, id: str) -> FollowedEvent:
         record, place = self._find(topic, id)
         offset = record.first + place
         routed = record.routed[place] if record.routed is not None else ()
         sent = [server for server, goes in zip(record.servers, routed, strict=False) if goes]
         servers = await asyncio.gather(*(self._server(server, topic, offset) for server in sent))
         trace = record.traces[place] if record.traces else ""
-        return {
-            "id": id,
-            "topic": topic.name,
-            "offset": offset,
-            "accepted": rfc3339(record.time),
-            "time": rfc3339(int(record.stamps[place])),
-            "attributes": msgspec.json.decode(cut(record.lines, record.ends, place)),
-            "traceparent": dict(tracing.headers(trace)).get("traceparent"),
-            "not_sent_to": [server for server in record.servers if server not in sent],
-            "servers": servers,
-        }
+        return FollowedEvent(
+            id=id,
+            topic=topic.name,
+            offset=offset,
+            accepted=rfc3339(record.time),
+            time=rfc3339(int(record.stamps[place])),
+            attributes=msgspec.json.decode(cut(record.lines, record.ends, place)),
+            traceparent=dict(tracing.headers(trace)).get("traceparent"),
+            not_sent_to=[server for server in record.servers if server not in sent],
+            servers=servers,
+        )
 
     def _find(self, topic: Topic, id: str) -> tuple[EventsRecord, int]:
         prefix = wire.made_id(self._network.log.id, "")
@@ -63,29 +64,27 @@ class Follower:
             f'no recent event "{id[:80]}" of {topic.name}; only events still in memory can be followed'
         )
 
-    async def _server(self, server: str, topic: Topic, offset: int) -> dict[str, Any]:
-        found: dict[str, Any] = {"server": server, "taken": None, "matches": [], "failure": None}
+    async def _server(self, server: str, topic: Topic, offset: int) -> FollowedServer:
         try:
             answer = await self._network.calls.tell(
                 server, "/internal/journey", wire.AskJourney(self._network.log.id, offset)
             )
             journey = _journey.decode(answer)
         except (EdnError, msgspec.MsgspecError) as error:
-            return {**found, "failure": str(error)}
-        return {
-            **found,
-            "taken": None if journey.committed is None else rfc3339(journey.committed),
-            "matches": [
-                {
-                    "subscription": self._named(one.subscription, topic),
-                    "attempts": [
-                        {**msgspec.structs.asdict(attempt), "time": rfc3339(attempt.time)}
-                        for attempt in one.attempts
+            return FollowedServer(server, failure=str(error))
+        return FollowedServer(
+            server,
+            taken=None if journey.committed is None else rfc3339(journey.committed),
+            matches=[
+                FollowedMatch(
+                    subscription=self._named(one.subscription, topic),
+                    attempts=[
+                        fill(FollowedAttempt, attempt, time=rfc3339(attempt.time)) for attempt in one.attempts
                     ],
-                }
+                )
                 for one in journey.recipients
             ],
-        }
+        )
 
     def _named(self, key: str, topic: Topic) -> str:
         """Return the id of a subscription that an event of this topic matched; empty if it has ended.

@@ -1,61 +1,47 @@
-"""What several servers say about one subscription, as one answer: for those to subtrees, whose members are on
-more than one of them.
-"""
+"""Combines the answers of several servers about one subscription to a subtree, whose members they share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
+from edn.api.delivery import AttemptList, Delivery, Queued
+
 #: the worst first
 _STATES = ("disabled", "failing", "healthy")
 _COUNTED = ("evaluated", "matched", "delivered", "failed", "dead_letters", "buffered_bytes", "dropped")
 
-#: of one of which no server hosts anything yet
-NOTHING: dict[str, Any] = {
-    "state": "healthy",
-    "failures": 0,
-    "failing_since": None,
-    "next_attempt": None,
-    "warned": None,
-    "disabled": None,
-    "disabled_since": None,
-    "reason": None,
-    "signed": False,
-    "consent": None,
-    "dropped_limit": None,
-    "dropped_last": None,
-    **dict.fromkeys(_COUNTED, 0),
-}
 
-
-def delivery(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """`edn.evidence.Delivery`: where its address fares worst, and what was counted anywhere."""
+def delivery(answers: Sequence[dict[str, Any]]) -> Delivery:
+    """Return the state of the server where its address fares worst, with the counters of all servers."""
     if not answers:
-        return NOTHING
-    worst = min(answers, key=lambda one: (_STATES.index(one["state"]), -int(one["failures"])))
-    # Each server asks the sink by itself: as long as one awaits the answer, it is awaited.
-    consent = min((one["consent"] for one in answers if one["consent"]), default=None)
-    lost = max(answers, key=lambda one: str(one["dropped_last"] or ""))
-    last = {name: lost[name] for name in ("dropped_limit", "dropped_last")}
-    return {
-        **worst,
-        **last,
-        "consent": consent,
-        **{name: sum(one[name] for one in answers) for name in _COUNTED},
-    }
+        return Delivery("healthy")
+    found = msgspec.convert(answers, list[Delivery])
+    worst = min(found, key=lambda one: (_STATES.index(one.state), -one.failures))
+    lost = max(found, key=lambda one: one.dropped_last or "")
+    return msgspec.structs.replace(
+        worst,
+        # Each server asks the sink by itself: the answer is awaited until all of them have it.
+        consent=min((one.consent for one in found if one.consent), default=None),
+        dropped_limit=lost.dropped_limit,
+        dropped_last=lost.dropped_last,
+        **{name: sum(getattr(one, name) for one in found) for name in _COUNTED},
+    )
 
 
-def attempts(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """`edn.evidence.AttemptList`: the newest first, wherever they were made."""
-    found = [attempt for answer in answers for attempt in answer["attempts"]]
-    return {"attempts": sorted(found, key=lambda attempt: str(attempt["time"]), reverse=True)}
+def attempts(answers: Sequence[dict[str, Any]]) -> AttemptList:
+    """Return the attempts of all servers, the newest first."""
+    found = [attempt for one in msgspec.convert(answers, list[AttemptList]) for attempt in one.attempts]
+    return AttemptList(sorted(found, key=lambda attempt: attempt.time, reverse=True))
 
 
-def queued(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """`edn.evidence.Queued`."""
-    return {
-        "letters": sum(one["letters"] for one in answers),
-        "notifications": sum(one["notifications"] for one in answers),
-        "more": any(one["more"] for one in answers),
-    }
+def queued(answers: Sequence[dict[str, Any]]) -> Queued:
+    """Return the sums over all servers."""
+    found = msgspec.convert(answers, list[Queued])
+    return Queued(
+        letters=sum(one.letters for one in found),
+        notifications=sum(one.notifications for one in found),
+        more=any(one.more for one in found),
+    )

@@ -16,6 +16,8 @@ from dispatcher.audit import Audit
 from dispatcher.door import Door
 from dispatcher.network import Network
 from edn import strictjson, wire
+from edn.api import subscriptions as api
+from edn.api.document import document
 from edn.asgi import bug_response, invalid, problem_response, read_body, too_large
 from edn.errors import Conflict, EdnError, Unauthorized
 from edn.namespace import subscription_of
@@ -121,9 +123,9 @@ def routes(door: Door) -> APIRouter:
     @router.post(
         "/subscribe",
         status_code=201,
-        response_model=bodies.Subscription | bodies.SubscriptionList,
+        response_model=document(api.Subscription | api.SubscriptionList),
         response_model_exclude_unset=True,
-        responses={200: {"model": bodies.Subscription | bodies.SubscriptionList}},
+        responses={200: {"model": document(api.Subscription | api.SubscriptionList)}},
         openapi_extra=openapi.MESSAGE,
     )
     @needs(Need.NETWORK)

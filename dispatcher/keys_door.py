@@ -8,13 +8,16 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from dispatcher.access import Caller, Need, Who, needs
 from dispatcher.bodies import Body, Expires, Name
 from dispatcher.expiry import parse_expires
 from dispatcher.keys import Key, Keys, Quota, Scope
 from dispatcher.quotas import STREAMS
+from edn.api import keys as api
+from edn.api.document import document
+from edn.api.fields import fill
 from edn.asgi import StrictRoute
 from edn.coordinates import rfc3339
 from edn.errors import Forbidden, InvalidInput
@@ -67,34 +70,17 @@ class KeyBody(Body):
     quota: QuotaBody = Field(default_factory=lambda: QuotaBody.model_validate({}))
 
 
-class KeyView(BaseModel):
-    id: str
-    name: str
-    tenant: str
-    scopes: list[str]
-    created: str
-    expires: str | None
-    quota: dict[str, float]
-    #: the whole of it: only in the answer to the request that made it
-    key: str | None = None
-
-
-class KeyList(BaseModel):
-    keys: list[KeyView]
-
-
-def _view(key: Key, token: str | None = None) -> dict[str, Any]:
-    fields = {name: getattr(key.quota, name) for name in QuotaBody.model_fields}
-    return {
-        "id": key.id,
-        "name": key.name,
-        "tenant": key.tenant,
-        "scopes": sorted(key.scopes),
-        "created": rfc3339(key.created),
-        "expires": None if key.expires is None else rfc3339(key.expires),
-        "quota": {name: value for name, value in fields.items() if value is not None},
-        **({} if token is None else {"key": token}),
-    }
+def _view(key: Key, token: str | None = None) -> api.Key:
+    limits = {name: getattr(key.quota, name) for name in QuotaBody.model_fields}
+    return fill(
+        api.Key,
+        key,
+        scopes=sorted(key.scopes),
+        created=rfc3339(key.created),
+        expires=None if key.expires is None else rfc3339(key.expires),
+        quota={name: value for name, value in limits.items() if value is not None},
+        key=token,
+    )
 
 
 def _expiry(wanted: int | None, maker: Caller) -> int | None:
@@ -129,7 +115,7 @@ def _quota(body: QuotaBody, maker: Caller) -> Quota:
 def routes(keys: Keys) -> APIRouter:
     router = APIRouter(prefix="/v1/keys", tags=["keys"], route_class=StrictRoute)
 
-    @router.post("", status_code=201, response_model=KeyView, response_model_exclude_unset=True)
+    @router.post("", status_code=201, response_model=document(api.Key), response_model_exclude_unset=True)
     @needs(Need.ADMIN)
     async def create_key(body: KeyBody, who: Who, response: Response) -> Any:
         """Make a key. The answer shows it; nothing shows it again."""
@@ -154,13 +140,13 @@ def routes(keys: Keys) -> APIRouter:
         response.headers["cache-control"] = "no-store"
         return _view(key, token)
 
-    @router.get("", response_model=KeyList, response_model_exclude_unset=True)
+    @router.get("", response_model=document(api.KeyList), response_model_exclude_unset=True)
     @needs(Need.ADMIN)
     async def list_keys(who: Who, tenant: Annotated[str | None, Query(max_length=64)] = None) -> Any:
         """All of them, without their secret parts; the operator may ask for one tenant's."""
-        return {"keys": [_view(key) for key in keys.all(tenant if who.operates else who.tenant)]}
+        return api.KeyList([_view(key) for key in keys.all(tenant if who.operates else who.tenant)])
 
-    @router.get("/{id}", response_model=KeyView, response_model_exclude_unset=True)
+    @router.get("/{id}", response_model=document(api.Key), response_model_exclude_unset=True)
     @needs(Need.ADMIN)
     async def get_key(id: str, who: Who) -> Any:
         return _view(keys.get(id, None if who.operates else who.tenant))

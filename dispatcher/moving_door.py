@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from dispatcher import bodies
 from dispatcher.access import Need, needs
@@ -13,6 +13,9 @@ from dispatcher.proposing import Proposing
 from dispatcher.repartitioning import RATE, Repartitioning
 from dispatcher.repartitions import Repartition as Row
 from dispatcher.settling import Settling
+from edn.api.document import document
+from edn.api.fields import fill
+from edn.api.repartitions import FullRepartition, HitRatio, Preview, Proposal, Repartitions
 from edn.asgi import StrictRoute
 from edn.coordinates import rfc3339
 
@@ -43,140 +46,66 @@ class Assignments(bodies.Body):
     assignments: Annotated[dict[Name, Name], Field(max_length=MOST_ASSIGNMENTS)]
 
 
-class Repartition(BaseModel):
-    id: int
-    kind: Literal["apply", "drain", "replace", "fill"]
-    state: Literal["open", "running", "done", "cancelled"]
-    server: str | None
-    created: str
-    began: str | None
-    ended: str | None
-    rate: float
-    #: subscriptions that are assigned; have moved; need not: they have ended, or are there already; are left
-    total: int
-    moved: int
-    skipped: int
-    left: int
-    #: of all repartitions: moved, but the former server has not delivered everything yet
-    unsettled: int
-    #: why it does not go on at this moment
-    waiting: str | None
-    hit_ratio: float | None
-    expected_hit_ratio: float | None
-
-
-class Preview(BaseModel):
-    moves: int
-    stay: int
-    unknown: int
-    unassigned: int
-    before: dict[str, int]
-    after: dict[str, int]
-    hit_ratio: float | None
-    expected_hit_ratio: float | None
-
-
-class ProposalView(BaseModel):
-    since: str
-    best: float
-    then: float
-
-
-class HitRatio(BaseModel):
-    now: float | None
-    #: since the last repartition, at the present precision
-    best: float | None
-    #: a repartition is proposed when `now` is above `best` by more than this part of it
-    threshold: float
-
-
-class RepartitionList(BaseModel):
-    #: the newest first
-    repartitions: list[Repartition]
-    unsettled: int
-    hit_ratio: HitRatio
-    proposal: ProposalView | None
-
-
 def routes(repartitioning: Repartitioning, settling: Settling, proposing: Proposing) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["repartitions"], route_class=StrictRoute)
 
-    def view(row: Row) -> dict[str, Any]:
-        return {
-            "id": row.id,
-            "kind": row.kind,
-            "state": row.state,
-            "server": row.server,
-            "created": rfc3339(row.created),
-            "began": None if row.began is None else rfc3339(row.began),
-            "ended": None if row.ended is None else rfc3339(row.ended),
-            "rate": row.rate,
-            "total": row.total,
-            "moved": row.moved,
-            "skipped": row.skipped,
-            "left": row.left,
-            "unsettled": settling.unsettled(),
-            "waiting": repartitioning.waiting if row.state == "running" else None,
-            "hit_ratio": row.hit_ratio,
-            "expected_hit_ratio": row.expected_hit_ratio,
-        }
+    def view(row: Row) -> FullRepartition:
+        return fill(
+            FullRepartition,
+            row,
+            created=rfc3339(row.created),
+            began=None if row.began is None else rfc3339(row.began),
+            ended=None if row.ended is None else rfc3339(row.ended),
+            unsettled=settling.unsettled(),
+            waiting=repartitioning.waiting if row.state == "running" else None,
+        )
 
-    @router.get("/repartitions", response_model=RepartitionList)
+    @router.get("/repartitions", response_model=document(Repartitions))
     @needs(Need.OPERATOR)
     async def list_repartitions() -> Any:
         """The last repartitions, how good the present partition is, and whether another one is proposed."""
         proposal = proposing.proposal
-        return {
-            "repartitions": [view(row) for row in repartitioning.newest()],
-            "unsettled": settling.unsettled(),
-            "hit_ratio": proposing.describe(),
-            "proposal": None
-            if proposal is None
-            else {"since": rfc3339(proposal.since), "best": proposal.best, "then": proposal.then},
-        }
+        return Repartitions(
+            repartitions=[view(row) for row in repartitioning.newest()],
+            unsettled=settling.unsettled(),
+            hit_ratio=HitRatio(**proposing.describe()),
+            proposal=None if proposal is None else fill(Proposal, proposal, since=rfc3339(proposal.since)),
+        )
 
-    @router.post("/repartitions", status_code=201, response_model=Repartition)
+    @router.post("/repartitions", status_code=201, response_model=document(FullRepartition))
     @needs(Need.OPERATOR)
     async def open_repartition(body: RepartitionBody) -> Any:
         """A new repartition, to which assignments are added before it starts; refused while one runs."""
         made = await repartitioning.open(rate=body.rate, expected_hit_ratio=body.expected_hit_ratio)
         return view(made)
 
-    @router.get("/repartitions/{id}", response_model=Repartition)
+    @router.get("/repartitions/{id}", response_model=document(FullRepartition))
     @needs(Need.OPERATOR)
     async def get_repartition(id: Id) -> Any:
         """How far it is."""
         return view(repartitioning.get(id))
 
-    @router.post("/repartitions/{id}/assignments", response_model=Repartition)
+    @router.post("/repartitions/{id}/assignments", response_model=document(FullRepartition))
     @needs(Need.OPERATOR)
     async def assign(id: Id, body: Assignments) -> Any:
         """Add where subscriptions shall go; a server that is not there is refused."""
         return view(await repartitioning.assign(id, body.assignments.items()))
 
-    @router.get("/repartitions/{id}/preview", response_model=Preview)
+    @router.get("/repartitions/{id}/preview", response_model=document(Preview))
     @needs(Need.OPERATOR)
     async def preview(id: Id) -> Any:
         """What it would do: how many would move, and what each server would host."""
         found, seen = repartitioning.get(id), await repartitioning.preview(id)
-        return {
-            "moves": seen.moves,
-            "stay": seen.stay,
-            "unknown": seen.unknown,
-            "unassigned": seen.unassigned,
-            "before": seen.before,
-            "after": seen.after,
-            "hit_ratio": proposing.hit_ratio(),
-            "expected_hit_ratio": found.expected_hit_ratio,
-        }
+        ratios = {"hit_ratio": proposing.hit_ratio(), "expected_hit_ratio": found.expected_hit_ratio}
+        return fill(Preview, seen, **ratios)
 
-    @router.post("/repartitions/{id}/start", response_model=Repartition)
+    @router.post("/repartitions/{id}/start", response_model=document(FullRepartition))
     @needs(Need.OPERATOR)
     async def start(id: Id) -> Any:
         """Move, while events are published; it goes on by itself after a crash."""
         return view(await repartitioning.start(id))
 
-    @router.post("/repartitions/{id}/cancel", response_model=Repartition)
+    @router.post("/repartitions/{id}/cancel", response_model=document(FullRepartition))
     @needs(Need.OPERATOR)
     async def cancel(id: Id) -> Any:
         """No further moves; what has moved stays where it is."""
@@ -190,19 +119,19 @@ def _server_routes(router: APIRouter, repartitioning: Repartitioning, view: Any)
     def rate(body: ServerMoveBody | None) -> float:
         return RATE if body is None else body.rate
 
-    @router.post("/servers/{id}/drain", status_code=202, response_model=Repartition)
+    @router.post("/servers/{id}/drain", status_code=202, response_model=document(FullRepartition))
     @needs(Need.OPERATOR)
     async def drain(id: str, body: OptionalBody = None) -> Any:
         """Empty a server; it gets no new subscriptions, and may stop when it is done and settled."""
         return view(await repartitioning.drain(id, rate=rate(body)))
 
-    @router.post("/servers/{id}/replace", status_code=202, response_model=Repartition)
+    @router.post("/servers/{id}/replace", status_code=202, response_model=document(FullRepartition))
     @needs(Need.OPERATOR)
     async def replace(id: str, body: OptionalBody = None) -> Any:
         """Build what a server that will not come back hosted anew on the others."""
         return view(await repartitioning.replace(id, rate=rate(body)))
 
-    @router.post("/servers/{id}/fill", status_code=202, response_model=Repartition)
+    @router.post("/servers/{id}/fill", status_code=202, response_model=document(FullRepartition))
     @needs(Need.OPERATOR)
     async def fill(id: str, body: OptionalBody = None) -> Any:
         """Give a new server its share of the subscriptions."""

@@ -5,76 +5,24 @@ ready.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from fastapi import APIRouter
-from pydantic import BaseModel
 
 from dispatcher.access import Need, needs
 from dispatcher.network import HEARTBEAT_SECONDS, Network
 from dispatcher.peers import Peers
+from edn.api.document import document
+from edn.api.servers import DispatcherList, ServerList
 from edn.asgi import StrictRoute
 from edn.errors import NotFound, Unavailable
-
-
-class Server(BaseModel):
-    id: str
-    url: str
-    state: Literal["ready", "joining", "away"]
-    #: it takes no new subscriptions: it is being emptied, or will not come back
-    leaving: Literal["draining", "lost"] | None
-    subscriptions: int
-    backlog: int
-    cpu: float
-    cursor: int | None
-    lag: int | None
-    forwarded: int
-    useful: int
-    matched: int
-    #: notifications that sinks took, since the server's start
-    notified: int
-    #: seconds by which its wall clock is suspect
-    clock_suspect: float | None
-    failure: str | None
-    last_seen_seconds: float | None
-    #: share of the published events that its summary contained
-    hit_ratio: float | None
-    precision: float
-
-
-class ServerList(BaseModel):
-    servers: list[Server]
-    published: int
-    #: forwarded ÷ (published × servers)
-    hit_ratio: float | None
-
-
-class Dispatcher(BaseModel):
-    #: of its log; unknown until it has answered
-    log: str | None
-    url: str | None
-    #: the one that was asked
-    self: bool
-    reachable: bool
-    #: it takes events
-    ready: bool
-    #: of others: it has all that has changed here
-    level: bool
-    #: it carries out changes of topics and subscriptions
-    leader: bool
-    #: why it was not reached
-    failure: str | None
-
-
-class DispatcherList(BaseModel):
-    dispatchers: list[Dispatcher]
 
 
 def routes(network: Network, peers: Peers | None) -> APIRouter:
     router = APIRouter(tags=["operations"], route_class=StrictRoute)
 
-    @router.get("/v1/servers", response_model=ServerList)
+    @router.get("/v1/servers", response_model=document(ServerList))
     @needs(Need.OPERATOR)
     async def list_servers() -> Any:
         servers = network.describe_servers()
@@ -86,7 +34,7 @@ def routes(network: Network, peers: Peers | None) -> APIRouter:
             "hit_ratio": forwarded / asked if asked else None,
         }
 
-    @router.get("/v1/dispatchers", response_model=DispatcherList)
+    @router.get("/v1/dispatchers", response_model=document(DispatcherList))
     @needs(Need.OPERATOR)
     async def list_dispatchers() -> Any:
         """All dispatchers as this one sees them, itself first; alone, it is always ready."""

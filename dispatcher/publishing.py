@@ -22,6 +22,7 @@ from dispatcher.network import Network
 from dispatcher.peers import Peers
 from dispatcher.topics import Topic, Topics
 from edn import cloudevents, defects, tracing
+from edn.api.events import Published
 from edn.arrays import Floats
 from edn.asgi import bug_response, problem_response, read_body, too_large
 from edn.errors import (
@@ -52,11 +53,6 @@ _JSON = (b"content-type", b"application/json")
 _PLAIN = (b"application/json", b"text/json", b"")
 _BEFORE, _AFTER = "/v1/topics/", "/events"
 _SLASHES = 4
-
-
-class Accepted(msgspec.Struct, frozen=True):
-    accepted: int
-    ids: list[str]
 
 
 @needs(Need.PUBLISH)
@@ -119,7 +115,7 @@ class PublishEndpoint:
 
     async def publish(
         self, topic: Topic, body: bytes, key: str | None = None, trace: str = "", who: Caller = EVERYBODY
-    ) -> Accepted:
+    ) -> Published:
         """Accept one event or an array of them, all or nothing; `trace` is the context they came with."""
         buckets = self._guard.quotas.publishing(who)
         log = self._network.log
@@ -136,7 +132,7 @@ class PublishEndpoint:
         if len(batch) > MAX_EVENTS:
             raise TooLarge(f"{len(batch)} events in one request; at most {MAX_EVENTS} are taken")
         if not len(batch):
-            return Accepted(0, [])
+            return Published(0, [])
         for bucket in buckets:
             bucket.spend(len(batch))
         ids = batch.ids
@@ -166,9 +162,9 @@ class PublishEndpoint:
         if defects.planted("acknowledge-before-commit"):  # for tests only
             chosen = [name for name in ids if name is not None]
             if len(chosen) == len(ids):
-                return Accepted(len(chosen), chosen)
+                return Published(len(chosen), chosen)
         named = await committed
-        return Accepted(len(named), named)
+        return Published(len(named), named)
 
 
 def _availability(topic: Topic, batch: EventBatch) -> Floats | None:

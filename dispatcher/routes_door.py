@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from dispatcher import routing_entries
 from dispatcher.access import Need, needs
@@ -15,6 +14,9 @@ from dispatcher.bodies import Body
 from dispatcher.network import Network
 from dispatcher.topics import Topics
 from edn import namespace
+from edn.api import routes as api
+from edn.api.document import document
+from edn.api.fields import fill
 from edn.asgi import StrictRoute
 from edn.coordinates import rfc3339
 
@@ -39,60 +41,28 @@ class BindingBody(Body):
     )
 
 
-class BindingView(BaseModel):
-    name: str
-    #: null: any may host its subscriptions
-    servers: list[str] | None
-    #: null: topics inherit it from further up
-    engine: str | None
-    created: str
-    #: subscriptions that are elsewhere; a repartition moves them
-    misplaced: int
-
-
-class RouteView(BaseModel):
-    """What sends events of a topic to a server."""
-
-    # The fields of `routing_entries.Route`, which says what they are.
-    name: str
-    server: str
-    everything: bool
-    rectangles: int
-    maximal: int
-    precision: float | None
-    bytes: int
-    subscriptions: int
-    revision: list[int] | None
-
-
-class RouteList(BaseModel):
-    routes: list[RouteView]
-    bindings: list[BindingView]
-
-
 def routes(network: Network, topics: Topics) -> APIRouter:
     router = APIRouter(prefix="/v1/routes", tags=["routes"], route_class=StrictRoute)
 
-    def view(binding: Binding) -> dict[str, Any]:
-        return {
-            "name": binding.name,
-            "servers": None if binding.servers is None else list(binding.servers),
-            "engine": binding.engine,
-            "created": rfc3339(binding.created),
-            "misplaced": routing_entries.misplaced(network, topics, binding),
-        }
+    def view(binding: Binding) -> api.Binding:
+        misplaced = routing_entries.misplaced(network, topics, binding)
+        return fill(api.Binding, binding, created=rfc3339(binding.created), misplaced=misplaced)
 
-    @router.get("", response_model=RouteList)
+    @router.get("", response_model=document(api.Routes))
     @needs(Need.OPERATOR)
     async def list_routes(
         name: Annotated[str | None, Query(max_length=MAX_PATH, description="only what is in it")] = None,
     ) -> Any:
         """Every routing entry, a topic and a server each; and what is bound to names."""
-        found = [asdict(one) for one in routing_entries.found(network, topics, name)]
+        found = list(routing_entries.found(network, topics, name))
         bound = [one for one in network.bindings.all() if name is None or namespace.reaches(name, one.name)]
-        return {"routes": found, "bindings": [view(one) for one in bound]}
+        return api.Routes(routes=found, bindings=[view(one) for one in bound])
 
-    @router.put("/{name:path}", response_model=BindingView, responses={201: {"model": BindingView}})
+    @router.put(
+        "/{name:path}",
+        response_model=document(api.Binding),
+        responses={201: {"model": document(api.Binding)}},
+    )
     @needs(Need.OPERATOR)
     async def bind_route(name: Name, body: BindingBody, response: Response) -> Any:
         """Bind servers, a matcher or both to a name: they hold for topics and subscriptions that come."""

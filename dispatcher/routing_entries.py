@@ -3,34 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from dispatcher.bindings import Binding
 from dispatcher.network import Network
 from dispatcher.topics import Topics
 from edn import namespace
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """What sends events of a topic to a server."""
-
-    #: path of the topic
-    name: str
-    server: str
-    #: every event goes there: it has told no summary yet, or the precision is 0
-    everything: bool
-    #: rectangles that events are compared with, those of new subscriptions among them
-    rectangles: int
-    #: maximal rectangles of the precise summary
-    maximal: int
-    #: rectangles in use for those ÷ `maximal`, as it came out
-    precision: float | None
-    #: memory that it takes
-    bytes: int
-    subscriptions: int
-    #: (epoch, seq) of the summary, which grows with each that is accepted
-    revision: tuple[int, int] | None
+from edn.api.routes import Route
 
 
 def found(network: Network, topics: Topics, name: str | None = None) -> Iterator[Route]:
@@ -63,7 +41,7 @@ def found(network: Network, topics: Topics, name: str | None = None) -> Iterator
                 precision=held.rectangles / held.maximal if held and held.maximal else None,
                 bytes=held.bytes if held else 0,
                 subscriptions=count,
-                revision=None if epoch is None or seq is None else (epoch, seq),
+                revision=None if epoch is None or seq is None else [epoch, seq],
             )
 
 

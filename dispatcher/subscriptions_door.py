@@ -14,6 +14,8 @@ from dispatcher.door import Door
 from dispatcher.expiry import parse_expires
 from dispatcher.topics import Topic
 from edn import namespace, strictjson
+from edn.api import subscriptions as api
+from edn.api.document import document
 from edn.asgi import StrictRoute
 from edn.coordinates import rfc3339
 from edn.errors import EdnError
@@ -27,9 +29,9 @@ def routes(door: Door) -> APIRouter:
     @router.post(
         "",
         status_code=201,
-        response_model=bodies.Subscription | bodies.SubscriptionList,
+        response_model=document(api.Subscription | api.SubscriptionList),
         response_model_exclude_unset=True,
-        responses={200: {"model": bodies.Subscription | bodies.SubscriptionList}},
+        responses={200: {"model": document(api.Subscription | api.SubscriptionList)}},
     )
     @needs(Need.SUBSCRIBE)
     async def subscribe(body: Annotated[bodies.OneOrMany, Body()], response: Response, who: Who) -> Any:
@@ -38,7 +40,7 @@ def routes(door: Door) -> APIRouter:
         response.headers.update(headers)
         return content
 
-    @router.get("", response_model=bodies.SubscriptionPage, response_model_exclude_unset=True)
+    @router.get("", response_model=document(api.SubscriptionPage), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
     async def list_subscriptions(
         who: Who,
@@ -72,7 +74,7 @@ def routes(door: Door) -> APIRouter:
             )
         return {"subscriptions": [subscribing.view(one, who) for one in found], "next": following}
 
-    @router.delete("", response_model=bodies.Ended)
+    @router.delete("", response_model=document(api.Ended))
     @needs(Need.SUBSCRIBE)
     async def unsubscribe_covered(
         who: Who,
@@ -93,7 +95,7 @@ def routes(door: Door) -> APIRouter:
         ended = await door.covering.unsubscribe(place, owner or who.name, parsed)
         return {"ids": [namespace.told_as(key) for key in ended]}
 
-    @router.get("/{id}", response_model=bodies.Subscription, response_model_exclude_unset=True)
+    @router.get("/{id}", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
     async def get_subscription(id: str, who: Who) -> Any:
         """One subscription, with the state of its delivery and its counters."""
@@ -101,13 +103,13 @@ def routes(door: Door) -> APIRouter:
         view = await subscribing.whole_view(found, who)
         return {**view, "delivery": await evidence.glance(door.network, found)}
 
-    @router.put("/{id}", response_model=bodies.Subscription, response_model_exclude_unset=True)
+    @router.put("/{id}", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
     async def change_subscription(id: str, body: bodies.ChangeBody, who: Who) -> Any:
         """Replace filter, sink and expiry in place, without a gap."""
         return await subscribing.change(id, body, who)
 
-    @router.post("/{id}/renew", response_model=bodies.Subscription, response_model_exclude_unset=True)
+    @router.post("/{id}/renew", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
     async def renew_subscription(id: str, body: bodies.RenewBody, who: Who) -> Any:
         """Set a new expiry, or none."""
@@ -118,14 +120,14 @@ def routes(door: Door) -> APIRouter:
         )
         return subscribing.view(await door.subscriptions.renew(key, expires), who)
 
-    @router.post("/{id}/pause", response_model=bodies.Subscription, response_model_exclude_unset=True)
+    @router.post("/{id}/pause", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
     async def pause_subscription(id: str, who: Who) -> Any:
         """Keep notifications, in order, instead of sending them."""
         key = subscribing.find(who, id).id
         return subscribing.view(await door.subscriptions.pause(key, True), who)
 
-    @router.post("/{id}/resume", response_model=bodies.Subscription, response_model_exclude_unset=True)
+    @router.post("/{id}/resume", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
     async def resume_subscription(id: str, who: Who, body: bodies.ResumeBody | None = None) -> Any:
         """Send what was kept and go on, at another sink if one is given."""

@@ -12,6 +12,9 @@ from dispatcher.access import Need, Who, needs
 from dispatcher.joining import Joining
 from dispatcher.quotas import Quotas
 from dispatcher.topics import Topic, Topics
+from edn.api import topics as api
+from edn.api.document import document
+from edn.api.fields import fill
 from edn.asgi import StrictRoute
 from edn.coordinates import rfc3339
 
@@ -19,7 +22,9 @@ from edn.coordinates import rfc3339
 def routes(topics: Topics, joining: Joining, quotas: Quotas) -> APIRouter:
     router = APIRouter(prefix="/v1/topics", tags=["topics"], route_class=StrictRoute)
 
-    @router.put("/{name}", response_model=bodies.Topic, responses={201: {"model": bodies.Topic}})
+    @router.put(
+        "/{name}", response_model=document(api.FullTopic), responses={201: {"model": document(api.FullTopic)}}
+    )
     @needs(Need.ADMIN)
     async def put_topic(name: str, body: bodies.TopicBody, response: Response, who: Who) -> Any:
         """Create a topic, or change its schema. What stored filters use cannot be taken away."""
@@ -32,12 +37,12 @@ def routes(topics: Topics, joining: Joining, quotas: Quotas) -> APIRouter:
             response.headers["location"] = f"/v1/topics/{topic.name}"
         return _view(topic)
 
-    @router.get("", response_model=bodies.TopicList)
+    @router.get("", response_model=document(api.TopicList))
     @needs(Need.KEY)
     async def list_topics(who: Who) -> Any:
-        return {"topics": [_view(topic) for topic in topics.all(who.tenant)]}
+        return api.TopicList([_view(topic) for topic in topics.all(who.tenant)])
 
-    @router.get("/{name}", response_model=bodies.Topic)
+    @router.get("/{name}", response_model=document(api.FullTopic))
     @needs(Need.KEY)
     async def get_topic(name: str, who: Who) -> Any:
         return _view(topics.get(name, who.tenant))
@@ -55,12 +60,11 @@ def routes(topics: Topics, joining: Joining, quotas: Quotas) -> APIRouter:
     return router
 
 
-def _view(topic: Topic) -> dict[str, Any]:
-    return {
-        "name": topic.name,
-        "attributes": topic.schema.attributes,
-        "engine": topic.engine,
-        "availability": "forever" if math.isinf(topic.availability) else topic.availability,
-        "revision": topic.revision,
-        "created": rfc3339(topic.created),
-    }
+def _view(topic: Topic) -> api.FullTopic:
+    return fill(
+        api.FullTopic,
+        topic,
+        attributes=topic.schema.attributes,
+        availability="forever" if math.isinf(topic.availability) else topic.availability,
+        created=rfc3339(topic.created),
+    )

@@ -7,7 +7,8 @@ The model touches neither network nor disk:
     event, eventcheck, lines       events from the bytes of a request; other forms: `eventxml`, `cloudevents`
     filter/, xpath/                what subscribers want
     index/, summary/, picking      kernels: matching, routing, gathering (`compiling`, `warm`)
-    wire, errors, evidence         what the services say to each other, and what can be wrong (`wording`)
+    wire, errors                   messages between the services, and errors (`wording`)
+    api/                           answers of the REST interface, for services and client
     strictjson, xml, soap/         outside bytes, read carefully
     webhooks, sinkpolicy, tracing  how, where and with what context a sink is notified
 

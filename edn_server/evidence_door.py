@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
 
-from edn import evidence
+from edn.api import delivery as api
+from edn.api.document import document
 from edn.asgi import StrictRoute
 from edn.errors import Unavailable
 from edn_server.evidence import Evidence
@@ -27,6 +29,14 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
 Number = Annotated[int, Path(ge=1, lt=1 << 62)]
 
 
+class SinceBody(BaseModel):
+    """Internal: a time in microseconds."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    since: int = Field(ge=0, lt=1 << 62)
+
+
 def router(node: Node, guard: Callable[..., Awaitable[None]]) -> APIRouter:
     routes = APIRouter(
         prefix="/internal",
@@ -41,27 +51,27 @@ def router(node: Node, guard: Callable[..., Awaitable[None]]) -> APIRouter:
             raise Unavailable("not started yet", retry_after=1)
         return node.evidence
 
-    @routes.get("/subscriptions/{id}/delivery", response_model=evidence.Delivery)
+    @routes.get("/subscriptions/{id}/delivery", response_model=document(api.Delivery))
     async def delivery(id: str) -> Any:
         return await found().delivery(id)
 
-    @routes.get("/subscriptions/{id}/attempts", response_model=evidence.AttemptList)
+    @routes.get("/subscriptions/{id}/attempts", response_model=document(api.AttemptList))
     async def attempts(id: str) -> Any:
         return {"attempts": await found().attempts(id)}
 
-    @routes.post("/subscriptions/{id}/recover", response_model=evidence.Queued)
-    async def recover(id: str, body: evidence.SinceBody) -> Any:
+    @routes.post("/subscriptions/{id}/recover", response_model=document(api.Queued))
+    async def recover(id: str, body: SinceBody) -> Any:
         return await found().recover(id, body.since)
 
-    @routes.post("/subscriptions/{id}/enable", response_model=evidence.Delivery)
+    @routes.post("/subscriptions/{id}/enable", response_model=document(api.Delivery))
     async def enable(id: str) -> Any:
         return await found().enable(id)
 
-    @routes.post("/subscriptions/{id}/example", response_model=evidence.Attempt)
+    @routes.post("/subscriptions/{id}/example", response_model=document(api.Attempt))
     async def example(id: str) -> Any:
         return await found().example(id)
 
-    @routes.get("/dead-letters", response_model=evidence.DeadLetterPage)
+    @routes.get("/dead-letters", response_model=document(api.DeadLetterPage))
     async def dead_letters(
         subscription: Annotated[str | None, Query(max_length=256)] = None,
         after: Annotated[str | None, Query(max_length=64)] = None,
@@ -70,11 +80,11 @@ def router(node: Node, guard: Callable[..., Awaitable[None]]) -> APIRouter:
         page, following = await found().letters(subscription, after, limit)
         return {"dead_letters": page, "next": following}
 
-    @routes.get("/dead-letters/{number}", response_model=evidence.WholeDeadLetter)
+    @routes.get("/dead-letters/{number}", response_model=document(api.DeadLetter))
     async def dead_letter(number: Number) -> Any:
         return await found().letter(number)
 
-    @routes.post("/dead-letters/{number}/resend", response_model=evidence.Queued)
+    @routes.post("/dead-letters/{number}/resend", response_model=document(api.Queued))
     async def resend(number: Number) -> Any:
         return await found().resend(number)
 

@@ -35,8 +35,8 @@ def test_a_journey_names_subscriptions_of_the_events_own_topic(tmp_path: Path) -
             await log.submit(subscribe)
             network = SimpleNamespace(log=log, calls=SimpleNamespace(tell=tell))
             topic = Topic(1, "acme/orders", 1, Schema.parse({"n": "number"}), "scan", 0)
-            shown: Any = await Follower(cast(Any, network))._server("s1", topic, 7)
-            return [one["subscription"] for one in shown["matches"]]
+            shown = await Follower(cast(Any, network))._server("s1", topic, 7)
+            return [one.subscription for one in shown.matches]
         finally:
             await log.stop()
 
