@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import sqlite3
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +13,7 @@ from pathlib import Path
 from dispatcher.app import create_app
 from dispatcher.quotas import TenantLimits
 from dispatcher.settings import Settings
+from dispatcher.store.event_log import DatabaseError
 from edn import configuring, defects, storage, summary
 from edn.errors import EdnError
 from edn.heads import UNCOUNTED, Connections
@@ -335,7 +335,7 @@ def main(argv: list[str] | None = None) -> int:
     except EdnError as error:
         print(f"dispatcher: {error.detail}", file=sys.stderr)  # noqa: T201  it never started
         return 1
-    except sqlite3.Error as error:  # a full disk, say
+    except DatabaseError as error:  # a full disk, say
         reason = f"the log in {arguments.data} cannot be opened: {error}"
         print(f"dispatcher: {reason}", file=sys.stderr)  # noqa: T201  it never started
         return 1

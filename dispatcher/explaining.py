@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from dispatcher import directory
 from dispatcher.members import Member
 from dispatcher.network import Network
+from dispatcher.store import directory
 from dispatcher.subscriptions import Subscriptions
 from dispatcher.topics import Topic
 from edn import wire
@@ -115,19 +115,24 @@ class Explainer:
             **found,
             "matched": answer.matched,
             "false_positive": answer.matched == 0,
-            "subscriptions": [self._named(one) for one in answer.subscriptions],
+            "subscriptions": await self._named(answer.subscriptions),
         }
 
-    def _named(self, one: wire.Explanation) -> dict[str, Any]:
-        stored = directory.find(self._network.log.reader, one.id)
-        return {
-            "id": told_as(one.id),
-            "matches": one.matches,
-            "clauses": one.clauses,
-            "paused": one.paused,
-            "recipient": stored.recipient if stored else None,
-            "filter": stored.filter if stored else None,
-        }
+    async def _named(self, explained: Sequence[wire.Explanation]) -> list[dict[str, Any]]:
+        found = await self._network.log.reading(
+            lambda connection: [(one, directory.find(connection, one.id)) for one in explained]
+        )
+        return [
+            {
+                "id": told_as(one.id),
+                "matches": one.matches,
+                "clauses": one.clauses,
+                "paused": one.paused,
+                "recipient": stored.recipient if stored else None,
+                "filter": stored.filter if stored else None,
+            }
+            for one, stored in found
+        ]
 
     def _why(
         self, topic: Topic, server: str, routed: bool, point: Floats
@@ -216,7 +221,7 @@ class Explainer:
         covered_by: list[str] = []
         examined = 0
         began = time.monotonic()
-        for page in self._pages(topic):
+        async for page in self._pages(topic):
 
             def compare(page: list[directory.Subscription] = page) -> list[tuple[str, bool, bool]]:
                 stored = [(one.id, Filter.parse(one.filter).bind(topic.schema)) for one in page]
@@ -231,19 +236,20 @@ class Explainer:
             examined += len(page)
             if examined >= COMPARED or time.monotonic() - began > COMPARING_SECONDS:
                 break
+        count = await self._network.log.reading(lambda connection: directory.count(connection, topic.uid))
         return {
             "covers": covers[:NAMED],
             "covers_count": len(covers),
             "covered_by": covered_by[:NAMED],
             "covered_by_count": len(covered_by),
             "examined": examined,
-            "subscriptions": directory.count(self._network.log.reader, topic.uid),
+            "subscriptions": count,
         }
 
-    def _pages(self, topic: Topic) -> Iterator[list[directory.Subscription]]:
+    async def _pages(self, topic: Topic) -> AsyncIterator[list[directory.Subscription]]:
         cursor: str | None = None
         while True:
-            page, cursor = self._subscriptions.page(limit=200, cursor=cursor, topic=topic, owner=None)
+            page, cursor = await self._subscriptions.page(limit=200, cursor=cursor, topic=topic, owner=None)
             if page:
                 yield page
             if cursor is None:

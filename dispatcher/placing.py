@@ -26,9 +26,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dispatcher.bindings import Binding
 from dispatcher.members import Member, Members
 from dispatcher.settings import Settings
+from dispatcher.store.topic_rows import Binding
 from edn import wire
 from edn.errors import InvalidInput, Unavailable
 from edn.rect import Rects

@@ -10,9 +10,9 @@ from pydantic import BaseModel, Field
 
 from dispatcher import routing_entries
 from dispatcher.access import Need, needs
-from dispatcher.bindings import Binding
 from dispatcher.bodies import Body
 from dispatcher.network import Network
+from dispatcher.store.topic_rows import Binding
 from dispatcher.topics import Topics
 from edn import namespace
 from edn.asgi import StrictRoute
@@ -73,13 +73,13 @@ class RouteList(BaseModel):
 def routes(network: Network, topics: Topics) -> APIRouter:
     router = APIRouter(prefix="/v1/routes", tags=["routes"], route_class=StrictRoute)
 
-    def view(binding: Binding) -> dict[str, Any]:
+    async def view(binding: Binding) -> dict[str, Any]:
         return {
             "name": binding.name,
             "servers": None if binding.servers is None else list(binding.servers),
             "engine": binding.engine,
             "created": rfc3339(binding.created),
-            "misplaced": routing_entries.misplaced(network, topics, binding),
+            "misplaced": await routing_entries.misplaced(network, topics, binding),
         }
 
     @router.get("", response_model=RouteList)
@@ -88,9 +88,9 @@ def routes(network: Network, topics: Topics) -> APIRouter:
         name: Annotated[str | None, Query(max_length=MAX_PATH, description="only what is in it")] = None,
     ) -> Any:
         """Every routing entry, a topic and a server each; and what is bound to names."""
-        found = [asdict(one) for one in routing_entries.found(network, topics, name)]
+        found = [asdict(one) for one in await routing_entries.found(network, topics, name)]
         bound = [one for one in network.bindings.all() if name is None or namespace.reaches(name, one.name)]
-        return {"routes": found, "bindings": [view(one) for one in bound]}
+        return {"routes": found, "bindings": [await view(one) for one in bound]}
 
     @router.put("/{name:path}", response_model=BindingView, responses={201: {"model": BindingView}})
     @needs(Need.OPERATOR)
@@ -100,7 +100,7 @@ def routes(network: Network, topics: Topics) -> APIRouter:
         binding, new = await network.bindings.put(name, body.servers, body.engine, known)
         if new:
             response.status_code = 201
-        return view(binding)
+        return await view(binding)
 
     @router.delete("/{name:path}", status_code=204)
     @needs(Need.OPERATOR)
