@@ -6,7 +6,8 @@ matching of single subscriptions.
 An event's way, forward through the modules:
 
     publishing             decode and validate: plain ASGI
-    log                    append, commit; nothing leaves before this (`records`, `tail`: the latest of it)
+    store/                 append, commit; nothing leaves before this. All SQL stands there, and only there:
+                           the log, and every table that changes together with it
     network                all of the running network together; what is committed is routed here
     routing                which servers need it (`routing_holding`: what the table holds of one)
     forwarding             one ordered stream per server: `framing` its frames, `link` how much may leave,
@@ -25,18 +26,17 @@ A subscription's:
     activating, covering   how subscriptions begin and end in the log; those that a filter covers
     storing, placing       what a server must have stored first, and which server that is (`bindings`,
                            `routes_door`, `routing_entries`: by name)
-    directory              what is known of every subscription; `keyrings`: whose secret signs
+    keyrings               whose secret signs
     members, calling       the servers, and what they are asked; `restoring`: what one that returns lacks
     evidence               what is asked of the host about delivery
 
 Who may: `access`, `keys`, `keys_door`, `quotas`, `audit`; `internal` is for the network's own processes.
 
-What moves: `repartitioning`, `repartitions`, `sharing`, `moving`, `settling`, `proposing`, `moving_door`; a
+What moves: `repartitioning`, `sharing`, `moving`, `settling`, `proposing`, `moving_door`; a
 copy of everything: `backing`, `backup_door`. What tunes: `tuning_loop`, `surveying`, `recutting`,
 `tuning_door`. What shows: `dashboard/`, `explaining`, `explaining_door`, `metrics`.
 
-Where there are several dispatchers: `changes` (what others must learn of), `merging` (what they have
-changed), `peers` (who is there, who may take events, who leads), `leading` (calls go to the leader).
+Where there are several dispatchers: `merging`, `peers`, `leading`.
 
 `python -m dispatcher` begins with `config`.
 """

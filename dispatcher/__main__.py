@@ -7,11 +7,11 @@ failed that nobody foresaw; 2 wrong settings.
 from __future__ import annotations
 
 import os
-import sqlite3
 import sys
 
 from dispatcher.app import create_app
 from dispatcher.config import Settings
+from dispatcher.store.event_log import DatabaseError
 from edn import defects, storage, summary
 from edn.errors import EdnError
 from edn.heads import Connections
@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
         app = storage.open_with_room(settings.data, lambda: create_app(settings))
     except EdnError as error:
         return report_failure("dispatcher", error)
-    except sqlite3.Error as error:  # a full disk, say
+    except DatabaseError as error:  # a full disk, say
         return report_failure(
             "dispatcher", CannotStart(f"the log in {settings.data} cannot be opened: {error}")
         )

@@ -6,7 +6,6 @@ dispatcher's change.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +13,12 @@ from types import MappingProxyType
 
 import numpy as np
 
-from dispatcher import changes, directory, replaying
-from dispatcher.changes import Kind
-from dispatcher.directory import Subscription
-from dispatcher.log import Transaction
 from dispatcher.network import Network
-from dispatcher.replaying import Replay
+from dispatcher.store import change_feed, directory, replays, topic_rows
+from dispatcher.store.change_feed import Kind
+from dispatcher.store.directory import Subscription
+from dispatcher.store.event_log import Transaction
+from dispatcher.store.replays import Replay
 from dispatcher.topics import Topic
 from edn import namespace, wire
 from edn.errors import Conflict, NotFound
@@ -70,15 +69,12 @@ def live(transaction: Transaction, subscription: str) -> Subscription:
 
 def check_topic(transaction: Transaction, item: Prepared) -> None:
     """The topic may have changed since the filter was bound; what the filter uses must still be there."""
-    row = transaction.connection.execute(
-        "SELECT revision, attributes FROM topics WHERE uid = ?", (item.topic.uid,)
-    ).fetchone()
-    if row is None:
+    found = topic_rows.revision(transaction.connection, item.topic.uid)
+    if found is None:
         raise NotFound(f'no topic "{item.topic.name}": it was deleted meanwhile')
-    revision, attributes = row
+    revision, types = found
     if revision == item.topic.revision:
         return
-    types = json.loads(attributes)
     for name in item.bound.attributes:
         if types.get(name) != item.topic.schema.attributes[name]:
             raise Conflict(f'the schema of topic "{item.topic.name}" changed meanwhile: try again')
@@ -102,7 +98,7 @@ def begin(transaction: Transaction, items: Sequence[Prepared], stored: Stored) -
         check_topic(transaction, item)
         one = item.subscription
         directory.insert(transaction.connection, one, item.bound.attributes)
-        revision = changes.note(
+        revision = change_feed.note(
             transaction,
             Kind.SUBSCRIPTION,
             one.id,
@@ -130,7 +126,7 @@ def activate(
     behind = [
         item
         for item in items
-        if item.since is not None and replaying.available(transaction, item.topic.uid, item.since)
+        if item.since is not None and replays.has_available(transaction, item.topic.uid, item.since)
     ]
     offset = transaction.append_control(
         server,
@@ -138,13 +134,13 @@ def activate(
         versions=list(named.values()),
         replays=[named[item.subscription.id] for item in behind],
     )
-    replays = [
+    begun = [
         replay_of(item, displaced.get(item.subscription.id, offset), transaction.time, since=item.since)
         for item in behind
     ]
-    for replay in replays:
-        replaying.note(transaction, replay)
-    return replays
+    for replay in begun:
+        replays.insert(transaction, replay)
+    return begun
 
 
 def replay_of(
@@ -165,7 +161,7 @@ def end(transaction: Transaction, found: Iterable[Subscription], why: str = "") 
         told = why
         for part in directory.family(transaction.connection, one):
             directory.delete(transaction.connection, part.id)
-            changes.note_end(transaction, part)
+            change_feed.note_end(transaction, part)
             if part.subtree is None:
                 by_server.setdefault((part.server, told), []).append(part.id)
                 told = ""

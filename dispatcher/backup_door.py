@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,7 +11,6 @@ from starlette.responses import FileResponse, StreamingResponse
 
 from dispatcher.access import Need, needs
 from dispatcher.network import Network
-from edn import storage
 from edn.errors import Conflict, NotFound, Unavailable
 from edn.process import copy_in
 from edn.runtime.control_client import ControlAnswer
@@ -52,8 +50,7 @@ def routes(network: Network) -> APIRouter:
         """The dispatcher's data, after those of all servers."""
         under_way()
         target = copy_in(network.settings.data)
-        database, watermark = network.settings.data / "dispatcher.db", network.settings.disk_reserve
-        await asyncio.to_thread(storage.copy, database, target, watermark=watermark)
+        await network.log.backup(target)
         return FileResponse(target, media_type=_DATABASE, background=BackgroundTask(target.unlink))
 
     @router.get("/servers/{id}/backup", response_class=Response, responses=_CONTENT)

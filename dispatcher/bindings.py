@@ -13,61 +13,20 @@ tenant. Rows beside the log, which other dispatchers learn of as of any change; 
 
 from __future__ import annotations
 
-import json
-import sqlite3
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+import asyncio
+from collections.abc import Sequence
 
-from dispatcher import changes
-from dispatcher.changes import Kind
-from dispatcher.log import Log, Transaction
-from edn import namespace, wire
+from dispatcher.store import change_feed, topic_rows
+from dispatcher.store.change_feed import Kind
+from dispatcher.store.event_log import Log, Transaction
+from dispatcher.store.topic_rows import Binding
+from edn import namespace
 from edn.errors import InvalidInput, NotFound
 from edn.index import engine_name
 
-#: of topics above which nothing is bound
-DEFAULT_ENGINE = "bitmap"
-_FIELDS = "name, servers, engine, created"
 
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    #: path of a topic or a subtree
-    name: str
-    #: that may host its subscriptions; None: any
-    servers: tuple[str, ...] | None
-    #: that topics inherit; None: none
-    engine: str | None
-    #: microseconds since 1970
-    created: int
-
-
-def engine_for(connection: sqlite3.Connection, path: str) -> str:
-    """The matcher of a topic that is created without one."""
-    for name, of_topic in _upwards(path):
-        query = (
-            "SELECT engine FROM topics WHERE name = ? AND chosen"
-            if of_topic
-            else "SELECT engine FROM bindings WHERE name = ? AND engine IS NOT NULL"
-        )
-        row = connection.execute(query, (name,)).fetchone()
-        if row is not None:
-            return str(row[0])
-    return DEFAULT_ENGINE
-
-
-def _upwards(path: str) -> Iterator[tuple[str, bool]]:
-    """Names at which a matcher may be bound, the nearest first, and whether it is asked what a topic has."""
-    for subtree in namespace.subtrees_of(path):
-        root = namespace.stem(subtree).removesuffix(".")
-        if root == path:
-            yield root, False
-            yield subtree, False
-        else:
-            yield subtree, False
-            yield root, False
-            yield root, True
+def _by_name(found: Sequence[Binding]) -> dict[str, Binding]:
+    return {binding.name: binding for binding in found}
 
 
 class Bindings:
@@ -75,13 +34,13 @@ class Bindings:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._by_name: dict[str, Binding] = {}
-        self.reload()
+        self._by_name = _by_name(log.load(topic_rows.all_bindings))
+        self._reloading = asyncio.Lock()
 
-    def reload(self) -> None:
-        """What is in the log's file counts from now on."""
-        rows = self._log.reader.execute(f"SELECT {_FIELDS} FROM bindings ORDER BY name")
-        self._by_name = {row[0]: _load(row) for row in rows}
+    async def reload(self) -> None:
+        """Read all of them again, one call after another: the last one has seen every commit before it."""
+        async with self._reloading:
+            self._by_name = _by_name(await self._log.reading(topic_rows.all_bindings))
 
     def all(self) -> list[Binding]:
         return list(self._by_name.values())
@@ -115,26 +74,24 @@ class Bindings:
         matcher = None if engine is None else engine_name(engine)
 
         def operation(transaction: Transaction) -> tuple[Binding, bool]:
-            row = transaction.connection.execute(
-                "SELECT created FROM bindings WHERE name = ?", (name,)
-            ).fetchone()
-            binding = Binding(name, chosen, matcher, transaction.time if row is None else row[0])
-            insert(transaction.connection, binding)
-            changes.note(transaction, Kind.BINDING, name)
-            return binding, row is None
+            known = topic_rows.find_binding(transaction.connection, name)
+            binding = Binding(name, chosen, matcher, transaction.time if known is None else known.created)
+            topic_rows.insert_binding(transaction, binding)
+            change_feed.note(transaction, Kind.BINDING, name)
+            return binding, known is None
 
         binding, new = await self._log.submit(operation)
-        self.reload()
+        await self.reload()
         return binding, new
 
     async def delete(self, name: str) -> None:
         def operation(transaction: Transaction) -> None:
-            if not remove(transaction.connection, name):
+            if not topic_rows.delete_binding(transaction, name):
                 raise NotFound(f'nothing is bound to "{name[:80]}"')
-            changes.note(transaction, Kind.BINDING, name, gone=transaction.time)
+            change_feed.note(transaction, Kind.BINDING, name, gone=transaction.time)
 
         await self._log.submit(operation)
-        self.reload()
+        await self.reload()
 
 
 def check_name(path: str) -> None:
@@ -164,26 +121,3 @@ def _check_servers(servers: Sequence[str], known: Sequence[str]) -> None:
             raise InvalidInput(
                 f'no server "{server[:80]}" in this network (there are {listed})', pointer=f"/servers/{place}"
             )
-
-
-def insert(connection: sqlite3.Connection, binding: Binding) -> None:
-    servers = None if binding.servers is None else json.dumps(binding.servers)
-    connection.execute(
-        f"INSERT OR REPLACE INTO bindings ({_FIELDS}) VALUES (?, ?, ?, ?)",
-        (binding.name, servers, binding.engine, binding.created),
-    )
-
-
-def take(connection: sqlite3.Connection, state: wire.BindingState) -> None:
-    """One that another dispatcher has made."""
-    servers = None if state.servers is None else tuple(state.servers)
-    insert(connection, Binding(state.name, servers, state.engine, state.created))
-
-
-def remove(connection: sqlite3.Connection, name: str) -> bool:
-    return bool(connection.execute("DELETE FROM bindings WHERE name = ?", (name,)).rowcount)
-
-
-def _load(row: tuple[Any, ...]) -> Binding:
-    name, servers, engine, created = row
-    return Binding(name, None if servers is None else tuple(json.loads(servers)), engine, created)

@@ -25,8 +25,8 @@ from pydantic import AliasChoices, BaseModel, Field, WithJsonSchema
 from dispatcher import bodies
 from dispatcher.access import Caller, Need, Who, needs
 from dispatcher.bodies import Body, Coordinate, Expires, Name
-from dispatcher.directory import Subscription
 from dispatcher.door import Door
+from dispatcher.store.directory import Subscription
 from dispatcher.topics import Topic
 from edn import cloudevents, namespace
 from edn.asgi import StrictRoute
@@ -155,7 +155,7 @@ class _Manager:
         return _shown(shown, topic), status == 201
 
     async def change(self, id: str, body: SubscriptionRequest, who: Caller) -> dict[str, Any]:
-        found, topic = self._find(id, who)
+        found, topic = await self._find(id, who)
         if topic is None:
             raise Conflict("it is to a subtree: PUT /v1/subscriptions/{id} changes it", pointer="/id")
         if body.id not in (None, id):
@@ -170,27 +170,27 @@ class _Manager:
 
     async def delete(self, id: str, who: Caller) -> dict[str, Any]:
         """The subscription as it was."""
-        found, topic = self._find(id, who)
+        found, topic = await self._find(id, who)
         await self._door.subscriptions.delete(found.id)
         return _shown(self._door.subscribing.view(found, who), topic)
 
-    def get(self, id: str, who: Caller) -> dict[str, Any]:
-        found, topic = self._find(id, who)
+    async def get(self, id: str, who: Caller) -> dict[str, Any]:
+        found, topic = await self._find(id, who)
         return _shown(self._door.subscribing.view(found, who), topic)
 
-    def page(
+    async def page(
         self, who: Caller, topic: str | None, limit: int, cursor: str | None
     ) -> tuple[list[dict[str, Any]], str | None]:
         wanted = self._door.topics.get(topic, who.tenant) if topic is not None else None
         tenant = None if who.operates else who.tenant
-        found, following = self._door.subscriptions.page(
+        found, following = await self._door.subscriptions.page(
             limit=limit, cursor=cursor, topic=wanted, tenant=tenant
         )
         by_uid = self._door.topics.by_uid
         return [_shown(self._door.subscribing.view(one, who), by_uid(one.topic)) for one in found], following
 
-    def _find(self, id: str, who: Caller) -> tuple[Subscription, Topic | None]:
-        found = self._door.subscribing.find(who, id)
+    async def _find(self, id: str, who: Caller) -> tuple[Subscription, Topic | None]:
+        found = await self._door.subscribing.find(who, id)
         return found, self._door.topics.by_uid(found.topic)
 
     def _topic(self, body: SubscriptionRequest, who: Caller) -> Topic:
@@ -260,7 +260,7 @@ def routes(door: Door) -> APIRouter:
         cursor: Annotated[str | None, Query(max_length=64)] = None,
     ) -> Any:
         """In the order of creation; where more follow, the header `Link` names the next page."""
-        shown, following = manager.page(who, topic, limit, cursor)
+        shown, following = await manager.page(who, topic, limit, cursor)
         if following is not None:
             narrowed = f"&topic={topic}" if topic is not None else ""
             response.headers["link"] = f'<{PATH}?limit={limit}&cursor={following}{narrowed}>; rel="next"'
@@ -275,7 +275,7 @@ def routes(door: Door) -> APIRouter:
     @needs(Need.SUBSCRIBE)
     async def get_cloudevents_subscription(id: str, who: Who) -> Any:
         """One subscription, wherever it was made."""
-        return manager.get(id, who)
+        return await manager.get(id, who)
 
     @router.put("/{id}", response_model=SubscriptionView, response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)

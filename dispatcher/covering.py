@@ -11,9 +11,10 @@ import functools
 from collections import Counter
 from collections.abc import Sequence
 
-from dispatcher import activating, directory, subtrees
-from dispatcher.directory import Subscription
-from dispatcher.log import Log, Transaction
+from dispatcher import activating, subtrees
+from dispatcher.store import directory
+from dispatcher.store.directory import Subscription
+from dispatcher.store.event_log import Log, Transaction
 from dispatcher.storing import Storing
 from dispatcher.subscriptions import Subscriptions
 from dispatcher.subtrees import Subtree
@@ -42,7 +43,7 @@ class Covering:
         ended: list[str] = []
         cursor: str | None = None
         while True:
-            page, cursor = self._subscriptions.page(limit=PAGE, cursor=cursor, topic=place, owner=owner)
+            page, cursor = await self._subscriptions.page(limit=PAGE, cursor=cursor, topic=place, owner=owner)
             # Comparing filters may take a while; publishers shall not wait for it.
             found = await asyncio.to_thread(self._covered, place, filter, page)
             if found:

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator
 import structlog
 from fastapi import FastAPI
 
-from dispatcher import changes
 from dispatcher.access import Guard
 from dispatcher.audit import Audit
 from dispatcher.config import Settings
@@ -28,6 +27,7 @@ from dispatcher.repartitioning import Repartitioning
 from dispatcher.replaying import Replayer
 from dispatcher.restoring import Restoring
 from dispatcher.settling import Settling
+from dispatcher.store import change_feed, meta
 from dispatcher.storing import Storing
 from dispatcher.subscribing import Subscribing
 from dispatcher.subscriptions import Subscriptions
@@ -73,7 +73,7 @@ class Door:
         self.sampler = Sampler(self.network, self.topics, self.tuner)
         #: the other dispatchers, if there are any
         self.peers: Peers | None = None
-        changes.prepare(self.network.log, shared=bool(settings.peers))
+        change_feed.prepare(self.network.log, shared=bool(settings.peers))
         if settings.peers:
             merger = Merger(
                 self.network,
@@ -97,7 +97,7 @@ class Door:
         self.proposing = Proposing(
             self.network,
             precision=lambda: self.tuner.tuning.precision,
-            may_start=lambda: self.repartitioning.running() is None,
+            may_start=self._may_propose,
         )
         self.repartitioning = Repartitioning(
             self.network,
@@ -161,21 +161,22 @@ class Door:
         """Whether events are taken."""
         return self.network.shortage is None and (self.peers is None or self.peers.accepting())
 
-    def partition(self) -> dict[str, float]:
+    async def _may_propose(self) -> bool:
+        return await self.repartitioning.running() is None
+
+    async def partition(self) -> dict[str, float]:
         """How good the partition of subscriptions is, and what is being moved: for metrics."""
-        running, ratio = self.repartitioning.running(), self.proposing.describe()
+        running, ratio = await self.repartitioning.running(), self.proposing.describe()
         seen = {"hit_ratio": ratio["now"], "best_hit_ratio": ratio["best"]}
         return {
             **{name: value for name, value in seen.items() if value is not None},
             "repartition_proposed": float(self.proposing.proposal is not None),
             "repartition_left_subscriptions": running.left if running else 0,
-            "unsettled_subscriptions": self.settling.unsettled(),
+            "unsettled_subscriptions": await self.settling.unsettled(),
         }
 
 
 def _stored_tuning(network: Network) -> Tuning:
     """As an operator, or the tuner, left it; else as the settings have it."""
-    stored = network.log.reader.execute(
-        "SELECT key, value FROM meta WHERE key IN ('mode', 'precision')"
-    ).fetchall()
-    return Tuning(**{"mode": network.settings.tuning, **dict(stored)})
+    stored = network.log.load(lambda connection: meta.read(connection, "mode", "precision"))
+    return Tuning(**{"mode": network.settings.tuning, **stored})

@@ -7,20 +7,22 @@ Of a subscription to a subtree all servers that host a part of it are asked, and
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
-from dispatcher import directory, gathering, keyrings
+from dispatcher import gathering, keyrings
 from dispatcher.access import Caller, Need, Who, needs
 from dispatcher.bodies import Body
-from dispatcher.directory import Subscription
 from dispatcher.expiry import parse_expires
 from dispatcher.network import Network
+from dispatcher.store import directory
+from dispatcher.store.directory import Subscription
 from edn import namespace, webhooks
 from edn.api import delivery
 from edn.api.document import document
@@ -69,17 +71,18 @@ async def ask(
     raise Unavailable(f"server {server} answered {response.status_code}: {detail}", retry_after=2)
 
 
-def hosts(network: Network, found: Subscription) -> list[str]:
+async def hosts(network: Network, found: Subscription) -> list[str]:
     """The servers that host a subscription, or a part of it."""
     if found.subtree is None:
         return [found.server]
-    return sorted({one.server for one in directory.members(network.log.reader, found.id)})
+    members = await network.log.reading(lambda connection: directory.members(connection, found.id))
+    return sorted({one.server for one in members})
 
 
 async def ask_all(network: Network, found: Subscription, method: str, what: str, **request: Any) -> list[Any]:
     """What each of them answers; raises what any of them refuses."""
     path = _path(found.id, what)
-    asked = (ask(network, server, method, path, **request) for server in hosts(network, found))
+    asked = (ask(network, server, method, path, **request) for server in await hosts(network, found))
     return list(await asyncio.gather(*asked))
 
 
@@ -95,12 +98,12 @@ def _path(subscription: str, what: str) -> str:
     return f"/internal/subscriptions/{quote(subscription, safe='')}/{what}"
 
 
-def routes(network: Network, find: Callable[[Caller, str], Subscription]) -> APIRouter:
+def routes(network: Network, find: Callable[[Caller, str], Awaitable[Subscription]]) -> APIRouter:
     """`find` gives a living subscription that a caller may know of, or raises `NotFound`."""
     router = APIRouter(prefix="/v1", tags=["delivery"], route_class=StrictRoute)
 
     async def about(who: Caller, id: str, method: str, what: str, **request: Any) -> list[Any]:
-        return await ask_all(network, find(who, id), method, what, **request)
+        return await ask_all(network, await find(who, id), method, what, **request)
 
     def letter(id: str, what: str = "") -> tuple[str, str]:
         named = _LETTER.match(id)
@@ -119,16 +122,16 @@ def routes(network: Network, find: Callable[[Caller, str], Subscription]) -> API
             return found
         keys = found["subscriptions"]
         own = all(namespace.owner_of(key) == who.tenant for key in keys)
-        if not own or not any(known(who, namespace.id_of(key)) for key in keys):
+        if not own or not await knows_any(who, [namespace.id_of(key) for key in keys]):
             raise NotFound(f'no dead letter "{id[:80]}"')
         return {**found, "subscriptions": [namespace.id_of(key) for key in keys]}
 
-    def known(who: Caller, id: str) -> bool:
-        try:
-            find(who, id)
-        except NotFound:
-            return False
-        return True
+    async def knows_any(who: Caller, ids: Sequence[str]) -> bool:
+        for id in ids:
+            with contextlib.suppress(NotFound):
+                await find(who, id)
+                return True
+        return False
 
     @router.get("/subscriptions/{id}/attempts", response_model=document(delivery.AttemptList))
     @needs(Need.SUBSCRIBE)
@@ -159,8 +162,8 @@ def routes(network: Network, find: Callable[[Caller, str], Subscription]) -> API
     @needs(Need.SUBSCRIBE)
     async def send_example(id: str, who: Who) -> Any:
         """Send a made-up event, marked as an example, and tell how the sink answered. Nothing is stored."""
-        found = find(who, id)
-        first = hosts(network, found)[:1]
+        found = await find(who, id)
+        first = (await hosts(network, found))[:1]
         if not first:
             raise Conflict(
                 "no topic that its filter fits is there yet: there is nothing to make an example of"
@@ -171,7 +174,7 @@ def routes(network: Network, find: Callable[[Caller, str], Subscription]) -> API
     @needs(Need.SUBSCRIBE)
     async def rotate_secret(id: str, who: Who, body: RotateBody | None = None) -> Any:
         """Sign with another secret from now on, and for a while with the one before, too."""
-        found = find(who, id)
+        found = await find(who, id)
         given = body or RotateBody.model_validate({})
         if given.secret is not None:
             try:
@@ -198,12 +201,12 @@ def routes(network: Network, find: Callable[[Caller, str], Subscription]) -> API
     ) -> Any:
         """Notifications that were given up, oldest death first: of a subscription, or server by server."""
         if subscription is not None:
-            found = find(who, subscription)
+            found = await find(who, subscription)
             of = {"subscription": found.id}
             if found.subtree is None:
                 given = {**of, "limit": limit, **({} if after is None else {"after": after})}
                 return await ask(network, found.server, "GET", "/internal/dead-letters", params=given)
-            return await letters_of(hosts(network, found), after, limit, of)
+            return await letters_of(await hosts(network, found), after, limit, of)
         if not who.operates:
             raise Forbidden("an operator's key lists all dead letters; with others, name a subscription")
         return await letters_of(sorted(member.id for member in network.members), after, limit, {})

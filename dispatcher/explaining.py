@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import msgspec
@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from dispatcher import directory
 from dispatcher.members import Member
 from dispatcher.network import Network
+from dispatcher.store import directory
 from dispatcher.subscriptions import Subscriptions
 from dispatcher.topics import Topic
 from edn import wire
@@ -118,18 +118,23 @@ class Explainer:
             found,
             matched=answer.matched,
             false_positive=answer.matched == 0,
-            subscriptions=[self._named(one) for one in answer.subscriptions],
+            subscriptions=await self._named(answer.subscriptions),
         )
 
-    def _named(self, one: wire.Explanation) -> ExplainedSubscription:
-        stored = directory.find(self._network.log.reader, one.id)
-        return fill(
-            ExplainedSubscription,
-            one,
-            id=told_as(one.id),
-            recipient=stored.recipient if stored else None,
-            filter=stored.filter if stored else None,
+    async def _named(self, explained: Sequence[wire.Explanation]) -> list[ExplainedSubscription]:
+        found = await self._network.log.reading(
+            lambda connection: [(one, directory.find(connection, one.id)) for one in explained]
         )
+        return [
+            fill(
+                ExplainedSubscription,
+                one,
+                id=told_as(one.id),
+                recipient=stored.recipient if stored else None,
+                filter=stored.filter if stored else None,
+            )
+            for one, stored in found
+        ]
 
     def _why(
         self, topic: Topic, server: str, routed: bool, point: Floats
@@ -218,7 +223,7 @@ class Explainer:
         covered_by: list[str] = []
         examined = 0
         began = time.monotonic()
-        for page in self._pages(topic):
+        async for page in self._pages(topic):
 
             def compare(page: list[directory.Subscription] = page) -> list[tuple[str, bool, bool]]:
                 stored = [(one.id, Filter.parse(one.filter).bind(topic.schema)) for one in page]
@@ -233,19 +238,20 @@ class Explainer:
             examined += len(page)
             if examined >= COMPARED or time.monotonic() - began > COMPARING_SECONDS:
                 break
+        count = await self._network.log.reading(lambda connection: directory.count(connection, topic.uid))
         return {
             "covers": covers[:NAMED],
             "covers_count": len(covers),
             "covered_by": covered_by[:NAMED],
             "covered_by_count": len(covered_by),
             "examined": examined,
-            "subscriptions": directory.count(self._network.log.reader, topic.uid),
+            "subscriptions": count,
         }
 
-    def _pages(self, topic: Topic) -> Iterator[list[directory.Subscription]]:
+    async def _pages(self, topic: Topic) -> AsyncIterator[list[directory.Subscription]]:
         cursor: str | None = None
         while True:
-            page, cursor = self._subscriptions.page(limit=200, cursor=cursor, topic=topic, owner=None)
+            page, cursor = await self._subscriptions.page(limit=200, cursor=cursor, topic=topic, owner=None)
             if page:
                 yield page
             if cursor is None:

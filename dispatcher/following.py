@@ -7,12 +7,13 @@ Times are of the machine that tells them.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import msgspec
 
-from dispatcher import directory
 from dispatcher.network import Network
-from dispatcher.records import EventsRecord
+from dispatcher.store import directory
+from dispatcher.store.records import EventsRecord
 from dispatcher.topics import Topic
 from edn import tracing, wire
 from edn.api.explain import FollowedAttempt, FollowedEvent, FollowedMatch, FollowedServer
@@ -72,12 +73,13 @@ class Follower:
             journey = _journey.decode(answer)
         except (EdnError, msgspec.MsgspecError) as error:
             return FollowedServer(server, failure=str(error))
+        named = await self._named([one.subscription for one in journey.recipients], topic)
         return FollowedServer(
             server,
             taken=None if journey.committed is None else rfc3339(journey.committed),
             matches=[
                 FollowedMatch(
-                    subscription=self._named(one.subscription, topic),
+                    subscription=named[one.subscription],
                     attempts=[
                         fill(FollowedAttempt, attempt, time=rfc3339(attempt.time)) for attempt in one.attempts
                     ],
@@ -86,11 +88,11 @@ class Follower:
             ],
         )
 
-    def _named(self, key: str, topic: Topic) -> str:
-        """Return the id of a subscription that an event of this topic matched; empty if it has ended.
+    async def _named(self, keys: Sequence[str], topic: Topic) -> dict[str, str]:
+        """Return the ids of subscriptions that an event of this topic matched; empty for one that has ended.
 
         A server remembers matches by version numbers, and gives a number that is free to another version:
         what it names may be a later subscription, of another topic and another tenant.
         """
-        found = directory.find(self._network.log.reader, key)
-        return told_as(key) if found is not None and found.topic == topic.uid else ""
+        topics = await self._network.log.reading(lambda connection: directory.topics_of(connection, keys))
+        return {key: told_as(key) if topics.get(key) == topic.uid else "" for key in keys}

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 import structlog
 
 from dispatcher.framing import FrameBuilder
 from dispatcher.link import Link, Pressure
-from dispatcher.log import Log
 from dispatcher.metering import Meter
-from dispatcher.records import ControlRecord, EventsRecord, Record
 from dispatcher.routing import RoutingTable
-from dispatcher.tail import Tail
+from dispatcher.store.event_log import Log
+from dispatcher.store.log_tail import Tail
+from dispatcher.store.records import ControlRecord, EventsRecord, Record
 from edn import wire
 from edn.runtime.http_client import ExchangeFailed, HttpAnswer
 
@@ -97,7 +97,10 @@ class Forwarder:
             try:
                 await self._until_due()
                 began = time.thread_time()
-                frame, events = self._gather()
+                records = self._tail.after(self._scanned)
+                if records is None:
+                    records = await self._log.read(self._scanned, FRAME_BYTES)
+                frame, events = self._gather(records)
                 if frame is None:
                     self._pressure.update()
                     continue
@@ -146,16 +149,10 @@ class Forwarder:
         except TimeoutError:
             pass
 
-    def _pending(self) -> Iterable[Record]:
-        records = self._tail.after(self._scanned)
-        if records is not None:
-            return records
-        return self._log.read(self._scanned, FRAME_BYTES)
-
-    def _gather(self) -> tuple[wire.Frame | None, int]:
+    def _gather(self, records: Sequence[Record]) -> tuple[wire.Frame | None, int]:
         """The next frame, if one is due, and how many events it holds."""
         builder = FrameBuilder()
-        for record in self._pending():
+        for record in records:
             if isinstance(record, ControlRecord):
                 if record.server == self.server:
                     builder.add_control(record.control)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from dispatcher.records import EventsRecord
+from dispatcher.store.records import EventsRecord
 from edn import wire
 from edn.arrays import Bools
 from edn.picking import Picked, extent

@@ -15,20 +15,21 @@ Event loop only.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import sqlite3
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import structlog
 
-from dispatcher import activating, directory, subtrees
+from dispatcher import activating, subtrees
 from dispatcher.activating import Prepared, Stored
-from dispatcher.directory import Subscription
-from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.peers import Peers
 from dispatcher.quotas import Room
+from dispatcher.store import directory
+from dispatcher.store.directory import Subscription
+from dispatcher.store.event_log import Transaction
+from dispatcher.store.interface import Connection
 from dispatcher.storing import Storing
 from dispatcher.subscriptions import Subscriptions
 from dispatcher.topics import Topic, Topics
@@ -74,16 +75,15 @@ class Joining:
     ) -> tuple[Topic, bool]:
         """Create a topic, or change it, as `Topics.put` does, and have it joined; `room`: of the caller."""
         async with self._subscriptions.alone_in(tenant):
-            draft = self._topics.draft(name, attributes, engine, availability, tenant=tenant)
+            draft = await self._topics.draft(name, attributes, engine, availability, tenant=tenant)
             if not self._topics.exists(draft):
                 topic, new = await self._create(draft, availability, room)
                 if new:
                     return topic, True
             else:
                 topic, _ = await self._topics.put(draft, availability, room=room)
-            for whole in directory.reaching(self._log.reader, topic.path, self._log.now()):
-                if self._lacks(whole, topic):
-                    await self._align(whole, room)
+            for whole in await self._lacking(topic):
+                await self._align(whole, room)
             return topic, False
 
     async def delete(self, name: str, *, cascade: bool, tenant: str = "") -> None:
@@ -96,16 +96,20 @@ class Joining:
     async def _create(
         self, draft: Topic, availability: float | None, room: Room | None
     ) -> tuple[Topic, bool]:
-        wholes = directory.reaching(self._log.reader, draft.path, self._log.now())
+        now = self._log.now()
+        wholes = await self._log.reading(lambda connection: directory.reaching(connection, draft.path, now))
         if not wholes:
             return await self._topics.put(
                 draft, availability, lambda transaction: _check_reached(transaction, draft, []), room
             )
-        prepared = await asyncio.to_thread(self._members, draft, wholes)
+        version = self._log.next_version()
+        prepared = await self._log.scanning(lambda connection: _members(connection, draft, wholes, version))
         if room is not None:
             # Early, too: before servers store anything for nothing.
-            room.check_topics(self._log.reader, 1, len(draft.schema.columns))
-            room.check_members(self._log.reader, len(prepared))
+            await self._log.reading(
+                lambda connection: room.check_topics(connection, 1, len(draft.schema.columns))
+            )
+            await self._log.reading(lambda connection: room.check_members(connection, len(prepared)))
         placed = await self._storing.place_in_slices(prepared)
 
         def also(transaction: Transaction, stored: Stored) -> None:
@@ -130,29 +134,24 @@ class Joining:
             await self._storing.discard(placed)
         return topic, new
 
-    def _lacks(self, whole: Subscription, topic: Topic) -> bool:
-        """Whether a topic that a filter fits is not joined."""
-        if directory.find(self._log.reader, namespace.member_id(whole.id, topic.uid)) is not None:
-            return False
-        fitting, _ = subtrees.sort_out(Filter.parse(whole.filter), [topic])
-        return bool(fitting)
+    async def _lacking(self, topic: Topic) -> list[Subscription]:
+        """Return subscriptions to subtrees that a topic is in and fits, but that have no member for it."""
+        now = self._log.now()
 
-    def _members(self, topic: Topic, wholes: list[Subscription]) -> list[Prepared]:
-        """Those that a new topic gets; in a thread: many filters take a while to understand."""
-        now = self._log.next_version()
-        found = []
-        with contextlib.closing(self._log.connect_reader()) as reader:
-            for whole in wholes:
-                try:
-                    bound = subtrees.bind(Filter.parse(whole.filter), topic)
-                except EdnError:
-                    continue
-                found.append(Prepared(subtrees.new_member(reader, whole, topic, now), topic, bound, None))
-        return found
+        def look(connection: Connection) -> list[Subscription]:
+            return [
+                whole
+                for whole in directory.reaching(connection, topic.path, now)
+                if directory.find(connection, namespace.member_id(whole.id, topic.uid)) is None
+            ]
+
+        found = await self._log.reading(look)
+        return [whole for whole in found if subtrees.sort_out(Filter.parse(whole.filter), [topic])[0]]
 
     async def _align(self, whole: Subscription, room: Room | None = None) -> bool:
         """Whoever calls it is alone in the tenant."""
-        names = [whole.id, *(one.id for one in directory.members(self._log.reader, whole.id))]
+        members = await self._log.reading(lambda connection: directory.members(connection, whole.id))
+        names = [whole.id, *(one.id for one in members)]
         async with self._subscriptions.exclusion.hold(names):
             return await self._subscriptions.align(whole, room=room)
 
@@ -182,9 +181,9 @@ class Joining:
         """Bring every whole in line, and end members of those that are no more."""
         self._doubts.clear()
         try:
-            for whole in directory.of_subtrees(self._log.reader):
+            for whole in await self._log.reading(directory.of_subtrees):
                 async with self._subscriptions.alone_in(subtrees.Subtree(str(whole.subtree)).tenant):
-                    found = directory.find(self._log.reader, whole.id)
+                    found = await self._log.reading(partial(directory.find, subscription=whole.id))
                     if found is not None and found.subtree is not None and await self._align(found):
                         logger.info("members were brought in line", subscription=whole.id)
             await self._end_orphans()
@@ -193,16 +192,12 @@ class Joining:
             raise
 
     async def _end_orphans(self) -> None:
-        def look() -> list[str]:
-            with contextlib.closing(self._log.connect_reader()) as reader:
-                return _orphans(reader)
-
-        names = await asyncio.to_thread(look)
+        names = await self._log.scanning(directory.orphans)
         if not names:
             return
 
         def end(transaction: Transaction) -> Counter[str]:
-            left = set(_orphans(transaction.connection)).intersection(names)
+            left = set(directory.orphans(transaction.connection)).intersection(names)
             found = [directory.find(transaction.connection, name) for name in sorted(left)]
             return activating.end(transaction, [one for one in found if one is not None])
 
@@ -210,13 +205,18 @@ class Joining:
             self._storing.ended(await self._log.submit(end))
 
 
-def _orphans(connection: sqlite3.Connection) -> list[str]:
-    rows = connection.execute(
-        "SELECT id FROM subscriptions m WHERE instr(id, ?1) AND NOT EXISTS (SELECT 1 FROM subscriptions w"
-        " WHERE w.id = substr(m.id, 1, instr(m.id, ?1) - 1) AND w.subtree IS NOT NULL)",
-        (namespace.MEMBER,),
-    )
-    return [id for (id,) in rows]
+def _members(
+    connection: Connection, topic: Topic, wholes: list[Subscription], version: int
+) -> list[Prepared]:
+    """Return the members that a new topic gets; in a thread: many filters take a while to understand."""
+    found = []
+    for whole in wholes:
+        try:
+            bound = subtrees.bind(Filter.parse(whole.filter), topic)
+        except EdnError:
+            continue
+        found.append(Prepared(subtrees.new_member(connection, whole, topic, version), topic, bound, None))
+    return found
 
 
 def _check_reached(transaction: Transaction, topic: Topic, wholes: list[Subscription]) -> None:

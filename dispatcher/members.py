@@ -8,14 +8,12 @@ import hmac
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 from dispatcher.forwarding import Forwarder
+from dispatcher.store.servers import Leaving as Leaving
 from edn import clock, wire
 from edn.errors import Conflict, InvalidInput
 from edn.runtime.http_client import parse_url
-
-Leaving = Literal["draining", "lost"]
 
 _SERVER_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 

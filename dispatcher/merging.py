@@ -18,18 +18,21 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import structlog
 
-from dispatcher import activating, bindings, changes, directory, keyrings, keys, replaying, topics
+from dispatcher import activating, keyrings, topics
 from dispatcher.activating import Prepared
-from dispatcher.changes import Kind
-from dispatcher.directory import Subscription
-from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.replaying import Replay
+from dispatcher.store import api_keys, change_feed, directory, replays, signing_keys, topic_rows
+from dispatcher.store.change_feed import Kind
+from dispatcher.store.directory import Subscription
+from dispatcher.store.event_log import Transaction
+from dispatcher.store.interface import Connection
+from dispatcher.store.topic_rows import Binding
 from dispatcher.topics import Topic, Topics
 from edn import namespace, wire
 from edn.errors import EdnError
@@ -69,7 +72,7 @@ class Merger:
         network: Network,
         topics: Topics,
         on_replay: Callable[[Replay], None],
-        on_keys: Callable[[], None] = lambda: None,
+        on_keys: Callable[[], Awaitable[None]] | None = None,
         on_names: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_keys` hears that API keys came or went; `on_names` that topics came, or subscriptions to
@@ -81,12 +84,9 @@ class Merger:
         self._on_keys = on_keys
         self._on_names = on_names
 
-    def cursor(self, log: str) -> int:
+    async def cursor(self, log: str) -> int:
         """Up to which place another dispatcher's changes are in this log."""
-        row = self._network.log.reader.execute(
-            "SELECT value FROM meta WHERE key = ?", (f"peer:{log}",)
-        ).fetchone()
-        return int(row[0]) if row else 0
+        return await self._network.log.reading(lambda connection: change_feed.position(connection, log))
 
     async def merge(self, page: wire.PeerPage) -> None:
         """Durably; raises `Unavailable` when the log cannot be written."""
@@ -94,7 +94,9 @@ class Merger:
         for server in page.servers:
             network.table.add(server.id)
         schemas = {state.uid: _topic(state) for state in page.topics}
-        fresh = [state for state in page.subscriptions if self._is_news(state)]
+        fresh = await network.log.reading(
+            lambda connection: [state for state in page.subscriptions if _is_news(connection, state)]
+        )
         if len(fresh) > FEW:
             bound = await asyncio.to_thread(_bind, fresh, schemas)
         else:
@@ -103,10 +105,7 @@ class Merger:
 
         def operation(transaction: Transaction) -> _Outcome:
             outcome = _apply(network, transaction, page, schemas, bound)
-            transaction.connection.execute(
-                "INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2",
-                (f"peer:{page.log}", page.upto),
-            )
+            change_feed.put_position(transaction, page.log, page.upto)
             return outcome
 
         outcome = await network.log.submit(operation)
@@ -123,17 +122,12 @@ class Merger:
             network.placing.ended(name, count)
         for replay in outcome.replays:
             self._on_replay(replay)
-        if outcome.keys:
-            self._on_keys()
+        if outcome.keys and self._on_keys is not None:
+            await self._on_keys()
         if outcome.bindings:
-            network.bindings.reload()
+            await network.bindings.reload()
         if outcome.names:
             self._on_names()
-
-    def _is_news(self, state: wire.SubscriptionState) -> bool:
-        """Whether its filter must be understood: it is not here, or is here with another one."""
-        found = directory.find(self._network.log.reader, state.id)
-        return state.subtree is None and (found is None or found.version != state.version)
 
     def _widen(self, fresh: list[wire.SubscriptionState], bound: dict[str, BoundFilter]) -> None:
         doubted = set()
@@ -152,8 +146,14 @@ class Merger:
             self._network.doubt(server)
 
 
+def _is_news(connection: Connection, state: wire.SubscriptionState) -> bool:
+    """Whether its filter must be understood: it is not here, or is here with another one."""
+    found = directory.find(connection, state.id)
+    return state.subtree is None and (found is None or found.version != state.version)
+
+
 def _topic(state: wire.TopicState) -> Topic:
-    schema = topics.stored_schema(state.columns, state.attributes)
+    schema = topic_rows.stored_schema(state.columns, state.attributes)
     return Topic(
         state.uid,
         state.name,
@@ -203,23 +203,25 @@ def _take_ends(transaction: Transaction, page: wire.PeerPage, outcome: _Outcome)
         elif end.kind == Kind.TOPIC:
             _end_topic(transaction, end, outcome)
         elif end.kind == Kind.KEY and _newer(transaction, Kind.KEY, end.name, end.revision):
-            outcome.keys |= keys.delete(transaction.connection, end.name)
-            changes.note(transaction, Kind.KEY, end.name, revision=end.revision, gone=end.time)
+            outcome.keys |= api_keys.delete(transaction, end.name)
+            change_feed.note(transaction, Kind.KEY, end.name, revision=end.revision, gone=end.time)
         elif end.kind == Kind.BINDING and _newer(transaction, Kind.BINDING, end.name, end.revision):
-            outcome.bindings |= bindings.remove(transaction.connection, end.name)
-            changes.note(transaction, Kind.BINDING, end.name, revision=end.revision, gone=end.time)
+            outcome.bindings |= topic_rows.delete_binding(transaction, end.name)
+            change_feed.note(transaction, Kind.BINDING, end.name, revision=end.revision, gone=end.time)
 
 
 def _take_keys_and_bindings(transaction: Transaction, page: wire.PeerPage, outcome: _Outcome) -> None:
     for key in page.keys:
         if _newer(transaction, Kind.KEY, key.id, key.revision):
-            keys.take(transaction.connection, key)
-            changes.note(transaction, Kind.KEY, key.id, revision=key.revision)
+            api_keys.take(transaction, key)
+            change_feed.note(transaction, Kind.KEY, key.id, revision=key.revision)
             outcome.keys = True
     for binding in page.bindings:
         if _newer(transaction, Kind.BINDING, binding.name, binding.revision):
-            bindings.take(transaction.connection, binding)
-            changes.note(transaction, Kind.BINDING, binding.name, revision=binding.revision)
+            servers = None if binding.servers is None else tuple(binding.servers)
+            taken = Binding(binding.name, servers, binding.engine, binding.created)
+            topic_rows.insert_binding(transaction, taken)
+            change_feed.note(transaction, Kind.BINDING, binding.name, revision=binding.revision)
             outcome.bindings = True
 
 
@@ -278,7 +280,7 @@ def _append_moves(
 
 
 def _newer(transaction: Transaction, kind: Kind, name: str, revision: int) -> bool:
-    known = changes.find(transaction.connection, kind, name)
+    known = change_feed.find(transaction.connection, kind, name)
     return known is None or known.revision < revision
 
 
@@ -300,7 +302,7 @@ def _end_subscription(transaction: Transaction, end: wire.Gone, outcome: _Outcom
         # One that came and went while this dispatcher was away has an end in this log, too: only what every
         # log has ended is forgotten by its server.
         transaction.append_control(server, "deactivate", ids=[end.name])
-    changes.note(
+    change_feed.note(
         transaction,
         Kind.SUBSCRIPTION,
         end.name,
@@ -319,16 +321,13 @@ def _tell_missed(transaction: Transaction, end: wire.Gone, outcome: _Outcome) ->
     """
     if end.since is None or end.topic is None or end.version is None or end.server is None:
         return
-    last = transaction.connection.execute(
-        "SELECT last FROM records WHERE topic = ? AND time <= ? ORDER BY last DESC LIMIT 1",
-        (end.topic, end.time),
-    ).fetchone()
-    if last is None or not replaying.available(transaction, end.topic, end.since):
+    last = replays.last_record(transaction.connection, end.topic, end.time)
+    if last is None or not replays.has_available(transaction, end.topic, end.since):
         return
     version = (end.name, end.version)
     transaction.append_control(end.server, "activate", versions=[version], replays=[version])
-    replay = Replay(*version, end.server, end.topic, end.filter, last[0], transaction.time, end.since)
-    replaying.note(transaction, replay)
+    replay = Replay(*version, end.server, end.topic, end.filter, last, transaction.time, end.since)
+    replays.insert(transaction, replay)
     outcome.replays.append(replay)
 
 
@@ -337,62 +336,32 @@ def _end_topic(transaction: Transaction, end: wire.Gone, outcome: _Outcome) -> N
         return
     outcome.ended.update(topics.remove(transaction, int(end.name)))
     outcome.topics_gone.append(int(end.name))
-    changes.note(transaction, Kind.TOPIC, end.name, revision=end.revision, gone=end.time)
+    change_feed.note(transaction, Kind.TOPIC, end.name, revision=end.revision, gone=end.time)
 
 
 def _take_topic(transaction: Transaction, state: wire.TopicState, topic: Topic, outcome: _Outcome) -> None:
-    connection, name = transaction.connection, str(state.uid)
+    name = str(state.uid)
     if not _newer(transaction, Kind.TOPIC, name, state.changed):
         return
-    rival = connection.execute(
-        "SELECT uid FROM topics WHERE name = ? AND uid != ?", (state.name, state.uid)
-    ).fetchone()
-    if rival is not None:
-        if not _newer(transaction, Kind.TOPIC, str(rival[0]), state.changed):
+    rival = topic_rows.find_uid(transaction.connection, state.name)
+    if rival is not None and rival != state.uid:
+        if not _newer(transaction, Kind.TOPIC, str(rival), state.changed):
             return
-        outcome.ended.update(topics.remove(transaction, rival[0]))
-        outcome.topics_gone.append(rival[0])
-    connection.execute(
-        "INSERT OR REPLACE INTO topics (uid, name, revision, columns, attributes, engine, created,"
-        " availability, chosen) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            state.uid,
-            state.name,
-            state.revision,
-            state.columns,
-            state.attributes,
-            state.engine,
-            state.created,
-            state.availability,
-            state.chosen,
-        ),
-    )
-    changes.note(transaction, Kind.TOPIC, name, revision=state.changed)
+        outcome.ended.update(topics.remove(transaction, rival))
+        outcome.topics_gone.append(rival)
+    topic_rows.insert(transaction, topic)
+    change_feed.note(transaction, Kind.TOPIC, name, revision=state.changed)
     outcome.topics.append(topic)
     outcome.names = True
 
 
 def _take_ring(transaction: Transaction, state: wire.RingState) -> None:
-    connection = transaction.connection
-    row = connection.execute("SELECT version FROM rings WHERE id = ?", (state.id,)).fetchone()
-    if row is not None and row[0] >= state.version:
+    known = signing_keys.read(transaction.connection, [state.id])
+    if known and known[0].version >= state.version:
         return
-    connection.execute(
-        "INSERT OR REPLACE INTO rings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            state.id,
-            state.tenant,
-            state.owner,
-            state.url,
-            state.given,
-            state.current,
-            state.previous,
-            state.until,
-            state.version,
-        ),
-    )
-    changes.note(transaction, Kind.RING, state.id)
-    if row is not None:
+    signing_keys.take(transaction, state)
+    change_feed.note(transaction, Kind.RING, state.id)
+    if known:
         ring = KeyRing(state.id, state.current, state.previous, state.until, state.version)
         keyrings.announce(transaction, ring)
 
@@ -404,7 +373,7 @@ def _take_whole(transaction: Transaction, state: wire.SubscriptionState, outcome
         _displace(transaction, found, outcome)
     directory.delete(transaction.connection, state.id)
     directory.insert(transaction.connection, _row(state), frozenset(state.attributes))
-    changes.note(transaction, Kind.SUBSCRIPTION, state.id, revision=state.revision, whole=True)
+    change_feed.note(transaction, Kind.SUBSCRIPTION, state.id, revision=state.revision, whole=True)
 
 
 def _take_subscription(
@@ -420,13 +389,14 @@ def _take_subscription(
     """
     connection = transaction.connection
     found = directory.find(connection, state.id)
-    here = connection.execute("SELECT 1 FROM topics WHERE uid = ?", (state.topic,)).fetchone()
-    if here is None or (state.id not in bound and (found is None or found.version != state.version)):
+    if not topic_rows.exists(connection, state.topic):
+        return None
+    if state.id not in bound and (found is None or found.version != state.version):
         return None
     taken = _row(state)
     attributes = frozenset(state.attributes)
     known = state.epoch is not None and state.seq is not None
-    changes.note(
+    change_feed.note(
         transaction,
         Kind.SUBSCRIPTION,
         state.id,
@@ -469,7 +439,7 @@ def _displace(transaction: Transaction, found: Subscription, outcome: _Outcome) 
         return None
     transaction.append_control(found.server, "deactivate", ids=[found.id])
     outcome.ended[found.server] += 1
-    return replaying.displace(transaction, found.id, found.version)
+    return replays.displace(transaction, found.id, found.version)
 
 
 def _bring_up(

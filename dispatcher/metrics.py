@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from fastapi import APIRouter, Request, Response
 
@@ -81,10 +81,10 @@ def read(
     topics: Topics,
     tuner: Tuner,
     accepting: Callable[[], bool],
-    partition: Callable[[], Mapping[str, float]],
+    partition: Mapping[str, float],
 ) -> dict[str, Values]:
     counts, log, tuning = network.meter.counts, network.log, tuner.tuning
-    space = log.disk.measure(log.reader)
+    space = log.measure_space()
     values: dict[str, Values] = {
         "info": {(log.id, __version__): 1},
         "accepting": float(accepting()),
@@ -108,7 +108,7 @@ def read(
         "precision_ratio": tuning.precision,
         "tuning_decisions_total": tuning.decided,
         **_of_servers(network),
-        **partition(),
+        **partition,
     }
     if tuner.reading is not None:
         values["tuning_cpu_ratio"] = tuner.reading.cpu
@@ -145,18 +145,23 @@ def routes(
     topics: Topics,
     tuner: Tuner,
     accepting: Callable[[], bool],
-    partition: Callable[[], Mapping[str, float]],
+    partition: Callable[[], Awaitable[Mapping[str, float]]],
 ) -> APIRouter:
     """`partition`: how good the partition of subscriptions is, and what is being moved."""
     router = APIRouter(tags=["operations"])
+    #: of the latest scrape
+    read_partition: dict[str, float] = {}
     registry = metrics.registry(
-        metrics.Table(METRICS, lambda: read(network, topics, tuner, accepting, partition))
+        metrics.Table(METRICS, lambda: read(network, topics, tuner, accepting, read_partition))
     )
 
     @router.get("/metrics", response_class=Response, responses=metrics.CONTENT)
     @needs(Need.METRICS)
     async def scrape(request: Request) -> Response:
         """For Prometheus."""
+        found = await partition()
+        read_partition.clear()
+        read_partition.update(found)
         return metrics.answer(registry, request.headers.get("accept", ""))
 
     return router

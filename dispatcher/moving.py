@@ -25,14 +25,15 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dispatcher import changes, directory, replaying
 from dispatcher.activating import Prepared, Stored, check_topic, replay_of
-from dispatcher.directory import Subscription
 from dispatcher.exclusion import Exclusion
-from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.placing import Candidate
-from dispatcher.replaying import Replay
+from dispatcher.store import change_feed, directory, repartitions, replays
+from dispatcher.store.directory import Subscription
+from dispatcher.store.event_log import Transaction
+from dispatcher.store.interface import Connection
+from dispatcher.store.replays import Replay
 from dispatcher.storing import Storing
 from dispatcher.streaming import streams
 from dispatcher.topics import Topic, Topics
@@ -98,7 +99,10 @@ class Moving:
         gone = lost or {}
         async with self._exclusion.hold(wanted):
             outcome = Outcome()
-            moves = await asyncio.to_thread(self._bind, self._chosen(wanted, gone, outcome), gone)
+            chosen = await self._log.reading(
+                lambda connection: self._chosen(connection, wanted, gone, outcome)
+            )
+            moves = await asyncio.to_thread(self._bind, chosen, gone)
             try:
                 stored = await self._storing.store([move.item for move in moves])
                 await checkpoints.reached("stored")
@@ -123,21 +127,17 @@ class Moving:
             return outcome
 
     def _chosen(
-        self, wanted: Mapping[str, str], lost: Mapping[str, int], outcome: Outcome
+        self, connection: Connection, wanted: Mapping[str, str], lost: Mapping[str, int], outcome: Outcome
     ) -> list[tuple[Subscription, Topic, str, bool]]:
         """Those that can be moved now, and whether they were on their way already."""
         chosen = []
-        reader = self._log.reader
         for id, server in wanted.items():
-            found = directory.find(reader, id)
+            found = directory.find(connection, id)
             topic = None if found is None else self._topics.by_uid(found.topic)
             if found is None or topic is None or found.server == server:
                 outcome.skipped.append(id)
                 continue
-            unsettled = (
-                reader.execute("SELECT 1 FROM moves WHERE subscription = ? LIMIT 1", (id,)).fetchone()
-                is not None
-            )
+            unsettled = repartitions.is_moving(connection, id)
             if unsettled and found.server not in lost:
                 outcome.deferred.append(id)
             else:
@@ -213,7 +213,7 @@ def _append_records(
             cursors[after.id] = lost[move.before.server]
     for server, versions in leaving.items():
         transaction.append_control(server, "move", versions=versions)
-    replays = []
+    begun = []
     for server, versions in coming.items():
         late = behind[server]
         offset = transaction.append_control(
@@ -222,16 +222,16 @@ def _append_records(
             versions=versions,
             replays=[(item.subscription.id, item.subscription.version) for item in late],
         )
-        replays += [
-            replaying.take_over(
+        begun += [
+            replays.take_over(
                 transaction,
                 replay_of(item, offset, transaction.time, since=None, after=cursors[item.subscription.id]),
             )
             for item in late
         ]
-    for replay in replays:
-        replaying.note(transaction, replay)
-    return replays
+    for replay in begun:
+        replays.insert(transaction, replay)
+    return begun
 
 
 def _note(
@@ -242,20 +242,15 @@ def _note(
 ) -> None:
     before, after = move.before, move.item.subscription
     answered = stored[after.server, move.item.topic.uid]
-    revision = changes.note_version(transaction, after.id, answered, former=before.server)
+    revision = change_feed.note_version(transaction, after.id, answered, former=before.server)
     if after.paused:
         transaction.append_control(after.server, "pause", ids=[after.id], revision=revision)
     if before.server in lost:
-        transaction.connection.execute(
-            "UPDATE moves SET version = ?, destination = ? WHERE subscription = ? AND version = ?",
-            (after.version, after.server, after.id, before.version),
-        )
+        repartitions.redirect_move(transaction, after.id, before.version, after.version, after.server)
     else:
-        transaction.connection.execute(
-            "INSERT INTO moves VALUES (?, ?, ?, ?, ?)",
-            # Rows of a stream are kept, too: they are read where the subscription is.
-            (after.id, after.version, before.server, after.server, after.paused or streams(after)),
-        )
+        # Rows of a stream are kept, too: they are read where the subscription is.
+        keeping = after.paused or streams(after)
+        repartitions.insert_move(transaction, after.id, after.version, before.server, after.server, keeping)
 
 
 def _discard(transaction: Transaction, moves: Sequence[_Move]) -> None:

@@ -11,8 +11,8 @@ from dispatcher import bodies
 from dispatcher.access import Need, needs
 from dispatcher.proposing import Proposing
 from dispatcher.repartitioning import RATE, Repartitioning
-from dispatcher.repartitions import Repartition as Row
 from dispatcher.settling import Settling
+from dispatcher.store.repartitions import Repartition as Row
 from edn.api.document import document
 from edn.api.fields import fill
 from edn.api.repartitions import FullRepartition, HitRatio, Preview, Proposal, Repartitions
@@ -49,14 +49,17 @@ class Assignments(bodies.Body):
 def routes(repartitioning: Repartitioning, settling: Settling, proposing: Proposing) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["repartitions"], route_class=StrictRoute)
 
-    def view(row: Row) -> FullRepartition:
+    async def view(row: Row) -> FullRepartition:
+        return shown(row, await settling.unsettled())
+
+    def shown(row: Row, unsettled: int) -> FullRepartition:
         return fill(
             FullRepartition,
             row,
             created=rfc3339(row.created),
             began=None if row.began is None else rfc3339(row.began),
             ended=None if row.ended is None else rfc3339(row.ended),
-            unsettled=settling.unsettled(),
+            unsettled=unsettled,
             waiting=repartitioning.waiting if row.state == "running" else None,
         )
 
@@ -64,10 +67,10 @@ def routes(repartitioning: Repartitioning, settling: Settling, proposing: Propos
     @needs(Need.OPERATOR)
     async def list_repartitions() -> Any:
         """The last repartitions, how good the present partition is, and whether another one is proposed."""
-        proposal = proposing.proposal
+        proposal, unsettled = proposing.proposal, await settling.unsettled()
         return Repartitions(
-            repartitions=[view(row) for row in repartitioning.newest()],
-            unsettled=settling.unsettled(),
+            repartitions=[shown(row, unsettled) for row in await repartitioning.newest()],
+            unsettled=unsettled,
             hit_ratio=HitRatio(**proposing.describe()),
             proposal=None if proposal is None else fill(Proposal, proposal, since=rfc3339(proposal.since)),
         )
@@ -77,25 +80,25 @@ def routes(repartitioning: Repartitioning, settling: Settling, proposing: Propos
     async def open_repartition(body: RepartitionBody) -> Any:
         """A new repartition, to which assignments are added before it starts; refused while one runs."""
         made = await repartitioning.open(rate=body.rate, expected_hit_ratio=body.expected_hit_ratio)
-        return view(made)
+        return await view(made)
 
     @router.get("/repartitions/{id}", response_model=document(FullRepartition))
     @needs(Need.OPERATOR)
     async def get_repartition(id: Id) -> Any:
         """How far it is."""
-        return view(repartitioning.get(id))
+        return await view(await repartitioning.get(id))
 
     @router.post("/repartitions/{id}/assignments", response_model=document(FullRepartition))
     @needs(Need.OPERATOR)
     async def assign(id: Id, body: Assignments) -> Any:
         """Add where subscriptions shall go; a server that is not there is refused."""
-        return view(await repartitioning.assign(id, body.assignments.items()))
+        return await view(await repartitioning.assign(id, body.assignments.items()))
 
     @router.get("/repartitions/{id}/preview", response_model=document(Preview))
     @needs(Need.OPERATOR)
     async def preview(id: Id) -> Any:
         """What it would do: how many would move, and what each server would host."""
-        found, seen = repartitioning.get(id), await repartitioning.preview(id)
+        found, seen = await repartitioning.get(id), await repartitioning.preview(id)
         ratios = {"hit_ratio": proposing.hit_ratio(), "expected_hit_ratio": found.expected_hit_ratio}
         return fill(Preview, seen, **ratios)
 
@@ -103,13 +106,13 @@ def routes(repartitioning: Repartitioning, settling: Settling, proposing: Propos
     @needs(Need.OPERATOR)
     async def start(id: Id) -> Any:
         """Move, while events are published; it goes on by itself after a crash."""
-        return view(await repartitioning.start(id))
+        return await view(await repartitioning.start(id))
 
     @router.post("/repartitions/{id}/cancel", response_model=document(FullRepartition))
     @needs(Need.OPERATOR)
     async def cancel(id: Id) -> Any:
         """No further moves; what has moved stays where it is."""
-        return view(await repartitioning.cancel(id))
+        return await view(await repartitioning.cancel(id))
 
     _server_routes(router, repartitioning, view)
     return router
@@ -123,19 +126,19 @@ def _server_routes(router: APIRouter, repartitioning: Repartitioning, view: Any)
     @needs(Need.OPERATOR)
     async def drain(id: str, body: OptionalBody = None) -> Any:
         """Empty a server; it gets no new subscriptions, and may stop when it is done and settled."""
-        return view(await repartitioning.drain(id, rate=rate(body)))
+        return await view(await repartitioning.drain(id, rate=rate(body)))
 
     @router.post("/servers/{id}/replace", status_code=202, response_model=document(FullRepartition))
     @needs(Need.OPERATOR)
     async def replace(id: str, body: OptionalBody = None) -> Any:
         """Build what a server that will not come back hosted anew on the others."""
-        return view(await repartitioning.replace(id, rate=rate(body)))
+        return await view(await repartitioning.replace(id, rate=rate(body)))
 
     @router.post("/servers/{id}/fill", status_code=202, response_model=document(FullRepartition))
     @needs(Need.OPERATOR)
     async def fill(id: str, body: OptionalBody = None) -> Any:
         """Give a new server its share of the subscriptions."""
-        return view(await repartitioning.fill(id, rate=rate(body)))
+        return await view(await repartitioning.fill(id, rate=rate(body)))
 
     @router.delete("/servers/{id}", status_code=204)
     @needs(Need.OPERATOR)

@@ -15,22 +15,22 @@ from typing import Any
 import numpy as np
 import structlog
 
-from dispatcher import changes
 from dispatcher.backing import Backing
 from dispatcher.bindings import Bindings
 from dispatcher.calling import Calls
-from dispatcher.changes import Kind
 from dispatcher.config import Settings
 from dispatcher.forwarding import FRAME_EVENTS, Forwarder
 from dispatcher.framing import stack
 from dispatcher.link import Link, Pressure
-from dispatcher.log import Log, LogFull, Transaction
 from dispatcher.members import Member, Members, check_registration, hashed
 from dispatcher.metering import Meter
 from dispatcher.placing import Placing
-from dispatcher.records import EventsRecord, Record, merge
 from dispatcher.routing import RoutingTable
-from dispatcher.tail import Tail
+from dispatcher.store import change_feed, directory, servers
+from dispatcher.store.change_feed import Kind
+from dispatcher.store.event_log import Log, LogFull, Transaction
+from dispatcher.store.log_tail import Tail
+from dispatcher.store.records import EventsRecord, Record, merge
 from edn import clock, defects, memory, wire
 from edn.arrays import Floats
 from edn.errors import Conflict, NotFound, Unavailable
@@ -91,19 +91,15 @@ class Network:
         #: when the last topic was deleted; 0 once its memory was given back
         self._forgotten = 0.0
         #: too little room for the log: no events are accepted
-        self.shortage = self.log.disk.shortage(self.log.disk.measure(self.log.reader))
+        self.shortage = self.log.disk.shortage(self.log.measure_space())
         # Readiness says so at once, not a second later.
         self.log.on_full = self._measure
         #: bytes accepted since the disk was last measured
         self._unmeasured = 0
         self._truncated, self._next_truncation = 0, 0.0
         self._tasks: set[asyncio.Task[Any]] = set()
-        counts = dict(
-            self.log.reader.execute("SELECT server, count(*) FROM subscriptions GROUP BY server").fetchall()
-        )
-        for name, url, key, epoch, registered in self.log.reader.execute(
-            "SELECT id, url, key, epoch, registered FROM servers ORDER BY id"
-        ):
+        counts = self.log.load(directory.count_by_server)
+        for name, url, key, epoch, registered in self.log.load(servers.all_servers):
             self.members.add(Member(name, url, key, epoch, registered, subscriptions=counts.get(name, 0)))
             self.table.add(name)
 
@@ -187,7 +183,7 @@ class Network:
 
     def _measure(self) -> Space:
         disk = self.log.disk
-        space = disk.measure(self.log.reader)
+        space = self.log.measure_space()
         self._unmeasured = self.log.pending
         before, self.shortage = self.shortage, disk.shortage(space, self.log.pending)
         if (before is None) != (self.shortage is None):
@@ -222,7 +218,7 @@ class Network:
     async def _truncate(self) -> None:
         """Take off the log what every server has."""
         upto = min([member.forwarder.acked if member.forwarder else 0 for member in self.members], default=0)
-        if not self.backing.active and (upto > self._truncated or self.log.expired()):
+        if not self.backing.active and (upto > self._truncated or await self.log.has_expired()):
             ids_before = self.log.steady() - int(IDEMPOTENCE_SECONDS * 1e6)
             await self.log.truncate(upto, ids_before)
             self._truncated = upto
@@ -230,7 +226,7 @@ class Network:
     async def _reclaim(self) -> None:
         """Return free pages to the disk, all of them when it is short."""
         disk, short = self.log.disk, self.shortage is not None
-        space = disk.measure(self.log.reader)
+        space = self.log.measure_space()
         slack = disk.slack(space)
         if space.reusable > slack or (short and space.wal > 0):
             await self.log.reclaim(slack, 0.5 if short else 0.1)
@@ -246,24 +242,17 @@ class Network:
         known = {member.id: member.forwarder.acked for member in self.members if member.forwarder}
         fresh = [(server, cursor) for server, cursor in known.items() if self._noted.get(server) != cursor]
 
-        def operation(transaction: Transaction) -> None:
-            transaction.connection.executemany(
-                "INSERT OR REPLACE INTO cursors SELECT ?1, ?2 WHERE EXISTS"
-                " (SELECT 1 FROM servers WHERE id = ?1)",
-                fresh,
-            )
-
         if fresh:
-            await self.log.submit(operation)
+            await self.log.submit(lambda transaction: servers.put_cursors(transaction, fresh))
             self._noted.update(fresh)
 
-    def cursor(self, server: str) -> int:
+    async def cursor(self, server: str) -> int:
         """Up to where a server has read the log, as far as is known."""
         member = self.members.get(server)
         if member is not None and member.forwarder is not None:
             return member.forwarder.acked
-        row = self.log.reader.execute("SELECT cursor FROM cursors WHERE server = ?", (server,)).fetchone()
-        return max(int(row[0]) if row else 0, self.log.floor)
+        noted = await self.log.reading(lambda connection: servers.cursor(connection, server))
+        return max(noted, self.log.floor)
 
     # -- servers come, live and go ----------------------------------------------------------------------
 
@@ -365,15 +354,11 @@ class Network:
 
     def introduce(self, transaction: Transaction, state: wire.ServerState) -> bool:
         """Another dispatcher knows a server: from here on there may be records for it. Whether it is new."""
-        known = transaction.connection.execute("SELECT 1 FROM servers WHERE id = ?", (state.id,)).fetchone()
-        if known is not None:
+        if servers.is_known(transaction.connection, state.id):
             return False
-        transaction.connection.execute(
-            "INSERT INTO servers VALUES (?, ?, ?, ?, ?)",
-            (state.id, state.url, state.key, state.epoch, transaction.time),
-        )
+        servers.put(transaction, state.id, state.url, state.key, state.epoch)
         transaction.append_control(state.id, "join", incarnation=transaction.incarnation)
-        changes.note(transaction, Kind.SERVER, state.id)
+        change_feed.note(transaction, Kind.SERVER, state.id)
         return True
 
     def introduced(self, state: wire.ServerState, now: int) -> None:
@@ -384,12 +369,7 @@ class Network:
 
     async def forget(self, server: str) -> None:
         """A server that hosts nothing is no part of the network any more; if it returns, it is a new one."""
-
-        def operation(transaction: Transaction) -> None:
-            for table, column in (("servers", "id"), ("cursors", "server"), ("leaving", "server")):
-                transaction.connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (server,))
-
-        await self.log.submit(operation)
+        await self.log.submit(lambda transaction: servers.delete(transaction, server))
         member = self.members.get(server)
         if member is not None and member.task is not None:
             member.task.cancel()
@@ -534,17 +514,11 @@ def _join(
     """Note a server that starts its stream: offset and time of its *join*, and its first record's offset."""
     first = None
     if not known:
-        changes.note(transaction, Kind.SERVER, request.id)
+        change_feed.note(transaction, Kind.SERVER, request.id)
     elif cursor is None:
         # Another dispatcher may have told of it; from there on there are records for it.
-        (first,) = transaction.connection.execute(
-            "SELECT min(last) FROM records WHERE server = ?", (request.id,)
-        ).fetchone()
-    transaction.connection.execute(
-        "INSERT INTO servers VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
-        "url = excluded.url, epoch = excluded.epoch",
-        (request.id, request.url, hashed(request.key), request.epoch, transaction.time),
-    )
+        first = servers.first_record(transaction.connection, request.id)
+    servers.put(transaction, request.id, request.url, hashed(request.key), request.epoch)
     if defects.planted("forget-the-join") and cursor is not None:  # for tests only
         return transaction.head + 1, transaction.time, transaction.head + 1
     offset = transaction.append_control(request.id, "join", incarnation=transaction.incarnation)

@@ -32,9 +32,9 @@ from typing import Any
 
 import structlog
 
-from dispatcher import changes
 from dispatcher.merging import Merger
 from dispatcher.network import Network
+from dispatcher.store import change_feed, meta
 from edn import clock, wire
 from edn.errors import Conflict, Unavailable
 from edn.runtime.control_client import ControlClient, TransportFailed
@@ -165,7 +165,7 @@ class Peers:
                 page = _page.decode(response.content)
                 if page.log != peer.log:
                     self._meet(peer, page)
-                    cursor = self._merger.cursor(page.log)
+                    cursor = await self._merger.cursor(page.log)
                     if page.after != cursor:
                         continue
                 if page.upto > page.after:
@@ -238,7 +238,7 @@ class Peers:
             follower.granting = False
         # A place that was never given: this data folder is older than what the other has seen of it.
         after = poll.after if poll.after <= self._log.touched else 0
-        self._check_memory(after)
+        await self._check_memory(after)
         news = (follower.acked, follower.sees) != (after, poll.sees)
         follower.acked, follower.sees = after, poll.sees
         if not follower.granting and after >= self._log.touched:
@@ -258,7 +258,7 @@ class Peers:
             and (left := deadline - self._clock()) > 0
         ):
             await self._news(left)
-        page = changes.read(self._log.reader, after)
+        page = await self._log.reading(lambda connection: change_feed.read(connection, after))
         if follower.granting:
             follower.granted_at = self._clock()
         return wire.PeerPage(
@@ -278,9 +278,11 @@ class Peers:
             bindings=page.bindings,
         )
 
-    def _check_memory(self, after: int) -> None:
-        row = self._log.reader.execute("SELECT value FROM meta WHERE key = 'forgotten'").fetchone()
-        if row is not None and 0 < after < row[0]:
+    async def _check_memory(self, after: int) -> None:
+        forgotten = (await self._log.reading(lambda connection: meta.read(connection, "forgotten"))).get(
+            "forgotten", 0
+        )
+        if 0 < after < forgotten:
             raise Conflict(
                 "it was away for longer than ends are remembered: start it with an empty data folder"
             )
@@ -288,7 +290,7 @@ class Peers:
     async def _forget(self) -> None:
         while True:
             try:
-                await self._log.submit(changes.forget)
+                await self._log.submit(change_feed.forget)
             except Unavailable as error:
                 logger.warning("tombstones could not be forgotten", reason=str(error))
             await asyncio.sleep(3600.0)

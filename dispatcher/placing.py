@@ -25,9 +25,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dispatcher.bindings import Binding
 from dispatcher.config import Settings
 from dispatcher.members import Member, Members
+from dispatcher.store.topic_rows import Binding
 from edn import wire
 from edn.arrays import Floats
 from edn.errors import InvalidInput, Unavailable

@@ -13,15 +13,15 @@ import asyncio
 import json
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
-from dispatcher.log import Transaction
 from dispatcher.metering import Counts
 from dispatcher.network import Network
+from dispatcher.store import meta
 from edn.errors import Unavailable
 
 logger = structlog.get_logger()
@@ -78,15 +78,15 @@ class Proposing:
         self,
         network: Network,
         precision: Callable[[], float],
-        may_start: Callable[[], bool],
+        may_start: Callable[[], Awaitable[bool]],
     ) -> None:
         """`may_start`: whether nothing is under way that a proposal would be in the way of."""
         self._network = network
         self._precision = precision
         self._may_start = may_start
         settings = network.settings
-        row = network.log.reader.execute("SELECT value FROM meta WHERE key = ?", (_KEY,)).fetchone()
-        kept = {} if row is None else {int(place): best for place, best in json.loads(row[0]).items()}
+        text = network.log.load(lambda connection: meta.read(connection, _KEY)).get(_KEY, "{}")
+        kept = {int(place): best for place, best in json.loads(text).items()}
         self._watch = Watch(settings.repartition_threshold, kept)
         self._kept = dict(kept)
         self.proposal: Proposal | None = None
@@ -111,7 +111,7 @@ class Proposing:
             counts = self._network.meter.snapshot()
             worse = self._watch.look(counts.since(before), self._precision())
             before = counts
-            if worse and self.proposal is None and self._may_start():
+            if worse and self.proposal is None and await self._may_start():
                 await self._propose()
             if self._watch.best != self._kept:
                 await self._keep()
@@ -137,13 +137,9 @@ class Proposing:
 
     async def _keep(self) -> None:
         best = dict(self._watch.best)
-        text = json.dumps(best)
-
-        def operation(transaction: Transaction) -> None:
-            transaction.connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (_KEY, text))
-
+        values = {_KEY: json.dumps(best)}
         try:
-            await self._network.log.submit(operation)
+            await self._network.log.submit(lambda transaction: meta.write(transaction.connection, values))
         except Unavailable as error:
             # A full disk, say: it is tried again after the next interval.
             logger.warning("the best hit ratio could not be stored", reason=str(error))

@@ -14,12 +14,12 @@ import msgspec
 import numpy as np
 from starlette.types import Receive, Scope, Send
 
-from dispatcher import retention
 from dispatcher.access import EVERYBODY, Caller, Guard, Need, authorization_of, needs
 from dispatcher.audit import Audit
-from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.peers import Peers
+from dispatcher.store import retention, topic_rows
+from dispatcher.store.event_log import Transaction
 from dispatcher.topics import Topic, Topics
 from edn import cloudevents, defects, tracing
 from edn.api.events import Published
@@ -144,9 +144,7 @@ class PublishEndpoint:
         limit = min((most for most in limits if most is not None), default=None)
 
         def append(transaction: Transaction) -> list[str]:
-            if not transaction.connection.execute(
-                "SELECT 1 FROM topics WHERE uid = ?", (topic.uid,)
-            ).fetchone():
+            if not topic_rows.exists(transaction.connection, topic.uid):
                 raise NotFound(f'no topic "{topic.name}": it was deleted meanwhile')
             if ids.count(None) < len(ids):
                 named = _append_once(transaction, topic, ids, batch, lasting, trace)
@@ -197,14 +195,9 @@ def _append_once(
         ).digest()
         before = seen.get(name)
         if before is None:
-            row = connection.execute(
-                "SELECT digest FROM event_ids WHERE topic = ? AND id = ?", (topic.uid, name)
-            ).fetchone()
-            before = row[0] if row else None
+            before = retention.find_event(connection, topic.uid, name)
         if before is None:
-            connection.execute(
-                "INSERT INTO event_ids VALUES (?, ?, ?, ?)", (topic.uid, name, digest, transaction.steady)
-            )
+            retention.insert_event(connection, topic.uid, name, digest, transaction.steady)
             fresh.append(place)
         elif before != digest:
             raise Conflict(

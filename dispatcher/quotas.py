@@ -14,17 +14,16 @@ used or not, so a tenant has limits of these even where its keys name none.
 from __future__ import annotations
 
 import contextlib
-import json
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from dispatcher.store import directory, topic_rows
+from dispatcher.store.interface import Connection
 from edn.errors import Overloaded, Unavailable
 from edn.heads import has_room_for_streams
-from edn.namespace import MEMBER
 
 if TYPE_CHECKING:
     from dispatcher.access import Caller
@@ -172,7 +171,7 @@ class Room:
 
     def __init__(self, who: Caller, limits: TenantLimits) -> None:
         self._quota = who.quota
-        self._prefix = f"{who.tenant}/" if who.tenant else ""
+        self._tenant = who.tenant
         given = {"topics": limits.topics, "attributes": limits.attributes, "members": limits.members}
         #: of the key, else, for a tenant, of the network
         self._limits = {
@@ -181,7 +180,7 @@ class Room:
         }
 
     def check_subscriptions(
-        self, connection: sqlite3.Connection, predicates: Sequence[int], instead: Collection[str] = ()
+        self, connection: Connection, predicates: Sequence[int], instead: Collection[str] = ()
     ) -> None:
         """Raise `Overloaded` unless subscriptions whose filters have so many predicates may begin.
 
@@ -190,47 +189,28 @@ class Room:
         quota = self._quota
         if quota.subscriptions is None and quota.predicates is None:
             return
-        count, used = connection.execute(
-            "SELECT count(*), coalesce(sum(predicates), 0) FROM subscriptions"
-            # One to a subtree counts once, however many topics it has.
-            f" WHERE (topic IN ({_TOPICS}) AND instr(id, '{MEMBER}') = 0"
-            "  OR (subtree IS NOT NULL AND substr(subtree, 1, length(?1)) = ?1"
-            "   AND instr(subtree, '/') = length(?1)))"
-            " AND id NOT IN (SELECT value FROM json_each(?2))",
-            (self._prefix, json.dumps(list(instead))),
-        ).fetchone()
+        count, used = directory.count_of_tenant(connection, self._tenant, instead)
         _check("subscriptions", count, len(predicates), quota.subscriptions, "cancel some first")
         _check("predicates", used, sum(predicates), quota.predicates, "cancel some first")
 
-    def check_members(self, connection: sqlite3.Connection, more: int) -> None:
+    def check_members(self, connection: Connection, more: int) -> None:
         """Raise `Overloaded` unless subscriptions to subtrees may reach so many more topics."""
         most = self._limits["members"]
         if most is None or more <= 0:
             return
-        (count,) = connection.execute(
-            f"SELECT count(*) FROM subscriptions WHERE topic IN ({_TOPICS}) AND instr(id, '{MEMBER}') > 0",
-            (self._prefix,),
-        ).fetchone()
+        count = directory.count_members_of_tenant(connection, self._tenant)
         _check("members of subtrees", count, more, most, "cancel some, or name fewer topics")
 
-    def check_topics(self, connection: sqlite3.Connection, topics: int, attributes: int) -> None:
+    def check_topics(self, connection: Connection, topics: int, attributes: int) -> None:
         """Raise `Overloaded` unless so many more topics, and attributes of topics, may be.
 
         Attributes that were taken away count: their columns stay as long as the topic.
         """
         if all(self._limits[name] is None for name in ("topics", "attributes")):
             return
-        count, used = connection.execute(
-            "SELECT count(*), coalesce(sum(json_array_length(columns)), 0) FROM topics"
-            f" WHERE uid IN ({_TOPICS})",
-            (self._prefix,),
-        ).fetchone()
+        count, used = topic_rows.count_of_tenant(connection, self._tenant)
         _check("topics", count, topics, self._limits["topics"], "delete some first")
         _check("attributes", used, attributes, self._limits["attributes"], "delete some topics first")
-
-
-#: the topics of the tenant whose paths begin with ?1
-_TOPICS = "SELECT uid FROM topics WHERE substr(name, 1, length(?1)) = ?1 AND instr(name, '/') = length(?1)"
 
 
 def _check(what: str, have: int, more: int, most: int | None, advice: str) -> None:

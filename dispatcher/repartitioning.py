@@ -26,23 +26,22 @@ Event loop only.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import structlog
 
-from dispatcher import directory, repartitions
-from dispatcher.bindings import Binding
-from dispatcher.log import Transaction
 from dispatcher.members import Leaving, Member
 from dispatcher.moving import Moving, Outcome
 from dispatcher.network import Network
 from dispatcher.peers import Peers
 from dispatcher.placing import Candidate
-from dispatcher.repartitions import Kind, Preview, Repartition
 from dispatcher.sharing import surplus
+from dispatcher.store import directory, repartitions, servers
+from dispatcher.store.event_log import Transaction
+from dispatcher.store.repartitions import Kind, Preview, Repartition
+from dispatcher.store.topic_rows import Binding
 from dispatcher.topics import Topics
 from edn.errors import Conflict, EdnError, InvalidInput, NotFound, Unavailable
 from edn.filter import Filter
@@ -75,7 +74,7 @@ class Repartitioning:
         moving: Moving,
         peers: Peers | None,
         *,
-        unsettled: Callable[[str], int],
+        unsettled: Callable[[str], Awaitable[int]],
         hit_ratio: Callable[[], float | None],
         on_done: Callable[[], None],
     ) -> None:
@@ -96,29 +95,26 @@ class Repartitioning:
         self._later: dict[str, float] = {}
         #: why nothing moves at this moment
         self.waiting: str | None = None
-        for server, state in self._log.reader.execute("SELECT server, state FROM leaving"):
+        for server, state in self._log.load(servers.leaving):
             network.members.set_leaving(server, state)
 
     # -- reading ----------------------------------------------------------------------------------------
 
-    def get(self, repartition: int) -> Repartition:
-        return repartitions.find(self._log.reader, repartition)
+    async def get(self, repartition: int) -> Repartition:
+        return await self._log.reading(lambda connection: repartitions.find(connection, repartition))
 
-    def newest(self, limit: int = 20) -> list[Repartition]:
-        return repartitions.newest(self._log.reader, limit)
+    async def newest(self, limit: int = 20) -> list[Repartition]:
+        return await self._log.reading(lambda connection: repartitions.newest(connection, limit))
 
-    def running(self) -> Repartition | None:
-        return repartitions.running(self._log.reader)
+    async def running(self) -> Repartition | None:
+        return await self._log.reading(repartitions.running)
 
     async def preview(self, repartition: int) -> Preview:
-        self.get(repartition)
+        await self.get(repartition)
         names = [member.id for member in self._network.members]
-
-        def look() -> Preview:
-            with contextlib.closing(self._log.connect_reader()) as reader:
-                return repartitions.preview(reader, repartition, names)
-
-        return await asyncio.to_thread(look)
+        return await self._log.scanning(
+            lambda connection: repartitions.preview(connection, repartition, names)
+        )
 
     # -- making -----------------------------------------------------------------------------------------
 
@@ -131,33 +127,36 @@ class Repartitioning:
         server: str | None = None,
     ) -> Repartition:
         """A new one, to which assignments can be added."""
-        self._check_none_runs()
+        await self._check_none_runs()
         made = await self._log.submit(
             lambda transaction: repartitions.make(transaction, kind, server, rate, expected_hit_ratio)
         )
-        return self.get(made)
+        return await self.get(made)
 
     async def assign(self, repartition: int, assignments: Iterable[tuple[str, str]]) -> Repartition:
         """Add where subscriptions shall go; raises if a server is not one of this network."""
-        found = self.get(repartition)
-        if found.state != "open":
-            raise Conflict(f"repartition {repartition} is {found.state}: nothing can be added to it")
+        found = await self.get(repartition)
+        _check_open(found)
         rows = list(assignments)
         self._check_servers({server for _, server in rows})
-        self._check_bindings(rows)
-        await self._log.submit(lambda transaction: repartitions.assign(transaction, repartition, rows))
-        return self.get(repartition)
+        await self._check_bindings(rows)
+
+        def add(transaction: Transaction) -> None:
+            _check_open(repartitions.find(transaction.connection, repartition))
+            repartitions.assign(transaction, repartition, rows)
+
+        await self._log.submit(add)
+        return await self.get(repartition)
 
     async def start(self, repartition: int) -> Repartition:
-        found = self.get(repartition)
+        found = await self.get(repartition)
         if found.state == "running":
             return found
         if found.state != "open":
             raise Conflict(f"repartition {repartition} is {found.state}: open a new one")
-        named = self._log.reader.execute(
-            "SELECT DISTINCT server FROM assignments WHERE repartition = ?", (repartition,)
+        self._check_servers(
+            await self._log.reading(lambda connection: repartitions.destinations(connection, repartition))
         )
-        self._check_servers({server for (server,) in named})
         hit_ratio = self._hit_ratio()
 
         def begin(transaction: Transaction) -> None:
@@ -168,40 +167,40 @@ class Repartitioning:
 
         await self._log.submit(begin)
         self._woken.set()
-        return self.get(repartition)
+        return await self.get(repartition)
 
     async def cancel(self, repartition: int) -> Repartition:
         """No further moves; what has moved stays. A server that was being emptied hosts again."""
-        found = self.get(repartition)
+        found = await self.get(repartition)
         if found.state not in ("open", "running"):
             raise Conflict(f"repartition {repartition} is {found.state} already")
 
         def end(transaction: Transaction) -> None:
             repartitions.finish(transaction, repartition, "cancelled")
             if found.kind == "drain":
-                transaction.connection.execute("DELETE FROM leaving WHERE server = ?", (found.server,))
+                servers.unmark_leaving(transaction, found.server)
 
         await self._log.submit(end)
         if found.kind == "drain" and found.server is not None:
             self._network.members.set_leaving(found.server, None)
-        return self.get(repartition)
+        return await self.get(repartition)
 
     # -- of one server ----------------------------------------------------------------------------------
 
     async def drain(self, server: str, *, rate: float = RATE) -> Repartition:
         """Move everything away from a server, to where the placement policy would have it."""
         self._known(server)
-        self._check_none_runs()
+        await self._check_none_runs()
         if not {member.id for member in self._network.members.hosts()} - {server}:
             raise Conflict(f"no other server is ready to take what {server} hosts")
-        self._check_not_bound_to(server)
+        await self._check_not_bound_to(server)
         await self._mark(server, "draining")
         return await self._away(server, "drain", rate)
 
     async def replace(self, server: str, *, rate: float = RATE) -> Repartition:
         """Build what a lost server hosted anew on others, from the directory and the log."""
         member = self._known(server)
-        self._check_none_runs()
+        await self._check_none_runs()
         if self._peers is not None:
             raise Conflict(
                 "where there are several dispatchers a server cannot be replaced: each of them would have to "
@@ -211,7 +210,7 @@ class Repartitioning:
             raise Conflict(f"server {server} is there: drain it, or stop it first")
         if not self._network.members.hosts():
             raise Conflict(f"no other server is ready to take what {server} hosted")
-        self._check_not_bound_to(server)
+        await self._check_not_bound_to(server)
         await self._mark(server, "lost")
         return await self._away(server, "replace", rate)
 
@@ -221,13 +220,9 @@ class Repartitioning:
         One that was emptied hosts again.
         """
         member = self._known(server)
-        self._check_none_runs()
+        await self._check_none_runs()
         if member.leaving == "draining":
-            await self._log.submit(
-                lambda transaction: transaction.connection.execute(
-                    "DELETE FROM leaving WHERE server = ?", (server,)
-                )
-            )
+            await self._log.submit(lambda transaction: servers.unmark_leaving(transaction, server))
             self._network.members.set_leaving(server, None)
         hosts = self._network.members.hosts()
         if server not in {member.id for member in hosts}:
@@ -238,42 +233,29 @@ class Repartitioning:
         lacking = share - next(member.subscriptions for member in hosts if member.id == server)
         schemas = {topic.uid: topic.schema for topic in self._topics.all()}
 
-        def choose() -> list[str]:
-            with contextlib.closing(self._log.connect_reader()) as reader:
-                return surplus(reader, schemas, above)[: max(lacking, 0)]
-
-        chosen = [name for name in await asyncio.to_thread(choose) if self._allowed(name, server)]
-        await self.assign(made.id, [(name, server) for name in chosen])
+        chosen = await self._log.scanning(
+            lambda connection: surplus(connection, schemas, above)[: max(lacking, 0)]
+        )
+        bindings = await self._bindings(chosen)
+        await self.assign(made.id, [(name, server) for name in chosen if _allows(bindings.get(name), server)])
         return await self.start(made.id)
 
     async def forget(self, server: str) -> None:
         """Take a server that hosts nothing any more out of the network."""
         member = self._known(server)
-        if self._hosted(server):
-            raise Conflict(f"server {server} hosts {self._hosted(server):,} subscriptions: drain it first")
-        if self._unsettled(server):
-            raise Conflict(
-                f"{self._unsettled(server):,} subscriptions that left {server} are not settled yet"
-            )
+        hosted, unsettled = await self._hosted(server), await self._unsettled(server)
+        if hosted:
+            raise Conflict(f"server {server} hosts {hosted:,} subscriptions: drain it first")
+        if unsettled:
+            raise Conflict(f"{unsettled:,} subscriptions that left {server} are not settled yet")
         if self._network.members.state(member) != "away":
             raise Conflict(f"server {server} still runs: stop it first")
         await self._network.forget(server)
 
     async def _mark(self, server: str, state: Leaving) -> None:
-        cursor = self._network.cursor(server)
+        cursor = await self._network.cursor(server)
 
-        def mark(transaction: Transaction) -> None:
-            connection = transaction.connection
-            connection.execute(
-                "INSERT INTO leaving VALUES (?1, ?2, ?3)"
-                " ON CONFLICT (server) DO UPDATE SET state = ?2, cursor = ?3",
-                (server, state, cursor),
-            )
-            if state == "lost":
-                # There is nobody who keeps anything.
-                connection.execute("UPDATE moves SET keeping = 0 WHERE source = ?", (server,))
-
-        await self._log.submit(mark)
+        await self._log.submit(lambda transaction: servers.mark_leaving(transaction, server, state, cursor))
         self._network.members.set_leaving(server, state)
 
     async def _away(self, server: str, kind: Kind, rate: float) -> Repartition:
@@ -284,8 +266,8 @@ class Repartitioning:
 
     # -- checks -----------------------------------------------------------------------------------------
 
-    def _check_none_runs(self) -> None:
-        running = self.running()
+    async def _check_none_runs(self) -> None:
+        running = await self.running()
         if running is not None:
             raise _busy(running)
 
@@ -304,21 +286,24 @@ class Repartitioning:
                     pointer="/assignments",
                 )
 
-    def _binding(self, subscription: str) -> Binding | None:
-        """What says where a subscription may be, if anything does."""
+    async def _bindings(self, names: Sequence[str]) -> dict[str, Binding]:
+        """Return the bindings that say where subscriptions may be, of those that have one."""
         if not self._network.bindings.all():
-            return None
-        found = directory.find(self._log.reader, subscription)
-        topic = None if found is None else self._topics.by_uid(found.topic)
-        return None if topic is None else self._network.bindings.hosts_of(topic.path)
+            return {}
+        found = {}
+        for name, uid in (
+            await self._log.reading(lambda connection: directory.topics_of(connection, names))
+        ).items():
+            topic = self._topics.by_uid(uid)
+            binding = None if topic is None else self._network.bindings.hosts_of(topic.path)
+            if binding is not None:
+                found[name] = binding
+        return found
 
-    def _allowed(self, subscription: str, server: str) -> bool:
-        binding = self._binding(subscription)
-        return binding is None or binding.servers is None or server in binding.servers
-
-    def _check_bindings(self, rows: Sequence[tuple[str, str]]) -> None:
+    async def _check_bindings(self, rows: Sequence[tuple[str, str]]) -> None:
+        bindings = await self._bindings([subscription for subscription, _ in rows])
         for subscription, server in rows:
-            binding = self._binding(subscription)
+            binding = bindings.get(subscription)
             if server and binding is not None and server not in (binding.servers or ()):
                 raise InvalidInput(
                     f'subscription "{subscription}" may not go to {server}: the route "{binding.name}" '
@@ -326,12 +311,10 @@ class Repartitioning:
                     pointer=f"/assignments/{subscription}",
                 )
 
-    def _check_not_bound_to(self, server: str) -> None:
+    async def _check_not_bound_to(self, server: str) -> None:
         """Raise if something that a server hosts may be nowhere else."""
         hosts = {member.id for member in self._network.members.hosts()} - {server}
-        for (uid,) in self._log.reader.execute(
-            "SELECT DISTINCT topic FROM subscriptions WHERE server = ?", (server,)
-        ):
+        for uid in await self._log.reading(lambda connection: directory.topics_on(connection, server)):
             topic = self._topics.by_uid(uid)
             binding = None if topic is None else self._network.bindings.hosts_of(topic.path)
             if topic is not None and binding is not None and not hosts.intersection(binding.servers or ()):
@@ -347,21 +330,19 @@ class Repartitioning:
             raise NotFound(f'no server "{server[:80]}"')
         return member
 
-    def _hosted(self, server: str) -> int:
-        (count,) = self._log.reader.execute(
-            "SELECT count(*) FROM subscriptions WHERE server = ?", (server,)
-        ).fetchone()
-        return int(count)
+    async def _hosted(self, server: str) -> int:
+        return await self._log.reading(lambda connection: directory.count_on(connection, server))
 
     # -- carrying out -----------------------------------------------------------------------------------
 
     async def run(self) -> None:
         while True:
-            running = self.running()
+            # Cleared before the read: a start during it is not missed.
+            self._woken.clear()
+            running = await self.running()
             if running is None:
                 self.waiting = None
                 self._later.clear()
-                self._woken.clear()
                 await self._woken.wait()
                 continue
             began, published = time.monotonic(), self._network.published
@@ -412,12 +393,11 @@ class Repartitioning:
             now = time.monotonic()
             later = {name for name, when in self._later.items() if when > now}
 
-            def look() -> list[tuple[str, str, str]]:
-                with contextlib.closing(self._log.connect_reader()) as reader:
-                    return repartitions.left(reader, running.id, WINDOW + len(later))
-
+            left = await self._log.scanning(
+                lambda connection: repartitions.left(connection, running.id, WINDOW + len(later))
+            )
             groups: dict[tuple[str, str], Rows] = defaultdict(list)
-            for name, source, server in await asyncio.to_thread(look):
+            for name, source, server in left:
                 if name not in later:
                     groups[source, server].append((name, server))
             for rows in groups.values():
@@ -426,15 +406,12 @@ class Repartitioning:
 
     async def _more(self, running: Repartition) -> bool:
         """With nothing due: whether something is left; else it ends."""
-        left = self._log.reader.execute(
-            "SELECT 1 FROM assignments WHERE repartition = ? LIMIT 1", (running.id,)
-        ).fetchone()
-        if left is not None:
+        if await self._log.reading(lambda connection: repartitions.has_assignments(connection, running.id)):
             return False
         if (
             running.server is not None
             and running.kind in ("drain", "replace")
-            and self._hosted(running.server)
+            and await self._hosted(running.server)
         ):
             # They were on their way there when it began.
             server = running.server
@@ -446,24 +423,25 @@ class Repartitioning:
         for member in self._network.members:
             if member.forwarder is not None:
                 self._network.ask_summary(member)  # what has left it is in its last one
-        ended = self.get(running.id)
+        ended = await self.get(running.id)
         logger.info("a repartition is done", repartition=ended.id, moved=ended.moved, skipped=ended.skipped)
         self._on_done()
         return False
 
     async def _move(self, running: Repartition, rows: Sequence[tuple[str, str]]) -> int:
-        lost = dict(self._log.reader.execute("SELECT server, cursor FROM leaving WHERE state = 'lost'"))
+        lost = await self._log.reading(servers.lost)
 
         def also(transaction: Transaction, outcome: Outcome) -> None:
             if repartitions.find(transaction.connection, running.id).state != "running":
                 raise Conflict("it was cancelled meanwhile")
-            repartitions.progress(transaction, running.id, outcome)
+            repartitions.progress(transaction, running.id, outcome.moved, outcome.skipped)
 
-        bound = [name for name, server in rows if server and not self._allowed(name, server)]
+        bindings = await self._bindings([name for name, _ in rows])
+        bound = [name for name, server in rows if server and not _allows(bindings.get(name), server)]
         if bound:
             await self._log.submit(lambda transaction: also(transaction, Outcome(skipped=bound)))
             rows = [(name, server) for name, server in rows if name not in bound]
-        wanted = {name: server or self._place(name) for name, server in rows}
+        wanted = {name: server or await self._place(name) for name, server in rows}
         try:
             async with self._network.backing.step():
                 outcome = await self._moving.move(wanted, lost=lost, also=also)
@@ -479,15 +457,24 @@ class Repartitioning:
             self._later.update(dict.fromkeys(outcome.deferred, time.monotonic() + 4 * AGAIN))
         return len(outcome.moved) + len(outcome.skipped) + len(bound)
 
-    def _place(self, subscription: str) -> str:
+    async def _place(self, subscription: str) -> str:
         """Where the placement policy would have it, of the servers that take any."""
-        found = directory.find(self._log.reader, subscription)
+        found = await self._log.reading(lambda connection: directory.find(connection, subscription))
         topic = None if found is None else self._topics.by_uid(found.topic)
         if found is None or topic is None:
             return ""
         rects = Filter.parse(found.filter).bind(topic.schema).rects()
         binding = self._network.bindings.hosts_of(topic.path)
         return self._network.placing.choose(Candidate(found.topic, rects, found.location, binding=binding))
+
+
+def _check_open(found: Repartition) -> None:
+    if found.state != "open":
+        raise Conflict(f"repartition {found.id} is {found.state}: nothing can be added to it")
+
+
+def _allows(binding: Binding | None, server: str) -> bool:
+    return binding is None or binding.servers is None or server in binding.servers
 
 
 def _busy(running: Repartition) -> Conflict:

@@ -29,13 +29,9 @@ between them: the past can wait a little, and a publisher cannot.
 from __future__ import annotations
 
 import asyncio
-import json
-import sqlite3
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from time import sleep, thread_time
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -43,9 +39,11 @@ import numpy.typing as npt
 import structlog
 
 from dispatcher.framing import FrameBuilder
-from dispatcher.log import Transaction
 from dispatcher.network import Network
-from dispatcher.records import EventsRecord, load_events
+from dispatcher.store import replays
+from dispatcher.store.interface import Connection
+from dispatcher.store.records import EventsRecord
+from dispatcher.store.replays import Replay as Replay
 from dispatcher.topics import Topics
 from edn import wire
 from edn.errors import EdnError, InvalidFilter
@@ -62,103 +60,8 @@ PAGE_RECORDS = 400
 FETCH, RESTS, REST = 16, 12.0, 0.004
 #: subscriptions that are told the past at the same time
 TOGETHER = 4
-#: `since` of a subscription that is told nothing of its past
-NOTHING = 1 << 62
 
 _ack = wire.Decoder(wire.ReplayAck)
-
-
-@dataclass(frozen=True, slots=True)
-class Replay:
-    subscription: str
-    version: int
-    server: str
-    topic: int
-    #: the filter in its JSON form; None is everything
-    filter: Any
-    #: what came later is matched live: the offset of the activation, or of that of the one it has displaced
-    upto: int
-    #: of the activation
-    time: int
-    #: events of before that log time are left out
-    since: int | None
-    #: in place of a lost server: everything beyond this offset, available or not. With `since`, which is 0
-    #: where nothing is left out, also the past that the lost one had not told to its end
-    after: int | None = None
-
-    @property
-    def past(self) -> bool:
-        """Whether what was available at its time belongs to it."""
-        return self.after is None or self.since is not None
-
-
-def available(transaction: Transaction, topic: int, since: int | None) -> bool:
-    """Whether a subscription that begins now has anything to catch up with."""
-    found = transaction.connection.execute(
-        "SELECT 1 FROM records WHERE topic = ? AND expires > ? AND time >= ? LIMIT 1",
-        (topic, transaction.time, since or 0),
-    )
-    return found.fetchone() is not None
-
-
-def note(transaction: Transaction, replay: Replay) -> None:
-    """Write a replay down, in the transaction that activates its subscription."""
-    filter = None if replay.filter is None else json.dumps(replay.filter)
-    transaction.connection.execute(
-        "INSERT INTO replays VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            replay.subscription,
-            replay.version,
-            replay.server,
-            replay.topic,
-            filter,
-            replay.upto,
-            replay.time,
-            replay.since,
-            replay.after,
-        ),
-    )
-
-
-def take_over(transaction: Transaction, replay: Replay) -> Replay:
-    """The replay in place of a lost server, with what that one had yet to tell; this one's note goes."""
-    connection = transaction.connection
-    named = (replay.subscription,)
-    rows = connection.execute(
-        "SELECT upto, time, since, after FROM replays WHERE subscription = ?", named
-    ).fetchall()
-    connection.execute("DELETE FROM replays WHERE subscription = ?", named)
-    for upto, time, since, after in rows:
-        assert replay.after is not None
-        if after is None:  # it was being told its past
-            replay = replace(replay, time=time, since=since or 0, after=max(replay.after, upto))
-        elif since is None:  # what one before had not read
-            replay = replace(replay, after=min(replay.after, after))
-        else:
-            replay = replace(replay, time=time, since=since, after=min(replay.after, after))
-    return replay
-
-
-def displace(transaction: Transaction, subscription: str, version: int) -> Replay | None:
-    """Another subscription has the id of this one now: its server will hear that there was nothing to tell.
-    What there was, if anything.
-    """
-    named = (subscription, version)
-    row = transaction.connection.execute(
-        "SELECT * FROM replays WHERE subscription = ? AND version = ?", named
-    ).fetchone()
-    if row is None:
-        return None
-    transaction.connection.execute(
-        "UPDATE replays SET since = ?, after = NULL WHERE subscription = ? AND version = ?", (NOTHING, *named)
-    )
-    return _loaded(row)
-
-
-def _loaded(row: tuple[Any, ...]) -> Replay:
-    subscription, version, server, topic, filter, upto, time, since, after = row
-    parsed = None if filter is None else json.loads(filter)
-    return Replay(subscription, version, server, topic, parsed, upto, time, since, after)
 
 
 def choose(record: EventsRecord, replay: Replay, rects: Rects) -> npt.NDArray[np.bool_]:
@@ -199,28 +102,25 @@ class Replayer:
         self._level = level
         self._slots = asyncio.Semaphore(TOGETHER)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="replay")
-        self._reader: sqlite3.Connection | None = None
+        self._reader: Connection | None = None
         #: replays that are not finished
         self.running = 0
 
     def start(self) -> None:
         self._reader = self._network.log.connect_reader()
-        for row in self._network.log.reader.execute("SELECT * FROM replays ORDER BY upto").fetchall():
-            self.begin(_loaded(row))
+        for replay in self._network.log.load(replays.unfinished):
+            self.begin(replay)
 
     def stop(self) -> None:
         self._thread.shutdown()
         if self._reader is not None:
             self._reader.close()
 
-    def reaches(self, topic: int, since: int) -> bool:
+    async def reaches(self, topic: int, since: int) -> bool:
         """Whether an event of that time or before is still available."""
         log = self._network.log
-        found = log.reader.execute(
-            "SELECT 1 FROM records WHERE topic = ? AND expires > ? AND time <= ? LIMIT 1",
-            (topic, log.now(), since),
-        )
-        return found.fetchone() is not None
+        now = log.now()
+        return await log.reading(lambda connection: replays.reaches(connection, topic, now, since))
 
     def begin(self, replay: Replay) -> None:
         self.running += 1
@@ -232,7 +132,7 @@ class Replayer:
         try:
             if self._level is not None:
                 await self._level()
-            noted = self._noted(replay)
+            noted = await self._noted(replay)
             if noted is not None:
                 await self._carry_out(noted, activated)
         finally:
@@ -241,7 +141,7 @@ class Replayer:
     async def _carry_out(self, replay: Replay, activated: int) -> None:
         topic = self._topics.by_uid(replay.topic)
         rects = None
-        if topic is not None and replay.since != NOTHING:
+        if topic is not None and replay.since != replays.NOTHING:
             try:
                 rects = Filter.parse(replay.filter).bind(topic.schema).rects()
             except InvalidFilter as error:
@@ -282,28 +182,20 @@ class Replayer:
             member = self._network.members.get(replay.server)
             if member is not None and member.forwarder is not None and member.forwarder.position >= activated:
                 return True
-            if (member is None or member.leaving == "lost") and self._noted(replay) is None:
+            if (member is None or member.leaving == "lost") and await self._noted(replay) is None:
                 return False
             await asyncio.sleep(0.02)  # a frame with the activation is on its way
 
-    def _noted(self, replay: Replay) -> Replay | None:
+    async def _noted(self, replay: Replay) -> Replay | None:
         """As it is by now."""
-        row = self._network.log.reader.execute(
-            "SELECT * FROM replays WHERE subscription = ? AND version = ?",
-            (replay.subscription, replay.version),
-        ).fetchone()
-        return None if row is None else _loaded(row)
+        return await self._network.log.reading(
+            lambda connection: replays.find(connection, replay.subscription, replay.version)
+        )
 
     async def _forget(self, replay: Replay) -> None:
-        def operation(transaction: Transaction) -> None:
-            transaction.connection.execute(
-                "DELETE FROM replays WHERE subscription = ? AND version = ?",
-                (replay.subscription, replay.version),
-            )
-
         while True:
             try:
-                await self._network.log.submit(operation)
+                await self._network.log.submit(lambda transaction: replays.delete(transaction, replay))
                 return
             except EdnError:
                 await asyncio.sleep(1.0)  # the disk is full; until it is not, the replay is only noted
@@ -313,28 +205,16 @@ class Replayer:
         assert self._reader is not None
         builder = FrameBuilder()
         upto, read = after, 0
-        if replay.after is None:
-            wanted, first_after = "expires > ?2", after
-        elif replay.past:
-            wanted, first_after = f"(expires > ?2 OR last > {replay.after:d})", after
-        else:
-            wanted, first_after = "?2 = ?2", max(after, replay.after)
-        statement = (
-            f"SELECT last, count, time, payload FROM records WHERE topic = ?1 AND {wanted} AND last > ?3"
-            " AND last - count < ?4 ORDER BY last LIMIT ?5"
-        )
         final = rects is None
         while rects is not None and builder.events < PAGE_EVENTS and read < PAGE_RECORDS:
             published, began = self._network.published, thread_time()
             # Few at a time: as long as a query is open the log's file cannot be put in order.
-            arguments = (replay.topic, replay.time, max(first_after, upto), replay.upto, FETCH)
-            rows = self._reader.execute(statement, arguments).fetchall()
-            for last, count, time, payload in rows:
-                record = load_events(last - count + 1, time, replay.topic, payload)
+            records = replays.read_records(self._reader, replay, upto, FETCH)
+            for record in records:
                 builder.add_events(record, choose(record, replay, rects))
-                upto = last
-            read += len(rows)
-            if len(rows) < FETCH:
+                upto = record.last
+            read += len(records)
+            if len(records) < FETCH:
                 final = True
                 break
             if self._network.published != published:

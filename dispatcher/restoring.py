@@ -7,16 +7,13 @@ so for a server that lacks nothing this changes nothing; and mostly there is not
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import sqlite3
 from collections import defaultdict
 from collections.abc import Sequence
 
-from dispatcher import directory, keyrings
-from dispatcher.directory import Subscription
 from dispatcher.network import Network
-from dispatcher.records import load_control
+from dispatcher.store import directory, repartitions, servers, signing_keys
+from dispatcher.store.directory import Subscription
+from dispatcher.store.interface import Connection
 from dispatcher.topics import Topic, Topics
 from edn import wire
 
@@ -24,23 +21,17 @@ from edn import wire
 STEP = 500
 
 
-def lacking(connection: sqlite3.Connection, server: str, cursor: int) -> list[tuple[Subscription, bool]]:
+def lacking(connection: Connection, server: str, cursor: int) -> list[tuple[Subscription, bool]]:
     """What a server that has read up to there is to begin with after it, and whether it is arriving."""
     named: dict[tuple[str, int], None] = {}
-    for (payload,) in connection.execute(
-        "SELECT payload FROM records WHERE last > ? AND server = ? ORDER BY last", (cursor, server)
-    ):
-        control = load_control(server, payload).control
+    for control in servers.controls(connection, server, cursor):
         if control.kind in ("activate", "change", "move"):
             named.update(dict.fromkeys(control.versions))
     found = []
     for id, version in named:
         row = directory.find(connection, id)
         if row is not None and (row.version, row.server) == (version, server):
-            arriving = connection.execute(
-                "SELECT 1 FROM moves WHERE subscription = ? AND version = ?", (id, version)
-            ).fetchone()
-            found.append((row, arriving is not None))
+            found.append((row, repartitions.is_moving(connection, id, version)))
     return found
 
 
@@ -51,13 +42,10 @@ class Restoring:
 
     async def store_again(self, server: str, url: str, cursor: int) -> None:
         """Raises `Unavailable` if the server does not answer."""
-
-        def look() -> list[tuple[Subscription, bool]]:
-            with contextlib.closing(self._network.log.connect_reader()) as reader:
-                return lacking(reader, server, cursor)
-
         by_topic: dict[int, list[tuple[Subscription, bool]]] = defaultdict(list)
-        for row, arriving in await asyncio.to_thread(look):
+        for row, arriving in await self._network.log.scanning(
+            lambda connection: lacking(connection, server, cursor)
+        ):
             by_topic[row.topic].append((row, arriving))
         for uid, rows in by_topic.items():
             topic = self._topics.by_uid(uid)
@@ -85,7 +73,9 @@ class Restoring:
             )
             for row, arriving in rows
         ]
-        rings = keyrings.read(log.reader, {row.ring for row, _ in rows})
+        rings = await log.reading(
+            lambda connection: signing_keys.read(connection, {row.ring for row, _ in rows})
+        )
         await self._network.calls.store_at(
             server, url, wire.Store(log.id, log.incarnation, topic.info(), items, rings)
         )

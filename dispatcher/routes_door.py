@@ -9,9 +9,9 @@ from pydantic import Field
 
 from dispatcher import routing_entries
 from dispatcher.access import Need, needs
-from dispatcher.bindings import Binding
 from dispatcher.bodies import Body
 from dispatcher.network import Network
+from dispatcher.store.topic_rows import Binding
 from dispatcher.topics import Topics
 from edn import namespace
 from edn.api import routes as api
@@ -44,8 +44,8 @@ class BindingBody(Body):
 def routes(network: Network, topics: Topics) -> APIRouter:
     router = APIRouter(prefix="/v1/routes", tags=["routes"], route_class=StrictRoute)
 
-    def view(binding: Binding) -> api.Binding:
-        misplaced = routing_entries.misplaced(network, topics, binding)
+    async def view(binding: Binding) -> api.Binding:
+        misplaced = await routing_entries.misplaced(network, topics, binding)
         return fill(api.Binding, binding, created=rfc3339(binding.created), misplaced=misplaced)
 
     @router.get("", response_model=document(api.Routes))
@@ -54,9 +54,9 @@ def routes(network: Network, topics: Topics) -> APIRouter:
         name: Annotated[str | None, Query(max_length=MAX_PATH, description="only what is in it")] = None,
     ) -> Any:
         """Every routing entry, a topic and a server each; and what is bound to names."""
-        found = list(routing_entries.found(network, topics, name))
+        found = await routing_entries.found(network, topics, name)
         bound = [one for one in network.bindings.all() if name is None or namespace.reaches(name, one.name)]
-        return api.Routes(routes=found, bindings=[view(one) for one in bound])
+        return api.Routes(routes=found, bindings=[await view(one) for one in bound])
 
     @router.put(
         "/{name:path}",
@@ -70,7 +70,7 @@ def routes(network: Network, topics: Topics) -> APIRouter:
         binding, new = await network.bindings.put(name, body.servers, body.engine, known)
         if new:
             response.status_code = 201
-        return view(binding)
+        return await view(binding)
 
     @router.delete("/{name:path}", status_code=204)
     @needs(Need.OPERATOR)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from dispatcher.bindings import Binding
 from dispatcher.network import Network
+from dispatcher.store import directory
+from dispatcher.store.topic_rows import Binding
 from dispatcher.topics import Topics
 from edn import namespace
 from edn.api.routes import Route
 
 
-def found(network: Network, topics: Topics, name: str | None = None) -> Iterator[Route]:
+async def found(network: Network, topics: Topics, name: str | None = None) -> list[Route]:
     """Those of all topics, or of one, or of a subtree, by its path; in the order of topics and servers.
 
     There is one wherever a server hosts a subscription to the topic, or the table still holds a rectangle.
     """
-    hosted: dict[tuple[int, str], int] = {
-        (topic, server): count
-        for topic, server, count in network.log.reader.execute(
-            "SELECT topic, server, count(*) FROM subscriptions WHERE server != '' GROUP BY topic, server"
-        )
-    }
+    hosted = await network.log.reading(directory.count_by_topic)
+    routes = []
     tables = [network.table.describe(member.id) for member in network.members]
     for topic in topics.all():
         if name is not None and not namespace.reaches(name, topic.path):
@@ -32,29 +27,30 @@ def found(network: Network, topics: Topics, name: str | None = None) -> Iterator
             if held is None and not count:
                 continue
             epoch, seq = table.epoch, table.seq
-            yield Route(
-                name=topic.path,
-                server=table.server,
-                everything=table.everything,
-                rectangles=held.rectangles + held.widenings if held else 0,
-                maximal=held.maximal if held else 0,
-                precision=held.rectangles / held.maximal if held and held.maximal else None,
-                bytes=held.bytes if held else 0,
-                subscriptions=count,
-                revision=None if epoch is None or seq is None else [epoch, seq],
+            routes.append(
+                Route(
+                    name=topic.path,
+                    server=table.server,
+                    everything=table.everything,
+                    rectangles=held.rectangles + held.widenings if held else 0,
+                    maximal=held.maximal if held else 0,
+                    precision=held.rectangles / held.maximal if held and held.maximal else None,
+                    bytes=held.bytes if held else 0,
+                    subscriptions=count,
+                    revision=None if epoch is None or seq is None else [epoch, seq],
+                )
             )
+    return routes
 
 
-def misplaced(network: Network, topics: Topics, binding: Binding) -> int:
+async def misplaced(network: Network, topics: Topics, binding: Binding) -> int:
     """How many subscriptions are on servers that a binding does not allow; they stay until they are moved."""
     if binding.servers is None:
         return 0
+    bound = {topic.uid for topic in topics.all() if network.bindings.hosts_of(topic.path) == binding}
+    counts = await network.log.reading(
+        lambda connection: [directory.count_by_server(connection, uid) for uid in bound]
+    )
     return sum(
-        count
-        for topic in topics.all()
-        if network.bindings.hosts_of(topic.path) == binding
-        for server, count in network.log.reader.execute(
-            "SELECT server, count(*) FROM subscriptions WHERE topic = ? GROUP BY server", (topic.uid,)
-        )
-        if server not in binding.servers
+        count for by_server in counts for server, count in by_server.items() if server not in binding.servers
     )

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
-from dispatcher.log import Transaction
 from dispatcher.network import Network
+from dispatcher.store import repartitions
+from dispatcher.store.repartitions import Unsettled
 from edn import checkpoints, wire
 from edn.errors import EdnError
 
@@ -38,15 +39,6 @@ _departed = wire.Decoder(wire.Departed)
 _kept = wire.Decoder(wire.Kept)
 _told = wire.Decoder(wire.Told)
 _taken = wire.Decoder(wire.Taken)
-
-
-@dataclass(frozen=True, slots=True)
-class Unsettled:
-    subscription: str
-    version: int
-    destination: str
-    #: the old server keeps what it found while the subscription was paused
-    keeping: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +72,17 @@ class Settling:
         self._pauses.clear()
         self._woken.set()
 
-    def unsettled(self, source: str | None = None) -> int:
+    async def unsettled(self, source: str | None = None) -> int:
         """How many moves are not settled; those away from a server."""
-        where = "" if source is None else " WHERE source = ?"
-        (count,) = self._log.reader.execute(
-            f"SELECT count(*) FROM moves{where}", () if source is None else (source,)
-        ).fetchone()
-        return int(count)
+        return await self._log.reading(lambda connection: repartitions.count_moves(connection, source))
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         due: dict[str, float] = {}
         while True:
-            sources = [row[0] for row in self._log.reader.execute("SELECT DISTINCT source FROM moves")]
+            # Cleared before the read: a move during it is not missed.
+            self._woken.clear()
+            sources = await self._log.reading(repartitions.sources)
             began = loop.time()
             for source in sources:
                 due.setdefault(source, began)
@@ -111,7 +101,6 @@ class Settling:
                 pause = soon if source in settled else min(LATE, max(soon, 2 * self._pauses.get(source, 0.0)))
                 self._pauses[source] = pause
                 due[source] = ended + pause
-            self._woken.clear()
             left = min((due[source] for source in sources), default=None)
             try:
                 async with asyncio.timeout(None if left is None else max(SOON, left - ended)):
@@ -141,10 +130,7 @@ class Settling:
 
     async def _delivered(self, source: str) -> _Delivered:
         """What has left a server and has nothing more to deliver there."""
-        rows = self._log.reader.execute(
-            "SELECT subscription, version, destination, keeping FROM moves WHERE source = ?", (source,)
-        ).fetchall()
-        moves = [Unsettled(name, version, where, bool(kept)) for name, version, where, kept in rows]
+        moves = await self._log.reading(lambda connection: repartitions.moves_from(connection, source))
         found, ended = [], False
         for start in range(0, len(moves), TOGETHER):
             part = {move.subscription: move for move in moves[start : start + TOGETHER]}
@@ -204,14 +190,7 @@ class Settling:
         await checkpoints.reached("handed-over")
         forget = wire.Departures([], forget=[move.subscription])
         await self._tell(source, "/internal/departures", forget)
-
-        def operation(transaction: Transaction) -> None:
-            transaction.connection.execute(
-                "UPDATE moves SET keeping = 0 WHERE subscription = ? AND version = ?",
-                (move.subscription, move.version),
-            )
-
-        await self._log.submit(operation)
+        await self._log.submit(lambda transaction: repartitions.mark_handed_over(transaction, move))
 
     async def _tell_told(self, source: str, destination: str, names: list[str]) -> None:
         following: tuple[int, str] | None = (-1, "")
@@ -223,13 +202,5 @@ class Settling:
             following = page.following
 
     async def _forget(self, moves: Sequence[Unsettled]) -> None:
-        if not moves:
-            return
-
-        def operation(transaction: Transaction) -> None:
-            transaction.connection.executemany(
-                "DELETE FROM moves WHERE subscription = ? AND version = ?",
-                [(move.subscription, move.version) for move in moves],
-            )
-
-        await self._log.submit(operation)
+        if moves:
+            await self._log.submit(lambda transaction: repartitions.delete_moves(transaction, moves))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from dispatcher.store import directory
+from dispatcher.store.interface import Connection
 from edn.arrays import Floats
 from edn.errors import InvalidFilter
 from edn.filter import Filter
@@ -27,9 +27,7 @@ class _Hosted:
     centre: Floats
 
 
-def surplus(
-    connection: sqlite3.Connection, schemas: Mapping[int, Schema], above: Mapping[str, int]
-) -> list[str]:
+def surplus(connection: Connection, schemas: Mapping[int, Schema], above: Mapping[str, int]) -> list[str]:
     """Of each server as many as it has above the average, from the same end of the same attribute.
 
     The attribute is the one along which all of them are spread most, topic by topic: so what comes together
@@ -51,15 +49,13 @@ def surplus(
     return chosen
 
 
-def _hosted(connection: sqlite3.Connection, schemas: Mapping[int, Schema], server: str) -> list[_Hosted]:
+def _hosted(connection: Connection, schemas: Mapping[int, Schema], server: str) -> list[_Hosted]:
     hosted = []
-    for id, topic, text in connection.execute(
-        "SELECT id, topic, filter FROM subscriptions WHERE server = ? LIMIT ?", (server, MOST)
-    ):
+    for id, topic, filter in directory.filters_on(connection, server, MOST):
         centre = np.empty(0)
         if topic in schemas:
             try:
-                rects = Filter.parse(None if text is None else json.loads(text)).bind(schemas[topic]).rects()
+                rects = Filter.parse(filter).bind(schemas[topic]).rects()
             except InvalidFilter:
                 continue
             if len(rects):

@@ -6,7 +6,7 @@ from typing import Any
 
 from dispatcher import streaming
 from dispatcher.bodies import SinkBody
-from dispatcher.directory import Subscription
+from dispatcher.store.directory import Subscription
 from edn import cloudevents
 from edn.cloudevents import SinkAddress
 from edn.consent import PREFIX, asked

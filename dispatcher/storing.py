@@ -19,15 +19,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
-from dispatcher import activating, keyrings
+from dispatcher import activating
 from dispatcher.activating import Prepared, Stored
-from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.placing import Candidate
-from dispatcher.replaying import Replay
+from dispatcher.store import signing_keys
+from dispatcher.store.event_log import Transaction
+from dispatcher.store.replays import Replay
 from edn import defects, wire
 from edn.errors import EdnError
 
@@ -163,12 +165,14 @@ class Storing:
         topic = max((item.topic for item in items), key=lambda topic: topic.revision)
         for first in range(0, len(items), STORED_AT_ONCE):
             some = items[first : first + STORED_AT_ONCE]
+            named = {one.subscription.ring for one in some}
+            rings = await self._log.reading(partial(signing_keys.read, ids=named))
             request = wire.Store(
                 self._log.id,
                 self._log.incarnation,
                 topic.info(),
                 [one.item() for one in some],
-                keyrings.read(self._log.reader, {one.subscription.ring for one in some}),
+                rings,
                 asking,
             )
             stored = await self._network.calls.store(server, request)

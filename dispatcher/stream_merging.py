@@ -21,14 +21,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from dispatcher.directory import Subscription
+from dispatcher.store.directory import Subscription
 from edn import namespace
 from edn.errors import EdnError, InvalidInput
 from edn.runtime.control_client import CallFailed
@@ -104,7 +104,7 @@ class _State:
 class MergedStream:
     """Event loop only."""
 
-    def __init__(self, open: Open, members: Callable[[], list[Subscription] | None]) -> None:
+    def __init__(self, open: Open, members: Callable[[], Awaitable[list[Subscription] | None]]) -> None:
         """`members` tells which there are at this moment; None: the subscription has ended."""
         self._open = open
         self._members = members
@@ -119,7 +119,7 @@ class MergedStream:
             while not state.broken:
                 if clock() - looked >= LOOK_SECONDS:
                     looked = clock()
-                    members = self._members()
+                    members = await self._members()
                     if members is None:
                         yield msgspec.json.encode(
                             {"event": _END, "data": {"reason": "the subscription has ended"}}

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Annotated
 from urllib.parse import quote
 
@@ -30,11 +30,13 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
-from dispatcher import directory, stream_merging
+from dispatcher import stream_merging
 from dispatcher.access import Caller, Guard, Need, Who, caller_of, needs
-from dispatcher.directory import Subscription
 from dispatcher.network import Network
 from dispatcher.quotas import check_descriptors
+from dispatcher.store import directory
+from dispatcher.store.directory import Subscription
+from dispatcher.store.interface import Connection
 from dispatcher.stream_merging import MergedStream
 from edn.asgi import refuse
 from edn.errors import Conflict, EdnError, InvalidInput, NotFound, Unavailable
@@ -89,12 +91,13 @@ async def _lines(
     if found.subtree is not None:
         positions = stream_merging.read_positions(last)
 
-        def members() -> list[Subscription] | None:
-            reader = network.log.reader
-            alive = directory.find(reader, found.id)
-            return None if alive is None else directory.members(reader, found.id)
+        def look(connection: Connection) -> list[Subscription] | None:
+            alive = directory.find(connection, found.id)
+            return None if alive is None else directory.members(connection, found.id)
 
-        merged = MergedStream(lambda member, seen: _lines(network, member, seen), members)
+        merged = MergedStream(
+            lambda member, seen: _lines(network, member, seen), lambda: network.log.reading(look)
+        )
         async with contextlib.aclosing(merged.lines(positions)) as told:
             yield told
         return
@@ -172,7 +175,9 @@ def server_sent(line: bytes) -> bytes:
     return b"".join((*fields, b"data: %b\n\n" % bytes(told.data)))
 
 
-def routes(network: Network, find: Callable[[Caller, str], Subscription], guard: Guard) -> APIRouter:
+def routes(
+    network: Network, find: Callable[[Caller, str], Awaitable[Subscription]], guard: Guard
+) -> APIRouter:
     """`find` gives a living subscription that a caller may know of, or raises `NotFound`."""
     router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
 
@@ -186,7 +191,7 @@ def routes(network: Network, find: Callable[[Caller, str], Subscription], guard:
         id: str, who: Who, header: LastEventId = None, last_event_id: LastEventIdQuery = None
     ) -> StreamingResponse:
         """What a subscription without a sink is told, as server-sent events, from the last one seen on."""
-        found = find(who, id)
+        found = await find(who, id)
         async with contextlib.AsyncExitStack() as opening:
             opening.enter_context(guard.quotas.stream(who))
             lines = await opening.enter_async_context(_lines(network, found, header or last_event_id))
@@ -207,7 +212,7 @@ def routes(network: Network, find: Callable[[Caller, str], Subscription], guard:
         last = socket.headers.get("last-event-id") or socket.query_params.get("last_event_id")
         who = caller_of(socket.scope)
         try:
-            found = find(who, id)
+            found = await find(who, id)
             with guard.quotas.stream(who):
                 async with _lines(network, found, last) as lines:
                     await socket.accept()

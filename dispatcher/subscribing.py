@@ -13,13 +13,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dispatcher import bodies, directory, keyrings, sinks, streaming
+from dispatcher import bodies, keyrings, sinks, streaming
 from dispatcher.access import Caller
 from dispatcher.expiry import parse_expires, parse_since
 from dispatcher.keys import Scope
 from dispatcher.network import Network
 from dispatcher.quotas import Quotas
 from dispatcher.replaying import Replayer
+from dispatcher.store import directory
 from dispatcher.subscriptions import Subscriptions, Wanted, check_room, new_id
 from dispatcher.subtrees import Subtree, bind, check_fits
 from dispatcher.topics import Topic, Topics, path_of
@@ -61,7 +62,7 @@ class Subscribing:
         namespace.check_subtree_name(name)
         return Subtree(path_of(who.tenant, name))
 
-    def find(self, who: Caller, id: str) -> directory.Subscription:
+    async def find(self, who: Caller, id: str) -> directory.Subscription:
         """A living subscription that this caller may know of; raises `NotFound`.
 
         Only the operator names those of tenants, by their keys (`edn.namespace`).
@@ -69,7 +70,7 @@ class Subscribing:
         # Members are parts of what they are members of, and nothing by themselves.
         if namespace.is_member(id):
             raise NotFound(f'no subscription "{id[:80]}"')
-        return self._subscriptions.get(id if who.operates else namespace.key_of(who.tenant, id))
+        return await self._subscriptions.get(id if who.operates else namespace.key_of(who.tenant, id))
 
     def _topic_of(self, found: directory.Subscription) -> Topic | Subtree | None:
         """What a subscription is to; None if its topic has just ended."""
@@ -94,13 +95,13 @@ class Subscribing:
             wanted = [
                 await self._wanted(one, who, f"/{place}", hosts.get(place)) for place, one in enumerate(body)
             ]
-            self._check_room(who, wanted)
+            await self._check_room(who, wanted)
             wanted, secrets = await keyrings.assign(self._network.log, wanted)
             made = await self._subscriptions.create(wanted, self._quotas.room(who)) if wanted else []
             status = 200 if made and not any(new for _, new in made) else 201
             return {"subscriptions": [self.view(found, who, secrets) for found, _ in made]}, status, {}
         wanted = [await self._wanted(body, who, "", hosts.get(0))]
-        self._check_room(who, wanted)
+        await self._check_room(who, wanted)
         wanted, secrets = await keyrings.assign(self._network.log, wanted)
         with _at_the_sink():
             [(found, new)] = await self._subscriptions.create(wanted, self._quotas.room(who))
@@ -109,12 +110,12 @@ class Subscribing:
 
     async def change(self, id: str, body: bodies.ChangeBody, who: Caller) -> dict[str, Any]:
         """Replace filter, sink and expiry; the subscription as it is shown."""
-        found = self.find(who, id)
+        found = await self.find(who, id)
         topic = self._topic_of(found)
         if topic is None:
             raise NotFound(f'no subscription "{id[:80]}"')
         want = await self._wanted_on(topic, body, "", id=found.id, owner=found.owner)
-        self._check_room(who, [want])
+        await self._check_room(who, [want])
         secrets: dict[str, str] = {}
         if want.secret is None and want.url == found.url:
             want = replace(want, ring=found.ring)  # the address stays, and what it is signed with
@@ -141,7 +142,7 @@ class Subscribing:
             id = new_id(who.tenant)
         owner = _owner(body.owner, who, prefix)
         want = await self._wanted_on(topic, body, prefix, id=id, owner=owner)
-        want = replace(want, since=self._since(topic, body.since, prefix))
+        want = replace(want, since=await self._since(topic, body.since, prefix))
         if body.location is None:
             return replace(want, suggested=suggested)
         try:
@@ -206,7 +207,7 @@ class Subscribing:
             return None
         return bind(filter, topic)
 
-    def _since(self, topic: Topic | Subtree, text: str | None, prefix: str) -> int | None:
+    async def _since(self, topic: Topic | Subtree, text: str | None, prefix: str) -> int | None:
         """Where a subscription begins, as `Wanted` has it."""
         if text is None:
             return 0
@@ -215,7 +216,7 @@ class Subscribing:
         if since is None or isinstance(topic, Subtree):  # each topic tells what it has
             return since
         kept = topic.created if math.isinf(topic.availability) else now - int(topic.availability * 1e6)
-        if since < max(kept, topic.created) and not self._replayer.reaches(topic.uid, since):
+        if since < max(kept, topic.created) and not await self._replayer.reaches(topic.uid, since):
             raise InvalidInput(
                 f'from "{text[:60]}": events of "{topic.name}" are kept since '
                 f"{rfc3339(max(kept, topic.created))}",
@@ -232,9 +233,10 @@ class Subscribing:
             allow_mail=self._settings.allow_mail_sinks,
         )
 
-    def _check_room(self, who: Caller, wanted: Sequence[Wanted]) -> None:
+    async def _check_room(self, who: Caller, wanted: Sequence[Wanted]) -> None:
         """Refuse early what a key's quota has no room for; the transaction that appends it decides."""
-        check_room(self._quotas.room(who), self._network.log.reader, wanted)
+        room = self._quotas.room(who)
+        await self._network.log.reading(lambda connection: check_room(room, connection, wanted))
 
     # -- from the model to bodies -----------------------------------------------------------------------
 
@@ -263,10 +265,8 @@ class Subscribing:
         view = self.view(found, who, made)
         if found.subtree is None:
             return view
-        members = [
-            {"topic": _named(self._topic_of(one), who), "server": one.server}
-            for one in directory.members(self._network.log.reader, found.id)
-        ]
+        rows = await self._network.log.reading(lambda connection: directory.members(connection, found.id))
+        members = [{"topic": _named(self._topic_of(one), who), "server": one.server} for one in rows]
         others = [
             {"topic": _named(one.topic, who), "reason": one.reason}
             for one in await self._subscriptions.left_out(found)

@@ -13,23 +13,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import secrets
-import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from dispatcher import activating, changes, directory, subtrees
+from dispatcher import activating, subtrees
 from dispatcher.activating import Prepared, check_topic, live
-from dispatcher.changes import Kind
-from dispatcher.directory import Subscription
 from dispatcher.exclusion import Exclusion
-from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.placing import Candidate
 from dispatcher.quotas import Room
-from dispatcher.replaying import Replay
+from dispatcher.store import change_feed, directory, repartitions
+from dispatcher.store.change_feed import Kind
+from dispatcher.store.directory import Subscription
+from dispatcher.store.event_log import Transaction
+from dispatcher.store.interface import Connection
+from dispatcher.store.replays import Replay
 from dispatcher.storing import Storing
 from dispatcher.subtrees import Alignment, Subtree
 from dispatcher.topics import Topic, Topics, path_of
@@ -70,7 +71,7 @@ class Wanted:
         return self.filter.attributes if self.bound is None else self.bound.attributes
 
 
-def check_room(room: Room | None, connection: sqlite3.Connection, wanted: Sequence[Wanted]) -> None:
+def check_room(room: Room | None, connection: Connection, wanted: Sequence[Wanted]) -> None:
     """Raise `Overloaded` if a caller's quota has no room for these; one under the same id makes room."""
     if room is not None:
         room.check_subscriptions(
@@ -95,13 +96,13 @@ class Subscriptions:
 
     # -- reading ----------------------------------------------------------------------------------------
 
-    def get(self, subscription: str) -> Subscription:
-        found = directory.find(self._log.reader, subscription)
+    async def get(self, subscription: str) -> Subscription:
+        found = await self._log.reading(lambda connection: directory.find(connection, subscription))
         if found is None or (found.expires is not None and found.expires <= self._log.now()):
             raise NotFound(f'no subscription "{namespace.told_as(subscription)[:80]}"')
         return found
 
-    def page(
+    async def page(
         self,
         *,
         limit: int,
@@ -109,50 +110,28 @@ class Subscriptions:
         topic: Topic | Subtree | None = None,
         owner: str | None = None,
         tenant: str | None = None,
+        search: str | None = None,
         members: bool = False,
     ) -> tuple[list[Subscription], str | None]:
-        """Of a topic, a subtree, an owner or a tenant, or of all."""
+        """Return a page of a topic, a subtree, an owner or a tenant, or of all; `search`: with a text."""
         topics, below = self._scope(topic, tenant)
-        return directory.page(
-            self._log.reader,
-            now=self._log.now(),
-            limit=limit,
-            cursor=cursor,
-            topics=topics,
-            below=below,
-            owner=owner,
-            members=members,
-        )
+        now = self._log.now()
 
-    async def search(
-        self,
-        text: str,
-        *,
-        limit: int,
-        cursor: str | None,
-        topic: Topic | Subtree | None = None,
-        owner: str | None = None,
-        tenant: str | None = None,
-        members: bool = False,
-    ) -> tuple[list[Subscription], str | None]:
-        """A page of those that hold a text; in a thread, because it looks at every one."""
-        (topics, below), now = self._scope(topic, tenant), self._log.now()
+        def look(connection: Connection) -> tuple[list[Subscription], str | None]:
+            return directory.page(
+                connection,
+                now=now,
+                limit=limit,
+                cursor=cursor,
+                topics=topics,
+                below=below,
+                owner=owner,
+                search=search,
+                members=members,
+            )
 
-        def look() -> tuple[list[Subscription], str | None]:
-            with contextlib.closing(self._log.connect_reader()) as reader:
-                return directory.page(
-                    reader,
-                    now=now,
-                    limit=limit,
-                    cursor=cursor,
-                    topics=topics,
-                    below=below,
-                    owner=owner,
-                    search=text,
-                    members=members,
-                )
-
-        return await asyncio.to_thread(look)
+        # A search looks at every subscription.
+        return await (self._log.reading(look) if search is None else self._log.scanning(look))
 
     def _scope(
         self, topic: Topic | Subtree | None, tenant: str | None
@@ -184,10 +163,12 @@ class Subscriptions:
         """No other call about it, or about its members."""
         async with contextlib.AsyncExitStack() as stack:
             names = [subscription]
-            found = directory.find(self._log.reader, subscription)
+            found = await self._log.reading(lambda connection: directory.find(connection, subscription))
             if found is not None and found.subtree is not None:
                 await stack.enter_async_context(self.alone_in(Subtree(found.subtree).tenant))
-                names += [one.id for one in directory.members(self._log.reader, subscription)]
+                names += await self._log.reading(
+                    lambda connection: [one.id for one in directory.members(connection, subscription)]
+                )
             await stack.enter_async_context(self.exclusion.hold(names))
             yield
 
@@ -207,16 +188,18 @@ class Subscriptions:
             for tenant in sorted({want.topic.tenant for want in wanted if isinstance(want.topic, Subtree)}):
                 await stack.enter_async_context(self.alone_in(tenant))
             await stack.enter_async_context(self.exclusion.hold(named))
-            standing = [self._standing(want) for want in wanted]
+            standing = await self._log.reading(
+                lambda connection: [self._standing(connection, want) for want in wanted]
+            )
             new = [want for want, found in zip(wanted, standing, strict=True) if found is None]
             made = iter(await self._begin(new, room) if new else [])
             return [(found, False) if found else (next(made), True) for found in standing]
 
-    def _standing(self, want: Wanted) -> Subscription | None:
+    def _standing(self, connection: Connection, want: Wanted) -> Subscription | None:
         """The subscription that this request made before, if it did."""
         if want.id is None:
             return None
-        found = directory.find(self._log.reader, want.id)
+        found = directory.find(connection, want.id)
         if found is None or (found.expires is not None and found.expires <= self._log.now()):
             return None
         same = (
@@ -235,13 +218,9 @@ class Subscriptions:
             )
         return found
 
-    def _check_departures(self, names: Sequence[str]) -> None:
+    async def _check_departures(self, names: Sequence[str]) -> None:
         """What a server still keeps under an id is not to be taken for that of a new subscription."""
-        row = self._log.reader.execute(
-            "SELECT subscription, source FROM moves WHERE keeping"
-            " AND subscription IN (SELECT value FROM json_each(?)) LIMIT 1",
-            (json.dumps(names),),
-        ).fetchone()
+        row = await self._log.reading(lambda connection: repartitions.find_keeping(connection, names))
         if row is not None:
             raise Unavailable(
                 f'subscription "{namespace.told_as(row[0])}" ended while it was being moved away from '
@@ -251,7 +230,7 @@ class Subscriptions:
 
     async def _begin(self, wanted: Sequence[Wanted], room: Room | None) -> list[Subscription]:
         """All of them, new; as they are in the directory then."""
-        rows = [self._row(want) for want in wanted]
+        rows = await self._log.reading(lambda connection: [self._row(connection, want) for want in wanted])
         topics: list[Prepared] = []
         hosts: dict[str, str] = {}
         plans: list[Alignment] = []
@@ -264,14 +243,17 @@ class Subscriptions:
             else:
                 below, now = self._topics.below(want.topic.path), self._log.next_version()
                 plans.append(
-                    await asyncio.to_thread(self._planned, row, below, now, new=True, since=want.since)
+                    await self._log.scanning(
+                        partial(self._planned, whole=row, below=below, now=now, new=True, since=want.since)
+                    )
                 )
         named = [row.id for row, want in zip(rows, wanted, strict=True) if want.id is not None]
         members = [item for plan in plans for item in plan.begin]
-        self._check_departures([*named, *(item.subscription.id for item in members)])
+        await self._check_departures([*named, *(item.subscription.id for item in members)])
         if room is not None:
             # Early, too: before servers store thousands for nothing.
-            room.check_members(self._log.reader, len(members))
+            more = len(members)
+            await self._log.reading(lambda connection: room.check_members(connection, more))
         placed = await self._storing.place_in_slices([*topics, *members], hosts)
         topics, members = placed[: len(topics)], placed[len(topics) :]
         rest = iter(members)
@@ -290,7 +272,7 @@ class Subscriptions:
                 directory.insert(
                     transaction.connection, plan.whole, Filter.parse(plan.whole.filter).attributes
                 )
-                changes.note(transaction, Kind.SUBSCRIPTION, plan.whole.id)
+                change_feed.note(transaction, Kind.SUBSCRIPTION, plan.whole.id)
                 replays += subtrees.apply(transaction, plan, stored)[1]
             return ended, replays
 
@@ -298,7 +280,7 @@ class Subscriptions:
         servers = {item.subscription.id: item.subscription.server for item in topics}
         return [replace(row, server=servers.get(row.id, "")) for row in rows]
 
-    def _row(self, want: Wanted) -> Subscription:
+    def _row(self, connection: Connection, want: Wanted) -> Subscription:
         """What the directory will have of it; of one to a topic without the server."""
         id, now, version = (
             want.id or new_id(want.topic.tenant),
@@ -307,7 +289,7 @@ class Subscriptions:
         )
         return Subscription(
             id=id,
-            version=subtrees.first_version(self._log.reader, id, version)
+            version=subtrees.first_version(connection, id, version)
             if want.id and self._log.noting
             else version,
             owner=want.owner,
@@ -326,7 +308,7 @@ class Subscriptions:
     async def change(self, subscription: str, want: Wanted, room: Room | None = None) -> Subscription:
         """Replace filter, sink and expiry: the old hold up to the record's offset, the new after it."""
         async with self.alone_with(subscription):
-            found = self.get(subscription)
+            found = await self.get(subscription)
             if not _is_to(found, want.topic):
                 raise Conflict(
                     "a subscription stays on its topic; delete it and subscribe to the other one",
@@ -357,7 +339,7 @@ class Subscriptions:
             check_topic(transaction, item)
             directory.replace(transaction.connection, changed, item.bound.attributes)
             transaction.append_control(changed.server, "change", versions=[(changed.id, changed.version)])
-            changes.note_version(transaction, changed.id, stored[changed.server, item.topic.uid])
+            change_feed.note_version(transaction, changed.id, stored[changed.server, item.topic.uid])
 
         try:
             stored = await self._storing.store([item], asking=True)
@@ -381,12 +363,12 @@ class Subscriptions:
         """
         assert whole.subtree is not None
         below, now = self._topics.below(whole.subtree), self._log.next_version()
-        plan = await asyncio.to_thread(self._planned, whole, below, now)
+        plan = await self._log.scanning(partial(self._planned, whole=whole, below=below, now=now))
         if plan.empty and not row_too:
             return False
         more = len(plan.begin) - len(plan.end)
         if room is not None:
-            room.check_members(self._log.reader, more)
+            await self._log.reading(lambda connection: room.check_members(connection, more))
         plan.begin = await self._storing.place_in_slices(plan.begin)
 
         def append(transaction: Transaction, stored: activating.Stored) -> tuple[Counter[str], list[Replay]]:
@@ -398,25 +380,25 @@ class Subscriptions:
             if row_too:
                 attributes = Filter.parse(whole.filter).attributes
                 directory.replace(transaction.connection, whole, attributes)
-                changes.note(transaction, Kind.SUBSCRIPTION, whole.id)
+                change_feed.note(transaction, Kind.SUBSCRIPTION, whole.id)
             return subtrees.apply(transaction, plan, stored)
 
         # What changes by itself is no occasion to ask: there may be nobody who would hear of a refusal.
         await self._storing.store_and(plan.begin, append, plan.change, asking=row_too)
         return True
 
+    @staticmethod
     def _planned(
-        self,
+        connection: Connection,
+        *,
         whole: Subscription,
         below: Sequence[Topic],
         now: int,
-        *,
         new: bool = False,
         since: int | None = None,
     ) -> Alignment:
         """In a thread: many filters take a while to understand."""
-        with contextlib.closing(self._log.connect_reader()) as reader:
-            plan = subtrees.align(reader, whole, below, now=now, new=new, since=since)
+        plan = subtrees.align(connection, whole, below, now=now, new=new, since=since)
         for item in (*plan.begin, *plan.change):
             item.bound.rects()  # computed here, and found there
         return plan
@@ -427,7 +409,7 @@ class Subscriptions:
             by_server: dict[str, list[tuple[str, int | None]]] = {}
             for one in directory.family(transaction.connection, found):
                 directory.renew(transaction.connection, one.id, expires)
-                changes.note(transaction, Kind.SUBSCRIPTION, one.id, renewed=True)
+                change_feed.note(transaction, Kind.SUBSCRIPTION, one.id, renewed=True)
                 if one.subtree is None:
                     by_server.setdefault(one.server, []).append((one.id, expires))
             for server, expiries in by_server.items():
@@ -464,7 +446,8 @@ class Subscriptions:
         def operation(transaction: Transaction) -> Counter[str]:
             return self._end_expired(transaction, 1000)
 
-        if not directory.expired(self._log.reader, self._log.now(), 1):
+        now = self._log.now()
+        if not await self._log.reading(lambda connection: directory.expired(connection, now, 1)):
             return 0
         ended = await self._log.submit(operation)
         self._storing.ended(ended)

@@ -58,20 +58,15 @@ def routes(door: Door) -> APIRouter:
         """In the order of creation; `next` is the cursor of the following page. The operator sees all."""
         wanted = subscribing.place(topic, who) if topic is not None else None
         tenant = None if who.operates else who.tenant
-        if search:
-            found, following = await door.subscriptions.search(
-                search,
-                limit=limit,
-                cursor=cursor,
-                topic=wanted,
-                owner=owner,
-                tenant=tenant,
-                members=members,
-            )
-        else:
-            found, following = door.subscriptions.page(
-                limit=limit, cursor=cursor, topic=wanted, owner=owner, tenant=tenant, members=members
-            )
+        found, following = await door.subscriptions.page(
+            limit=limit,
+            cursor=cursor,
+            topic=wanted,
+            owner=owner,
+            tenant=tenant,
+            search=search or None,
+            members=members,
+        )
         return {"subscriptions": [subscribing.view(one, who) for one in found], "next": following}
 
     @router.delete("", response_model=document(api.Ended))
@@ -99,7 +94,7 @@ def routes(door: Door) -> APIRouter:
     @needs(Need.SUBSCRIBE)
     async def get_subscription(id: str, who: Who) -> Any:
         """One subscription, with the state of its delivery and its counters."""
-        found = subscribing.find(who, id)
+        found = await subscribing.find(who, id)
         view = await subscribing.whole_view(found, who)
         return {**view, "delivery": await evidence.glance(door.network, found)}
 
@@ -113,7 +108,7 @@ def routes(door: Door) -> APIRouter:
     @needs(Need.SUBSCRIBE)
     async def renew_subscription(id: str, body: bodies.RenewBody, who: Who) -> Any:
         """Set a new expiry, or none."""
-        key = subscribing.find(who, id).id
+        key = (await subscribing.find(who, id)).id
         log = door.network.log
         expires = (
             None if body.expires is None else parse_expires(body.expires, log.now(), estimate=log.estimate())
@@ -124,14 +119,14 @@ def routes(door: Door) -> APIRouter:
     @needs(Need.SUBSCRIBE)
     async def pause_subscription(id: str, who: Who) -> Any:
         """Keep notifications, in order, instead of sending them."""
-        key = subscribing.find(who, id).id
+        key = (await subscribing.find(who, id)).id
         return subscribing.view(await door.subscriptions.pause(key, True), who)
 
     @router.post("/{id}/resume", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
     async def resume_subscription(id: str, who: Who, body: bodies.ResumeBody | None = None) -> Any:
         """Send what was kept and go on, at another sink if one is given."""
-        found = subscribing.find(who, id)
+        found = await subscribing.find(who, id)
         if body is not None and body.sink is not None:
             expires = None if found.expires is None else rfc3339(found.expires)
             changed = bodies.ChangeBody(filter=found.filter, sink=body.sink, expires=expires)
@@ -142,6 +137,6 @@ def routes(door: Door) -> APIRouter:
     @needs(Need.SUBSCRIBE)
     async def unsubscribe(id: str, who: Who) -> None:
         """Events that are accepted after the answer are not notified."""
-        await door.subscriptions.delete(subscribing.find(who, id).id)
+        await door.subscriptions.delete((await subscribing.find(who, id)).id)
 
     return router

@@ -21,17 +21,18 @@ changed since.
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from dispatcher import activating, changes, directory, streaming
+from dispatcher import activating, streaming
 from dispatcher.activating import Prepared, Stored
-from dispatcher.changes import Kind
-from dispatcher.directory import Subscription
-from dispatcher.log import Transaction
 from dispatcher.replaying import Replay
+from dispatcher.store import change_feed, directory, topic_rows
+from dispatcher.store.change_feed import Kind
+from dispatcher.store.directory import Subscription
+from dispatcher.store.event_log import Transaction
+from dispatcher.store.interface import Connection
 from dispatcher.topics import Topic, check_dialect
 from edn import namespace, wire
 from edn.errors import EdnError, InvalidFilter, Unavailable
@@ -149,7 +150,7 @@ class Alignment:
 
 
 def align(
-    connection: sqlite3.Connection,
+    connection: Connection,
     whole: Subscription,
     topics: Sequence[Topic],
     *,
@@ -188,7 +189,7 @@ def align(
     return plan
 
 
-def new_member(connection: sqlite3.Connection, whole: Subscription, topic: Topic, now: int) -> Subscription:
+def new_member(connection: Connection, whole: Subscription, topic: Topic, now: int) -> Subscription:
     """One that is yet to be placed."""
     version = first_version(connection, namespace.member_id(whole.id, topic.uid), now)
     return replace(_member(whole, topic, whole), version=version, server="", created=now, serial=0)
@@ -211,9 +212,9 @@ def _member(whole: Subscription, topic: Topic, own: Subscription) -> Subscriptio
     )
 
 
-def first_version(connection: sqlite3.Connection, id: str, now: int) -> int:
+def first_version(connection: Connection, id: str, now: int) -> int:
     """Above all that an id ever had, though another dispatcher's clock may have been ahead."""
-    former = changes.find(connection, Kind.SUBSCRIPTION, id)
+    former = change_feed.find(connection, Kind.SUBSCRIPTION, id)
     return now if former is None or former.version is None else max(now, former.version + 1)
 
 
@@ -227,7 +228,7 @@ def apply(transaction: Transaction, plan: Alignment, stored: Stored) -> tuple[Co
         one = item.subscription
         directory.replace(transaction.connection, one, item.bound.attributes)
         versions.setdefault(one.server, []).append((one.id, one.version))
-        changes.note_version(transaction, one.id, stored[one.server, item.topic.uid])
+        change_feed.note_version(transaction, one.id, stored[one.server, item.topic.uid])
     for server, changed in versions.items():
         transaction.append_control(server, "change", versions=changed)
     replays = activating.begin(transaction, plan.begin, stored)
@@ -242,7 +243,7 @@ def pause(transaction: Transaction, id: str, paused: bool) -> None:
     if found is None or found.paused == paused:
         return
     directory.pause(transaction.connection, id, paused)
-    revision = changes.note(transaction, Kind.SUBSCRIPTION, id)
+    revision = change_feed.note(transaction, Kind.SUBSCRIPTION, id)
     if found.subtree is None:
         kind: wire.Kind = "pause" if paused else "resume"
         transaction.append_control(found.server, kind, ids=[id], revision=revision)
@@ -251,17 +252,9 @@ def pause(transaction: Transaction, id: str, paused: bool) -> None:
 def _check(transaction: Transaction, plan: Alignment) -> None:
     """Raise if topics or members are others by now: the plan was made for those."""
     assert plan.whole.subtree is not None
-    stem = namespace.stem(plan.whole.subtree)
-    rows = transaction.connection.execute(
-        "SELECT uid, revision FROM topics WHERE (name = ? OR substr(name, 1, length(?)) = ?)"
-        " AND instr(name, '/') = instr(?, '/')",
-        (stem.removesuffix("."), stem, stem, stem),
-    )
+    seen = topic_rows.revisions_below(transaction.connection, plan.whole.subtree)
     members = directory.members(transaction.connection, plan.whole.id)
-    if (
-        plan.seen != {(uid, revision) for uid, revision in rows}
-        or {one.id: (one.version, one.server) for one in members} != plan.found
-    ):
+    if plan.seen != seen or {one.id: (one.version, one.server) for one in members} != plan.found:
         raise Unavailable(
             f'topics or members of "{plan.whole.subtree}" changed meanwhile: try again', retry_after=0.1
         )

@@ -11,19 +11,17 @@ What subscriptions to subtrees have to do with topics is `joining`'s.
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-import msgspec
-
-from dispatcher import bindings, changes, directory
-from dispatcher.changes import Kind
-from dispatcher.log import Log, Transaction
 from dispatcher.quotas import Room
-from edn import namespace, wire
+from dispatcher.store import change_feed, directory, topic_rows
+from dispatcher.store.change_feed import Kind
+from dispatcher.store.event_log import Log, Transaction
+from dispatcher.store.topic_rows import Topic as Topic
+from edn import namespace
 from edn.errors import Conflict, InvalidFilter, InvalidSchema, NotFound
 from edn.filter import Filter
 from edn.index import engine_name
@@ -33,36 +31,6 @@ from edn.soap.eventing import CANCELLED
 
 #: numbers that JSON readers keep; 0 is no topic's
 MOST_UIDS = (1 << 53) - 1
-_FIELDS = "revision, columns, attributes, engine, created, availability, chosen"
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    #: never used again, not even by a topic of the same name
-    uid: int
-    #: unique; see `path_of`
-    path: str
-    #: counts the changes of the schema
-    revision: int
-    schema: Schema
-    engine: str
-    #: microseconds since 1970
-    created: int
-    #: seconds, `inf` for ever: how long its events stay available to later subscribers, if they do not say
-    availability: float = 0.0
-    #: the engine was chosen for this very name, and not inherited
-    chosen: bool = False
-
-    @property
-    def name(self) -> str:
-        return self.path.rpartition("/")[2]
-
-    @property
-    def tenant(self) -> str:
-        return self.path.rpartition("/")[0]
-
-    def info(self) -> wire.TopicInfo:
-        return wire.TopicInfo(self.uid, self.tenant, self.name, self.schema.to_wire(), self.engine)
 
 
 def path_of(tenant: str, name: str) -> str:
@@ -78,12 +46,6 @@ def not_found(name: str) -> NotFound:
             f'no topic "{name[:80]}": a name holds no slash; a tenant\'s topics are for its own keys'
         )
     return NotFound(f'no topic "{name[:80]}"; PUT /v1/topics/{{name}} creates one')
-
-
-def stored_schema(columns: str, attributes: str) -> Schema:
-    wanted = json.loads(attributes)
-    schema = Schema.from_wire([(name, kind) for name, kind in json.loads(columns)])
-    return schema if schema.attributes == wanted else schema.evolve(wanted)
 
 
 def check_dialect(filter: Filter, topic: Topic) -> None:
@@ -102,8 +64,8 @@ class Topics:
         self._log = log
         self._by_name: dict[tuple[str, str], Topic] = {}
         self._by_uid: dict[int, Topic] = {}
-        for row in log.reader.execute(f"SELECT uid, name, {_FIELDS} FROM topics ORDER BY name"):
-            self.remember(_load(*row))
+        for topic in log.load(topic_rows.all_topics):
+            self.remember(topic)
 
     def remember(self, topic: Topic) -> None:
         """It is in the log's file."""
@@ -133,7 +95,7 @@ class Topics:
         found = [topic for topic in self._by_name.values() if namespace.reaches(subtree, topic.path)]
         return sorted(found, key=lambda topic: topic.path)
 
-    def draft(
+    async def draft(
         self,
         name: str,
         attributes: Any,
@@ -150,13 +112,14 @@ class Topics:
         except InvalidSchema as error:
             error.pointer = "/attributes" + (error.pointer or "")
             raise
+        inherited = await self._log.reading(lambda connection: topic_rows.engine_for(connection, path))
         return Topic(
             # At random: the same everywhere, and no dispatcher gives one that another has given.
             uid=1 + secrets.randbelow(MOST_UIDS),
             path=path,
             revision=1,
             schema=schema,
-            engine=bindings.engine_for(self._log.reader, path) if engine is None else engine_name(engine),
+            engine=inherited if engine is None else engine_name(engine),
             created=self._log.now(),
             availability=availability or 0.0,
             chosen=engine is not None,
@@ -177,16 +140,13 @@ class Topics:
         engine = draft.engine if draft.chosen else None
 
         def operation(transaction: Transaction) -> tuple[Topic, bool]:
-            row = transaction.connection.execute(
-                f"SELECT uid, name, {_FIELDS} FROM topics WHERE name = ?", (draft.path,)
-            ).fetchone()
-            if row is None:
+            topic = topic_rows.find(transaction.connection, draft.path)
+            if topic is None:
                 if room is not None:
                     room.check_topics(transaction.connection, 1, len(draft.schema.columns))
-                topic = _create(transaction, draft)
+                topic = _store(transaction, replace(draft, created=transaction.time))
                 also(transaction)
                 return topic, True
-            topic = _load(*row)
             lasting = topic.availability if availability is None else availability
             if room is not None:
                 wider = topic.schema.evolve(draft.schema.attributes)
@@ -203,16 +163,11 @@ class Topics:
 
         def operation(transaction: Transaction) -> tuple[int, dict[str, int]]:
             connection = transaction.connection
-            path = path_of(tenant, name)
-            row = connection.execute("SELECT uid FROM topics WHERE name = ?", (path,)).fetchone()
-            if row is None:
+            uid = topic_rows.find_uid(connection, path_of(tenant, name))
+            if uid is None:
                 raise NotFound(f'no topic "{name[:80]}"')
-            (uid,) = row
             # Those to subtrees live on without it.
-            (count,) = connection.execute(
-                "SELECT count(*) FROM subscriptions WHERE topic = ? AND instr(id, ?) = 0",
-                (uid, namespace.MEMBER),
-            ).fetchone()
+            count = directory.count(connection, uid, members=False)
             if count and not cascade:
                 raise Conflict(
                     f'topic "{name}" has {count} subscriptions; ?cascade=true deletes them with it'
@@ -237,14 +192,12 @@ def remove(transaction: Transaction, uid: int, end: str = "") -> dict[str, int]:
     """
     connection = transaction.connection
     by_server: dict[str, list[str]] = {}
-    for server, subscription in connection.execute(
-        "SELECT server, id FROM subscriptions WHERE topic = ? ORDER BY serial", (uid,)
-    ).fetchall():
+    for server, subscription in directory.places_of_topic(connection, uid):
         by_server.setdefault(server, []).append(subscription)
         if transaction.noting:
             found = directory.find(connection, subscription)
             assert found is not None
-            changes.note_end(transaction, found)
+            change_feed.note_end(transaction, found)
     for server, ids in by_server.items():
         # What a member is part of goes on: nobody is told of an end.
         for named, told in (
@@ -253,48 +206,9 @@ def remove(transaction: Transaction, uid: int, end: str = "") -> dict[str, int]:
         ):
             if named:
                 transaction.append_control(server, "deactivate", ids=named, end=told)
-    connection.execute("DELETE FROM subscriptions WHERE topic = ?", (uid,))
-    connection.execute("DELETE FROM event_ids WHERE topic = ?", (uid,))
-    # Nobody can subscribe to them any more; servers that lag may still need the records.
-    connection.execute("UPDATE records SET expires = NULL WHERE topic = ? AND expires > 0", (uid,))
-    connection.execute("DELETE FROM topics WHERE uid = ?", (uid,))
-    changes.note(transaction, Kind.TOPIC, str(uid), gone=transaction.time)
+    topic_rows.delete(transaction, uid)
+    change_feed.note(transaction, Kind.TOPIC, str(uid), gone=transaction.time)
     return {server: len(ids) for server, ids in by_server.items()}
-
-
-def _load(
-    uid: int,
-    path: str,
-    revision: int,
-    columns: str,
-    attributes: str,
-    engine: str,
-    created: int,
-    availability: float,
-    chosen: int,
-) -> Topic:
-    schema = stored_schema(columns, attributes)
-    return Topic(uid, path, revision, schema, engine, created, availability, bool(chosen))
-
-
-def _create(transaction: Transaction, draft: Topic) -> Topic:
-    topic = replace(draft, created=transaction.time)
-    transaction.connection.execute(
-        "INSERT INTO topics (uid, name, revision, columns, attributes, engine, created, availability, chosen)"
-        " VALUES (?, ?, 1, ?, ?, ?, ?, ?, ?)",
-        (
-            topic.uid,
-            topic.path,
-            _json(topic.schema.to_wire()),
-            _json(topic.schema.attributes),
-            topic.engine,
-            topic.created,
-            topic.availability,
-            topic.chosen,
-        ),
-    )
-    changes.note(transaction, Kind.TOPIC, str(topic.uid))
-    return topic
 
 
 def _change(
@@ -310,19 +224,9 @@ def _change(
         if (topic.availability, topic.chosen) == (availability, chosen):
             return topic
         # Not a change of the schema: what was bound to it stays bound.
-        connection.execute(
-            "UPDATE topics SET availability = ?, chosen = ? WHERE uid = ?", (availability, chosen, topic.uid)
-        )
-        changes.note(transaction, Kind.TOPIC, str(topic.uid))
-        return replace(topic, availability=availability, chosen=chosen)
+        return _store(transaction, replace(topic, availability=availability, chosen=chosen))
     removed = set(topic.schema.removed(attributes))
-    used: dict[str, str] = {}
-    if removed:
-        for subscription, names in connection.execute(
-            "SELECT id, attributes FROM subscriptions WHERE topic = ?", (topic.uid,)
-        ):
-            for attribute in removed.intersection(json.loads(names)):
-                used.setdefault(attribute, subscription)
+    used = directory.attribute_users(connection, topic.uid, removed) if removed else {}
     if used:
         attribute, subscription = sorted(used.items())[0]
         raise Conflict(
@@ -330,29 +234,25 @@ def _change(
             f"{namespace.told_as(subscription)} uses it",
             pointer=f"/attributes/{attribute}",
         )
-    if (
-        topic.engine != engine
-        and connection.execute("SELECT 1 FROM subscriptions WHERE topic = ? LIMIT 1", (topic.uid,)).fetchone()
-    ):
+    if topic.engine != engine and directory.is_subscribed(connection, topic.uid):
         raise Conflict(
             f'topic "{topic.name}" has subscriptions: its engine stays {topic.engine}', pointer="/engine"
         )
     schema = topic.schema.evolve(attributes)
-    connection.execute(
-        "UPDATE topics SET revision = revision + 1, columns = ?, attributes = ?, engine = ?,"
-        " availability = ?, chosen = ? WHERE uid = ?",
-        (_json(schema.to_wire()), _json(schema.attributes), engine, availability, chosen, topic.uid),
-    )
-    changes.note(transaction, Kind.TOPIC, str(topic.uid))
-    return replace(
-        topic,
-        revision=topic.revision + 1,
-        schema=schema,
-        engine=engine,
-        availability=availability,
-        chosen=chosen,
+    return _store(
+        transaction,
+        replace(
+            topic,
+            revision=topic.revision + 1,
+            schema=schema,
+            engine=engine,
+            availability=availability,
+            chosen=chosen,
+        ),
     )
 
 
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+def _store(transaction: Transaction, topic: Topic) -> Topic:
+    topic_rows.insert(transaction, topic)
+    change_feed.note(transaction, Kind.TOPIC, str(topic.uid))
+    return topic

@@ -19,9 +19,9 @@ import structlog
 
 from dispatcher.forwarding import FRAME_EVENTS
 from dispatcher.lived import Lived
-from dispatcher.log import Transaction
 from dispatcher.metering import Counts
 from dispatcher.network import Network
+from dispatcher.store import meta
 from dispatcher.surveying import Survey
 from edn.errors import Conflict, Unavailable
 from selftune.cpu import CpuMonitor
@@ -230,14 +230,8 @@ class Tuner:
 
     async def _keep(self) -> None:
         mode, precision = self.tuning.mode, self.tuning.precision
-
-        def keep(transaction: Transaction) -> None:
-            transaction.connection.executemany(
-                "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                [("mode", mode), ("precision", precision)],
-            )
-
-        await self._network.log.submit(keep)
+        values = {"mode": mode, "precision": precision}
+        await self._network.log.submit(lambda transaction: meta.write(transaction.connection, values))
 
     # -- for people -------------------------------------------------------------------------------------
 

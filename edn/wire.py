@@ -593,7 +593,7 @@ class KeyState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Gone(msgspec.Struct, frozen=True, array_like=True):
-    """Something has ended: a topic, a subscription, a key or a binding (`dispatcher.changes.Kind`)."""
+    """Something has ended: a topic, a subscription, a key or a binding (`change_feed.Kind`)."""
 
     kind: Int64
     name: str

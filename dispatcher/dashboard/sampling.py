@@ -19,7 +19,7 @@ import numpy as np
 import structlog
 
 from dispatcher.network import Network
-from dispatcher.records import EventsRecord
+from dispatcher.store.records import EventsRecord
 from dispatcher.topics import Topics
 from dispatcher.tuning_loop import Tuner
 from edn.lines import cut

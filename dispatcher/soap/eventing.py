@@ -19,12 +19,12 @@ from pydantic import ValidationError
 
 from dispatcher import bodies
 from dispatcher.access import Need
-from dispatcher.directory import Subscription
 from dispatcher.door import Door
 from dispatcher.expiry import parse_expires
 from dispatcher.soap import faults
 from dispatcher.soap.operations import Operation, Reply, Request, Table
 from dispatcher.soap.publishing import named_topic
+from dispatcher.store.directory import Subscription
 from edn import xml
 from edn.asgi import invalid
 from edn.coordinates import instant, rfc3339
@@ -109,7 +109,7 @@ class _Source:
         return Reply(words.action("SubscribeResponse"), answer)
 
     async def renew(self, words: Vocabulary, request: Request) -> Reply:
-        found = self._find(words, request, words.faults.renew)
+        found = await self._find(words, request, words.faults.renew)
         expiry = _expiry(words, request.payload)
         text = expiry.text or (None if words.never is not None else LONGEST)
         try:
@@ -125,13 +125,13 @@ class _Source:
         return Reply(words.action("RenewResponse"), answer)
 
     async def status(self, words: Vocabulary, request: Request) -> Reply:
-        found = self._find(words, request, words.faults.unknown)
+        found = await self._find(words, request, words.faults.unknown)
         answer = _answer(words, "GetStatusResponse")
         self._grant(words, answer, found.expires, as_time=False)
         return Reply(words.action("GetStatusResponse"), answer)
 
     async def unsubscribe(self, words: Vocabulary, request: Request) -> Reply:
-        found = self._find(words, request, words.faults.unknown)
+        found = await self._find(words, request, words.faults.unknown)
         try:
             await self._door.subscriptions.delete(found.id, end="")
         except NotFound as error:
@@ -139,7 +139,7 @@ class _Source:
         answer = _answer(words, "UnsubscribeResponse") if words.unsubscribe_answers else None
         return Reply(words.action("UnsubscribeResponse"), answer)
 
-    def _find(self, words: Vocabulary, request: Request, fault: str) -> Subscription:
+    async def _find(self, words: Vocabulary, request: Request, fault: str) -> Subscription:
         element = request.headers.other(SUBSCRIPTION)
         if element is None:
             element = request.headers.other(words.tag("Identifier"))
@@ -153,7 +153,7 @@ class _Source:
                 "Subscribe, names it",
             )
         try:
-            return self._door.subscribing.find(request.caller, xml.text_of(element))
+            return await self._door.subscribing.find(request.caller, xml.text_of(element))
         except NotFound as error:
             raise faults.eventing_fault(words, fault, error) from None
 

@@ -15,10 +15,10 @@ from lxml import etree
 
 from dispatcher import routing_entries
 from dispatcher.access import Need
-from dispatcher.bindings import Binding
 from dispatcher.door import Door
 from dispatcher.soap.operations import Operation, Reply, Request, Table
 from dispatcher.soap.publishing import named_topic
+from dispatcher.store.topic_rows import Binding
 from dispatcher.topics import Topic
 from edn import namespace, xml
 from edn.errors import InvalidInput
@@ -78,7 +78,7 @@ def operations(door: Door) -> Table:
     async def enumerate_routes(request: Request) -> Reply:
         name = xml.text_of(request.payload.find(tag("Name"))) or None
         answer = _answer("EnumerateRoutesResponse")
-        for one in routing_entries.found(door.network, door.topics, name):
+        for one in await routing_entries.found(door.network, door.topics, name):
             route = etree.SubElement(answer, tag("Route"))
             for field in ("name", "server", "subscriptions", "rectangles", "maximal", "precision", "bytes"):
                 value = getattr(one, field)

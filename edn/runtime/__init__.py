@@ -1,1 +1,1 @@
-"""The runtime that both services share: HTTP clients, storage threads and the like. Imports no service."""
+"""Runs a service process: HTTP, settings, threads, files, clock. Knows nothing of events or subscriptions."""

@@ -20,10 +20,10 @@ import dispatcher.app
 from dispatcher import access
 from dispatcher.access import Need
 from dispatcher.config import Settings
-from dispatcher.directory import Subscription, insert
 from dispatcher.door import Door
 from dispatcher.keys import Scope
-from dispatcher.log import Transaction
+from dispatcher.store.directory import Subscription, insert
+from dispatcher.store.event_log import Transaction
 from edn import wire
 from edn.asgi import CLIENT, CLIENT_HOST, VIA
 from edn.errors import Unauthorized

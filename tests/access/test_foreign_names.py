@@ -11,8 +11,8 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from dispatcher.directory import find
 from dispatcher.keys import Scope
+from dispatcher.store.directory import find
 from dispatcher.topics import path_of
 from edn import wire
 from edn.errors import NotFound
@@ -107,7 +107,7 @@ def test_no_key_reaches_another_tenants_topic_by_spelling_it(tmp_path: Path, nam
                     assert any(refused), (method, path, answer.status_code, answer.text)
                     assert "publisher" not in answer.text or answer.status_code == 403, (method, path)
             assert log.head == head  # nothing was published, subscribed or ended
-            found = find(log.reader, "hers,hers")
+            found = find(log._reader, "hers,hers")
             assert found is not None
             assert [topic.path for topic in door.app.state.door.topics.all()] == [TOPIC]
 

@@ -13,10 +13,11 @@ from lxml import etree
 
 from dispatcher import access
 from dispatcher.access import Caller
-from dispatcher.bindings import Binding, check_name
+from dispatcher.bindings import check_name
 from dispatcher.expiry import parse_expires
 from dispatcher.publishing import Accepted
 from dispatcher.soap.door import SoapEndpoint
+from dispatcher.store.topic_rows import Binding
 from edn.errors import InvalidSink, NotFound
 from edn.filter import Filter
 from edn.schema import Schema

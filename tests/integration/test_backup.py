@@ -16,7 +16,7 @@ import httpx
 import pytest
 import typer
 
-from dispatcher.log import Log
+from dispatcher.store.event_log import Log
 from edn import storage
 from edn.checker import Recorder, check_recording
 from edn.checker.verdicts import Verdict
@@ -246,9 +246,8 @@ def backup(tmp_path: Path) -> Path:
     """A backup of a network in which nothing has happened yet."""
     folder = tmp_path / "backup"
     log = Log(folder / "dispatcher", on_commit=lambda _: None)
-    log._writer.execute("INSERT INTO keys VALUES ('k', x'00', 'ann', '', '[]', '{}', 0, NULL)")
-    log.reader.close()
-    log._writer.close()
+    log._writer.connection.execute("INSERT INTO keys VALUES ('k', x'00', 'ann', '', '[]', '{}', 0, NULL)")
+    log.close()
     Folder(folder / "servers" / "s1").close()
     for left in [*folder.rglob("lock"), *folder.rglob("reserve")]:
         left.unlink()

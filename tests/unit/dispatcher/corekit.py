@@ -9,15 +9,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from dispatcher import changes, directory
 from dispatcher.config import Settings
-from dispatcher.directory import Subscription
 from dispatcher.joining import Joining
-from dispatcher.log import Log
 from dispatcher.members import Member
 from dispatcher.merging import Merger
 from dispatcher.network import Network
-from dispatcher.records import ControlRecord
+from dispatcher.store import change_feed, directory
+from dispatcher.store.directory import Subscription
+from dispatcher.store.event_log import Log, read_records
+from dispatcher.store.records import ControlRecord
 from dispatcher.storing import Storing
 from dispatcher.subscriptions import Subscriptions, Wanted
 from dispatcher.subtrees import Subtree
@@ -71,7 +71,7 @@ class Core:
         peers = ("http://other",) if shared else ()
         self.network = Network(Settings(data=folder, secret="s" * 16, peers=peers, placement_seed=1))
         self.log = self.network.log
-        changes.prepare(self.log, shared=shared)
+        change_feed.prepare(self.log, shared=shared)
         self.servers = Servers()
         self.network.calls.store = self.servers.store  # type: ignore[method-assign]  # the stub of this kit
         make_ready(self.network, *servers)
@@ -103,7 +103,7 @@ class Core:
     def members(self, id: str) -> dict[str, Subscription]:
         """By the names of their topics."""
         found = {}
-        for one in directory.members(self.log.reader, id):
+        for one in directory.members(self.log._reader, id):
             topic = self.topics.by_uid(one.topic)
             assert topic is not None, f"{one.id} has outlived its topic"
             found[topic.name] = one
@@ -121,13 +121,13 @@ class Core:
                     *(id for id, _ in record.control.expiries),
                 ],
             )
-            for record in self.log.read(after, 1 << 30)
+            for record in read_records(self.log._reader, after, 1 << 30)
             if isinstance(record, ControlRecord)
         ]
 
     async def learn_from(self, other: Core) -> None:
         """Take over what the other has changed."""
-        cursor = self.merger.cursor(other.log.id)
+        cursor = await self.merger.cursor(other.log.id)
         while (page := page_after(other.log, cursor)).upto != cursor:
             await self.merger.merge(page)
             cursor = page.upto
@@ -135,7 +135,7 @@ class Core:
 
 def page_after(log: Log, cursor: int) -> wire.PeerPage:
     """What another dispatcher would be answered, through the wire: nothing works that would not travel."""
-    page = changes.read(log.reader, cursor)
+    page = change_feed.read(log._reader, cursor)
     message = wire.PeerPage(
         log=log.id,
         incarnation=1,

@@ -190,15 +190,15 @@ def test_routes_are_a_topic_and_a_server_each(tmp_path: Path) -> None:
         await made.subscribe("w", "stocks.**")
         await bind(made, "stocks.nyse", ["s2"])
 
-        def shown(name: str | None = None) -> list[tuple[str, str, int, int]]:
-            found = routing_entries.found(made.network, made.topics, name)
+        async def shown(name: str | None = None) -> list[tuple[str, str, int, int]]:
+            found = await routing_entries.found(made.network, made.topics, name)
             return [(one.name, one.server, one.subscriptions, one.rectangles) for one in found]
 
-        assert shown() == [("stocks", "s1", 2, 2), ("stocks.nyse", "s1", 1, 1)]
-        assert shown("stocks.nyse.**") == [("stocks.nyse", "s1", 1, 1)]
-        assert shown("bonds.**") == []
+        assert await shown() == [("stocks", "s1", 2, 2), ("stocks.nyse", "s1", 1, 1)]
+        assert await shown("stocks.nyse.**") == [("stocks.nyse", "s1", 1, 1)]
+        assert await shown("bonds.**") == []
         misplaced = {
-            one.name: routing_entries.misplaced(made.network, made.topics, one)
+            one.name: await routing_entries.misplaced(made.network, made.topics, one)
             for one in made.network.bindings.all()
         }
         assert misplaced == {"stocks.**": 0, "stocks.nyse": 1}

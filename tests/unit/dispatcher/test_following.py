@@ -7,10 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from dispatcher import directory
-from dispatcher.directory import Subscription
 from dispatcher.following import Follower
-from dispatcher.log import Log, Transaction
+from dispatcher.store import directory
+from dispatcher.store.directory import Subscription
+from dispatcher.store.event_log import Log, Transaction
 from dispatcher.topics import Topic
 from edn import wire
 from edn.schema import Schema

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,9 @@ import pytest
 from dispatcher.forwarding import Forwarder
 from dispatcher.link import Link, Pressure
 from dispatcher.metering import Meter
-from dispatcher.records import EventsRecord
 from dispatcher.routing import RoutingTable
-from dispatcher.tail import Tail
+from dispatcher.store.log_tail import Tail
+from dispatcher.store.records import EventsRecord
 from edn import wire
 from edn.summary import Summary
 
@@ -39,6 +40,12 @@ def forwarder(
     )
 
 
+def gather(one: Forwarder) -> tuple[wire.Frame | None, int]:
+    """The next frame, of records that are in memory, or else on disk."""
+    records = one._tail.after(one._scanned)
+    return one._gather(asyncio.run(one._log.read(one._scanned, 1 << 20)) if records is None else records)
+
+
 @pytest.mark.parametrize("acked", range(4, 11))
 @pytest.mark.parametrize("routed_before", [True, False])
 def test_a_frame_begins_after_the_cursor_even_inside_a_record(acked: int, routed_before: bool) -> None:
@@ -52,7 +59,7 @@ def test_a_frame_begins_after_the_cursor_even_inside_a_record(acked: int, routed
         record.routed, record.servers = np.ones((6, 1), dtype=np.bool_), ("s1",)
     tail = Tail(head=4, limit_bytes=1 << 20)
     tail.extend([record])
-    frame, events = forwarder(tail, table, acked)._gather()
+    frame, events = gather(forwarder(tail, table, acked))
     expected = list(range(acked + 1, 11))
     assert events == len(expected)
     if not expected:
@@ -70,7 +77,7 @@ def test_a_frame_begins_after_the_cursor_even_inside_a_record(acked: int, routed
 class _Disk(_Log):
     """A log whose every read gives fresh records, as from disk."""
 
-    def read(self, after: int, size: int) -> list[EventsRecord]:
+    async def read(self, after: int, size: int) -> list[EventsRecord]:
         return [record_of_ten()]
 
 
@@ -95,7 +102,7 @@ def test_events_read_back_from_disk_are_not_counted_again(cut: str) -> None:
     evicted = Tail(head=10, limit_bytes=1 << 20)  # everything up to 10 is on disk only
     for place, server in enumerate(servers):
         one = forwarder(evicted, table, 0, server=server, log=_Disk())
-        frame, events = one._gather()
+        frame, events = gather(one)
         assert frame is not None
         [segment] = frame.segments
         assert wire.int64_array(segment.offsets).tolist() == [
@@ -118,7 +125,7 @@ def test_a_server_that_came_after_a_commit_gets_a_column_of_its_own() -> None:
     before = record.routed
     tail = Tail(head=0, limit_bytes=1 << 20)
     tail.extend([record])
-    assert forwarder(tail, table, 0)._gather()[1] == 10
+    assert gather(forwarder(tail, table, 0))[1] == 10
     assert record.servers == ("s2", "s1")
     assert record.routed.tolist() == [[False, True]] * 10
     assert before.shape == (10, 1)

@@ -9,10 +9,11 @@ from typing import Any, cast
 
 import pytest
 
-from dispatcher import directory, keyrings
-from dispatcher.directory import Subscription
-from dispatcher.log import Log
-from dispatcher.records import ControlRecord, Record
+from dispatcher import keyrings
+from dispatcher.store import directory, signing_keys
+from dispatcher.store.directory import Subscription
+from dispatcher.store.event_log import Log
+from dispatcher.store.records import ControlRecord, Record
 from dispatcher.subscriptions import Wanted
 from dispatcher.subtrees import Subtree
 from edn import webhooks
@@ -63,7 +64,7 @@ def test_an_owner_has_one_secret_for_an_address_and_is_shown_it_once(tmp_path: P
         [stranger], shown = await keyrings.assign(log, [want("bob")])
         assert stranger.ring != first.ring
         assert shown[stranger.ring] not in made.values()
-        [ring] = keyrings.read(log.reader, [first.ring, ""])
+        [ring] = signing_keys.read(log._reader, [first.ring, ""])
         assert ring.current == made[first.ring]
 
     run(tmp_path, scenario)
@@ -97,7 +98,7 @@ def test_whoever_brings_a_secret_gets_its_ring_and_is_not_shown_it(tmp_path: Pat
         [mail, signed], _ = await keyrings.assign(
             log, [want(url="mailto:ann@example.org"), want(url="mailto:ann@example.org", secret=mine)]
         )
-        assert keyrings.read(log.reader, [mail.ring]) == []
+        assert signing_keys.read(log._reader, [mail.ring]) == []
         assert signed.ring not in ("", a.ring)
 
     run(tmp_path, scenario)
@@ -142,9 +143,9 @@ def test_tenants_share_no_ring_whatever_they_name(tmp_path: Path) -> None:
         again, nothing = await keyrings.assign(log, wanted)
         assert [one.ring for one in again] == [one.ring for one in rings]
         assert nothing == {}
-        before = keyrings.read(log.reader, {one.ring for one in rings if one.topic.tenant != "evil"})
+        before = signing_keys.read(log._reader, {one.ring for one in rings if one.topic.tenant != "evil"})
         await keyrings.rotate(log, "s4", None, 1)
-        assert before == keyrings.read(log.reader, {ring.id for ring in before})
+        assert before == signing_keys.read(log._reader, {ring.id for ring in before})
 
     run(tmp_path, scenario)
 

@@ -10,14 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
-from dispatcher import changes
-from dispatcher.changes import Kind
 from dispatcher.config import Settings
 from dispatcher.leading import Leading
-from dispatcher.log import Transaction
 from dispatcher.merging import Merger
 from dispatcher.network import Network
 from dispatcher.peers import ATTEMPTS, Peers, _is_refusal
+from dispatcher.store import change_feed
+from dispatcher.store.change_feed import Kind
+from dispatcher.store.event_log import Transaction
 from dispatcher.topics import Topics
 from edn import wire
 from edn.errors import Conflict, Unavailable
@@ -39,7 +39,7 @@ class Side:
     def __init__(self, folder: Path, clock: Clock) -> None:
         self.network = Network(Settings(data=folder, secret="s" * 16, peers=("http://other",)))
         self.log = self.network.log
-        changes.prepare(self.log, shared=True)
+        change_feed.prepare(self.log, shared=True)
         self.merger = Merger(self.network, Topics(self.log), lambda replay: None)
         self.peers = Peers(self.network, self.merger, clock)
         [self.other] = self.peers._peers  # the test stands for the network between them
@@ -198,7 +198,7 @@ def test_a_change_is_answered_when_all_who_are_granted_have_it(tmp_path: Path) -
         await level(side, clock)
 
         def operation(transaction: Transaction) -> None:
-            changes.note(transaction, Kind.SERVER, "s1")
+            change_feed.note(transaction, Kind.SERVER, "s1")
 
         await side.log.submit(operation)
         waiting = asyncio.create_task(side.peers.settled())
@@ -217,7 +217,7 @@ def test_all_know_the_same_only_after_a_return_and_a_change(tmp_path: Path) -> N
         assert not back.done()  # it has heard of nobody yet
         await level(side, clock)
         await asyncio.wait_for(back, 5)
-        await side.log.submit(lambda transaction: changes.note(transaction, Kind.SERVER, "s1"))
+        await side.log.submit(lambda transaction: change_feed.note(transaction, Kind.SERVER, "s1"))
         known = asyncio.create_task(side.peers.level())
         await asyncio.sleep(0.15)
         assert not known.done()  # the other one has yet to take it over
@@ -231,7 +231,7 @@ def test_all_know_the_same_only_after_a_return_and_a_change(tmp_path: Path) -> N
 def test_who_is_gone_or_silent_for_a_lease_is_not_waited_for(how: str, tmp_path: Path) -> None:
     async def work(side: Side, clock: Clock) -> None:
         await level(side, clock)
-        await side.log.submit(lambda transaction: changes.note(transaction, Kind.SERVER, "s1"))
+        await side.log.submit(lambda transaction: change_feed.note(transaction, Kind.SERVER, "s1"))
         waiting = asyncio.create_task(side.peers.settled())
         await asyncio.sleep(0)
         assert not waiting.done()
@@ -252,11 +252,11 @@ def test_who_is_gone_or_silent_for_a_lease_is_not_waited_for(how: str, tmp_path:
 def test_one_that_was_away_longer_than_ends_are_remembered_is_refused(tmp_path: Path) -> None:
     async def work(side: Side, clock: Clock) -> None:
         def ended_long_ago(transaction: Transaction) -> None:
-            changes.note(transaction, Kind.SERVER, "s1")
-            changes.note(transaction, Kind.SUBSCRIPTION, "a", gone=1, version=1, server="s1")
+            change_feed.note(transaction, Kind.SERVER, "s1")
+            change_feed.note(transaction, Kind.SUBSCRIPTION, "a", gone=1, version=1, server="s1")
 
         await side.log.submit(ended_long_ago)
-        await side.log.submit(changes.forget)
+        await side.log.submit(change_feed.forget)
         with pytest.raises(Conflict, match="empty data folder"):
             await side.peers.answer(wire.PeerPoll("z", 1, 1, ""))
         assert (await side.peers.answer(wire.PeerPoll("z", 1, 0, ""))).upto == 1

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.records import ControlRecord, EventsRecord, Record, merge
+from dispatcher.store.records import ControlRecord, EventsRecord, Record, merge
 from edn import wire
 from edn.lines import cut, ends_of, split
 from edn.picking import Picked, extent

@@ -70,6 +70,9 @@ def test_a_threshold_of_0_proposes_nothing() -> None:
 
 
 def test_a_best_that_could_not_be_stored_is_stored_later() -> None:
+    async def may_start() -> bool:
+        return True
+
     reader = sqlite3.connect(":memory:")
     reader.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value)")
     disk_full = True
@@ -89,13 +92,13 @@ def test_a_best_that_could_not_be_stored_is_stored_later() -> None:
     # What a proposal looks at of a network, and no more.
     network: Any = SimpleNamespace(
         settings=SimpleNamespace(repartition_threshold=0.25, repartition_seconds=1.0),
-        log=SimpleNamespace(reader=reader, submit=submit),
+        log=SimpleNamespace(load=lambda function: function(reader), submit=submit),
         meter=SimpleNamespace(snapshot=snapshot),
     )
 
     async def look() -> None:
         nonlocal disk_full
-        proposing = Proposing(network, precision=lambda: PRECISE, may_start=lambda: True)
+        proposing = Proposing(network, precision=lambda: PRECISE, may_start=may_start)
         work = asyncio.create_task(proposing.run())
         await asyncio.sleep(1.5)
         assert reader.execute("SELECT count(*) FROM meta").fetchone() == (0,)

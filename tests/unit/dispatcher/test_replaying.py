@@ -8,10 +8,11 @@ from pathlib import Path
 import msgspec
 from corekit import make_ready
 
-from dispatcher import replaying
 from dispatcher.config import Settings
 from dispatcher.network import Network
-from dispatcher.replaying import TOGETHER, Replay, Replayer
+from dispatcher.replaying import TOGETHER, Replayer
+from dispatcher.store import replays
+from dispatcher.store.replays import Replay
 from dispatcher.topics import Topics
 from edn import wire
 from edn.errors import Unavailable
@@ -39,7 +40,7 @@ def test_replays_that_wait_for_a_server_keep_no_other_from_theirs(tmp_path: Path
         replayer.start()
         noted = [replay(number, "away") for number in range(2 * TOGETHER)] + [replay(100, "there")]
         for one in noted:
-            await network.log.submit(lambda transaction, one=one: replaying.note(transaction, one))
+            await network.log.submit(lambda transaction, one=one: replays.insert(transaction, one))
         for one in noted:
             replayer.begin(one)
             await asyncio.sleep(0)

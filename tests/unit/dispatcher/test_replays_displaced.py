@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from corekit import Core, make_ready, page_after
 
-from dispatcher.log import Transaction
-from dispatcher.replaying import NOTHING, Replayer
+from dispatcher.replaying import Replayer
+from dispatcher.store.event_log import Transaction
+from dispatcher.store.replays import NOTHING
 from edn import wire
 
 Row = tuple[str, int, int]
@@ -54,7 +55,7 @@ async def come_back(died: Core, other: Core) -> None:
 
 def noted(core: Core) -> list[Row]:
     """Of all replays, the oldest first: server, up to where, since when."""
-    return core.log.reader.execute("SELECT server, upto, since FROM replays ORDER BY version").fetchall()
+    return core.log._reader.execute("SELECT server, upto, since FROM replays ORDER BY version").fetchall()
 
 
 def test_what_the_displaced_one_was_told_live_is_not_of_the_new_ones_past(tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ def test_one_that_came_and_went_meanwhile_is_told_what_was_available(tmp_path: P
             await come_back(died, other)
             assert noted(died) == [("s2", last, 0)]
             assert died.controls(last) == [("activate", "s2", ["a"]), ("deactivate", "s2", ["a"])]
-            [row] = died.log.reader.execute("SELECT version, topic, filter FROM replays").fetchall()
+            [row] = died.log._reader.execute("SELECT version, topic, filter FROM replays").fetchall()
             assert row == (made.version, made.topic, '{"own": {"gt": 0}}')
             # What it has learnt a third would learn from it.
             [gone] = [end for end in page_after(died.log, 0).gone if end.name == "a"]

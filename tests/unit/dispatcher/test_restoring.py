@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from dispatcher import directory
-from dispatcher.directory import Subscription
-from dispatcher.log import Log, Transaction
 from dispatcher.restoring import lacking
+from dispatcher.store import directory
+from dispatcher.store.directory import Subscription
+from dispatcher.store.event_log import Log, Transaction
 from edn import wire
 
 
@@ -54,8 +54,8 @@ def test_what_begins_beyond_its_place_and_is_still_there_is_given_again(tmp_path
         transaction.connection.execute("INSERT INTO moves VALUES ('arrived', 3, 's2', 's1', 0)")
 
     def look(log: Log) -> None:
-        found = {(one.id, one.version): arriving for one, arriving in lacking(log.reader, "s1", 1)}
+        found = {(one.id, one.version): arriving for one, arriving in lacking(log._reader, "s1", 1)}
         assert found == {("new", 1): False, ("changed", 2): False, ("arrived", 3): True}
-        assert lacking(log.reader, "s1", log.head) == []
+        assert lacking(log._reader, "s1", log.head) == []
 
     run(tmp_path, operation, look)

@@ -9,10 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from dispatcher import retention
 from dispatcher.app import create_app
 from dispatcher.config import Settings
 from dispatcher.door import Door
+from dispatcher.store import retention
 
 SECRET = "s" * 24
 LIMIT = 20_000
@@ -20,17 +20,16 @@ LIMIT = 20_000
 
 def scanned(door: Door) -> dict[str, int]:
     found: dict[str, int] = {}
-    for name, size in door.network.log.reader.execute(
-        "SELECT t.name, length(r.payload) FROM records r JOIN topics t ON t.uid = r.topic"
+    for tenant, size in door.network.log._reader.execute(
+        "SELECT t.tenant, length(r.payload) FROM records r JOIN topics t ON t.uid = r.topic"
         " WHERE r.expires IS NOT NULL"
     ):
-        tenant = name.rpartition("/")[0]
         found[tenant] = found.get(tenant, 0) + size
     return found
 
 
 def counted(door: Door) -> dict[str, int]:
-    rows = door.network.log.reader.execute("SELECT tenant, bytes FROM retained WHERE bytes != 0")
+    rows = door.network.log._reader.execute("SELECT tenant, bytes FROM retained WHERE bytes != 0")
     return dict(rows.fetchall())
 
 
@@ -73,7 +72,7 @@ def test_publishing_with_availability_is_refused_at_the_limit_of_a_tenant(tmp_pa
             assert accepted == LIMIT // 3100
             assert answer.status_code == 429
             assert answer.headers["retry-after"]
-            assert retention.used(door.network.log.reader, "acme") <= LIMIT
+            assert retention.used(door.network.log._reader, "acme") <= LIMIT
             # A repeat of an accepted event is answered as the first time; others go on.
             assert (await publish(acme, 1)).status_code == 202
             assert (await publish(acme, 100, None)).status_code == 202

@@ -11,9 +11,9 @@ import msgspec
 from corekit import make_ready
 
 from dispatcher.config import Settings
-from dispatcher.log import Transaction
 from dispatcher.network import Network
 from dispatcher.settling import Settling
+from dispatcher.store.event_log import Transaction
 from edn.errors import Unavailable
 
 
@@ -47,9 +47,9 @@ def test_a_log_that_cannot_be_written_for_a_while_delays_settling_only(tmp_path:
         work = asyncio.create_task(settling.run())
         await failed.wait()
         async with asyncio.timeout(10):
-            while settling.unsettled() and not work.done():  # noqa: ASYNC110  nobody tells
+            while await settling.unsettled() and not work.done():  # noqa: ASYNC110  nobody tells
                 await asyncio.sleep(0.01)
-        assert settling.unsettled() == 0
+        assert await settling.unsettled() == 0
         work.cancel()
         await network.stop()
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dispatcher import stream_merging
-from dispatcher.directory import Subscription
+from dispatcher.store.directory import Subscription
 from dispatcher.stream_merging import MergedStream, read_positions, write_positions
 from edn.errors import InvalidInput, Unavailable
 
@@ -44,7 +44,7 @@ class Fake:
         self._broken.add(topic)
         self._news[topic].set()
 
-    def members(self) -> list[Subscription] | None:
+    async def members(self) -> list[Subscription] | None:
         if self.ended:
             return None
         return [

@@ -10,8 +10,8 @@ import pytest
 from dispatcher.exclusion import Exclusion
 from dispatcher.expiry import parse_expires
 from dispatcher.framing import FrameBuilder, stack
-from dispatcher.records import ControlRecord, EventsRecord
-from dispatcher.tail import Tail
+from dispatcher.store.log_tail import Tail
+from dispatcher.store.records import ControlRecord, EventsRecord
 from edn import wire
 from edn.coordinates import instant, rfc3339
 from edn.errors import InvalidInput

@@ -15,13 +15,13 @@ from corekit import Core, core
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher import directory
 from dispatcher.access import Caller
 from dispatcher.covering import Covering
 from dispatcher.keys import Quota, Scope
 from dispatcher.quotas import Quotas, Room
 from dispatcher.recent import Recent
-from dispatcher.records import ControlRecord
+from dispatcher.store import directory
+from dispatcher.store.records import ControlRecord
 from dispatcher.storing import MESSAGES_AT_ONCE
 from dispatcher.subscriptions import Wanted
 from dispatcher.subtrees import Subtree
@@ -84,7 +84,7 @@ def test_without_a_server_for_its_members_there_is_no_topic(tmp_path: Path) -> N
             await made.put("stocks", "price")
         with pytest.raises(NotFound):
             made.topics.get("stocks")
-        assert made.log.reader.execute("SELECT count(*) FROM topics").fetchone() == (0,)
+        assert made.log._reader.execute("SELECT count(*) FROM topics").fetchone() == (0,)
         assert [member.subscriptions for member in made.network.members] == [0, 0]
         made.servers.away = set()
         await made.put("stocks", "price")
@@ -132,8 +132,8 @@ def test_a_topic_that_goes_takes_its_member_and_nothing_else(tmp_path: Path) -> 
         await made.subscriptions.delete("own")
         await made.joining.delete("a.b", cascade=False)
         assert set(made.members("w")) == {"a.c"}
-        assert made.subscriptions.get("w").subtree == "a.**"
-        ends = [record for record in made.log.read(0, 1 << 30) if "deactivate" in repr(record)]
+        assert (await made.subscriptions.get("w")).subtree == "a.**"
+        ends = [record for record in await made.log.read(0, 1 << 30) if "deactivate" in repr(record)]
         assert "SourceCancelling" not in repr(ends[-1])  # the subscription goes on: nobody is told of an end
 
     run(tmp_path, work)
@@ -166,12 +166,12 @@ def test_all_of_it_is_renewed_paused_resumed_and_ended_in_one_transaction(tmp_pa
         head = made.log.head
         await made.subscriptions.delete("w")
         assert told(head, "deactivate") == ids
-        ends = [r for r in made.log.read(head, 1 << 30) if "SourceCancelling" in repr(r)]
+        ends = [r for r in await made.log.read(head, 1 << 30) if "SourceCancelling" in repr(r)]
         assert len(ends) == 1  # of all members one tells the sink, if it wants to be told
         assert made.members("w") == {}
         assert [member.subscriptions for member in made.network.members] == [0, 0]
         with pytest.raises(NotFound):
-            made.subscriptions.get("w")
+            await made.subscriptions.get("w")
 
     run(tmp_path, work)
 
@@ -216,7 +216,7 @@ def test_a_subscription_that_expires_leaves_nothing_and_gets_no_new_topics(tmp_p
         await made.subscribe("w", "a.**", expires=made.log.now() + 1_000_000)
         made.log.clock = lambda: clock() + 20
         await made.subscriptions.sweep()
-        assert made.log.reader.execute("SELECT count(*) FROM subscriptions").fetchone() == (0,)
+        assert made.log._reader.execute("SELECT count(*) FROM subscriptions").fetchone() == (0,)
         assert [member.subscriptions for member in made.network.members] == [0, 0]
 
     run(tmp_path, work)
@@ -241,7 +241,7 @@ def test_what_there_is_outlives_a_restart(tmp_path: Path) -> None:
 
     async def after(made: Core) -> None:
         assert set(made.members("w")) == {"a.b"}
-        assert made.subscriptions.get("w").subtree == "a.**"
+        assert (await made.subscriptions.get("w")).subtree == "a.**"
         await made.put("a.c", "price")
         assert set(made.members("w")) == {"a.b", "a.c"}
 
@@ -255,7 +255,8 @@ def test_a_crash_between_an_evolution_and_its_joining_is_made_good_at_the_start(
         await made.put("c", "price")
         await made.subscribe("w", "**", "price > 1")
         # The first of the two steps, and no second.
-        await made.topics.put(made.topics.draft("a.b", {"volume": "number", "price": "number"}, None), None)
+        draft = await made.topics.draft("a.b", {"volume": "number", "price": "number"}, None)
+        await made.topics.put(draft, None)
         assert set(made.members("w")) == {"c"}
 
     async def after(made: Core) -> None:
@@ -295,7 +296,7 @@ def test_unsubscribing_by_a_covering_filter_reaches_down(
         place = Subtree(by) if "**" in by else made.topics.get(by)
         ended = await covering.unsubscribe(place, "o", Filter.parse(filter))
         assert ended == (["w"] if goes else [])
-        (left,) = made.log.reader.execute("SELECT count(*) FROM subscriptions").fetchone()
+        (left,) = made.log._reader.execute("SELECT count(*) FROM subscriptions").fetchone()
         assert (left == 0) == goes
 
     run(tmp_path, work)
@@ -310,25 +311,26 @@ def test_listings_show_the_whole_once_and_members_only_to_those_who_ask(tmp_path
         await made.subscribe("all", "**")
         await made.subscribe("other", "c")
 
-        def listed(**given: Any) -> list[str]:
+        async def listed(**given: Any) -> list[str]:
             """Through pages of one, so that cursors are right, too."""
             found: list[str] = []
             cursor: str | None = None
             while True:
-                page, cursor = made.subscriptions.page(limit=1, cursor=cursor, **given)
+                page, cursor = await made.subscriptions.page(limit=1, cursor=cursor, **given)
                 found += [one.id for one in page]
                 if cursor is None:
                     return found
 
         b = made.topics.get("a.b")
-        assert listed() == ["plain", "w", "all", "other"]
-        assert listed(topic=b) == ["plain", "w", "all"]
-        assert listed(topic=Subtree("a.**")) == ["plain", "w"]
-        assert listed(topic=Subtree("**")) == ["plain", "w", "all", "other"]
-        assert listed(tenant="") == ["plain", "w", "all", "other"]
-        assert listed(tenant="somebody") == []
-        assert listed(topic=b, members=True) == ["plain", member_id("w", b.uid), member_id("all", b.uid)]
-        assert len(listed(members=True)) == 2 + 2 + 3
+        assert await listed() == ["plain", "w", "all", "other"]
+        assert await listed(topic=b) == ["plain", "w", "all"]
+        assert await listed(topic=Subtree("a.**")) == ["plain", "w"]
+        assert await listed(topic=Subtree("**")) == ["plain", "w", "all", "other"]
+        assert await listed(tenant="") == ["plain", "w", "all", "other"]
+        assert await listed(tenant="somebody") == []
+        members = ["plain", member_id("w", b.uid), member_id("all", b.uid)]
+        assert await listed(topic=b, members=True) == members
+        assert len(await listed(members=True)) == 2 + 2 + 3
 
     run(tmp_path, work)
 
@@ -343,7 +345,7 @@ def test_tenants_do_not_hear_of_each_other(tmp_path: Path) -> None:
         await made.put("b", "price", tenant="hers")
         await made.put("b", "price", tenant="his")
         for id, tenant, count in (("w", "hers", 2), ("operator", "", 1)):
-            found = [made.topics.by_uid(one.topic) for one in directory.members(made.log.reader, id)]
+            found = [made.topics.by_uid(one.topic) for one in directory.members(made.log._reader, id)]
             assert len(found) == count
             assert {topic.tenant for topic in found if topic is not None} == {tenant}
 
@@ -460,7 +462,7 @@ def test_what_two_sides_made_without_seeing_each_other_comes_together(tmp_path: 
             assert {one.id: one.server for one in first.members("w").values()} == {
                 one.id: one.server for one in second.members("w").values()
             }
-            assert not await first.subscriptions.align(first.subscriptions.get("w"))
+            assert not await first.subscriptions.align(await first.subscriptions.get("w"))
 
     asyncio.run(inside())
 
@@ -482,7 +484,7 @@ def test_an_older_page_changes_nothing(tmp_path: Path) -> None:
             await second.learn_from(first)
             assert second.members("w") == {}
             with pytest.raises(NotFound):
-                second.subscriptions.get("w")
+                await second.subscriptions.get("w")
 
     asyncio.run(inside())
 
@@ -575,7 +577,7 @@ def test_members_that_were_stored_for_nothing_are_ended(tmp_path: Path, gone: st
         await appended(made, head)
         ended = {
             (record.server, id, version)
-            for record in made.log.read(head, 1 << 30)
+            for record in await made.log.read(head, 1 << 30)
             if isinstance(record, ControlRecord) and record.control.kind == "deactivate"
             for id, version in record.control.versions
         }

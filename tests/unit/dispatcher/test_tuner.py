@@ -171,7 +171,7 @@ def test_a_full_cpu_lowers_the_precision_by_the_published_rule_and_an_idle_one_r
         await tuner.tick()
         assert network.table.describe("a").precision == 1.0
         assert [one["precision"] for one in tuner.describe()["history"]] == [0.9, 1.0]
-        stored = network.log.reader.execute("SELECT value FROM meta WHERE key = 'precision'").fetchone()
+        stored = network.log._reader.execute("SELECT value FROM meta WHERE key = 'precision'").fetchone()
         assert stored == (1.0,)
 
     tuned(tmp_path, "paper", work)

@@ -14,6 +14,7 @@ from edn_server import outbox
 from edn_server.outbox import Settle
 from edn_server.storing import StoreVersions, prepare
 from edn_server.topic import Topic
+from edn_server.writer import Entry
 
 EVENT = {"symbol": "GE", "price": 5}
 
@@ -69,7 +70,7 @@ def test_a_store_in_the_transaction_that_forgets_a_topic_brings_it_back(kit: Kit
     kit.collect()
     store = StoreVersions(kit.hosting, kit.epoch, prepare(wire.Store(LOG, 1, topic(), [item("t")], [])))
     # One group, as the queue may make it.
-    kit.writer._commit([(outbox.ForgetTopics(kit.hosting), Future()), (store, Future())])
+    kit.writer._commit([Entry(outbox.ForgetTopics(kit.hosting), Future()), Entry(store, Future())])
     assert kit.count("topics") == 1
     assert kit.hosting.topics[1].versions == 1
     kit.frame(1, 3, activate(2, ("t", 1)), events=[(3, EVENT)])

@@ -13,14 +13,14 @@ Without other dispatchers nothing of this is kept.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeVar
 
-from dispatcher import directory
-from dispatcher.log import Log, Transaction
+from dispatcher.store import directory, meta
+from dispatcher.store.event_log import Log, Transaction
+from dispatcher.store.interface import Connection
 from edn import wire
 
 State = TypeVar("State")
@@ -73,7 +73,7 @@ def _load(row: tuple[Any, ...]) -> Change:
     return Change(*values)
 
 
-def find(connection: sqlite3.Connection, kind: Kind, name: str) -> Change | None:
+def find(connection: Connection, kind: Kind, name: str) -> Change | None:
     row = connection.execute(
         f"SELECT {_FIELDS} FROM changes WHERE kind = ? AND name = ?", (kind, name)
     ).fetchone()
@@ -187,11 +187,19 @@ def forget(transaction: Transaction) -> None:
     ).fetchone()
     if newest is not None:
         transaction.connection.execute("DELETE FROM changes WHERE gone < ?", (before,))
-        transaction.connection.execute(
-            "INSERT INTO meta VALUES ('forgotten', ?1) ON CONFLICT (key)"
-            " DO UPDATE SET value = max(value, ?1)",
-            (newest,),
-        )
+        meta.raise_to(transaction.connection, "forgotten", newest)
+
+
+def position(connection: Connection, log: str) -> int:
+    """Return up to which place another dispatcher's changes are in this log."""
+    row = connection.execute("SELECT position FROM peers WHERE log = ?", (log,)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def put_position(transaction: Transaction, log: str, position: int) -> None:
+    transaction.connection.execute(
+        "INSERT INTO peers VALUES (?1, ?2) ON CONFLICT (log) DO UPDATE SET position = ?2", (log, position)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +216,7 @@ class Page:
     bindings: list[wire.BindingState]
 
 
-def read(connection: sqlite3.Connection, after: int) -> Page:
+def read(connection: Connection, after: int) -> Page:
     """The next page after a place."""
     connection.execute("BEGIN")
     try:
@@ -262,14 +270,15 @@ def _end(change: Change) -> wire.Gone:
     )
 
 
-def _server(connection: sqlite3.Connection, name: str) -> wire.ServerState | None:
+def _server(connection: Connection, name: str) -> wire.ServerState | None:
     row = connection.execute("SELECT id, url, key, epoch FROM servers WHERE id = ?", (name,)).fetchone()
     return None if row is None else wire.ServerState(*row)
 
 
-def _topic(connection: sqlite3.Connection, uid: str) -> wire.TopicState | None:
+def _topic(connection: Connection, uid: str) -> wire.TopicState | None:
     row = connection.execute(
-        "SELECT uid, t.name, t.revision, columns, attributes, engine, created, availability, c.revision,"
+        "SELECT uid, CASE tenant WHEN '' THEN t.name ELSE tenant || '/' || t.name END, t.revision, columns,"
+        " attributes, engine, created, availability, c.revision,"
         " chosen FROM topics t JOIN changes c ON c.kind = ? AND c.name = ? WHERE uid = ?",
         (Kind.TOPIC, uid, int(uid)),
     ).fetchone()
@@ -279,7 +288,7 @@ def _topic(connection: sqlite3.Connection, uid: str) -> wire.TopicState | None:
     return wire.TopicState(*[*fields, bool(chosen)])
 
 
-def _ring(connection: sqlite3.Connection, id: str) -> wire.RingState | None:
+def _ring(connection: Connection, id: str) -> wire.RingState | None:
     row = connection.execute(
         "SELECT id, tenant, owner, url, given, current, previous, until, version FROM rings WHERE id = ?",
         (id,),
@@ -287,7 +296,7 @@ def _ring(connection: sqlite3.Connection, id: str) -> wire.RingState | None:
     return None if row is None else wire.RingState(*row)
 
 
-def _key(connection: sqlite3.Connection, change: Change) -> wire.KeyState | None:
+def _key(connection: Connection, change: Change) -> wire.KeyState | None:
     row = connection.execute(
         "SELECT id, digest, name, tenant, scopes, quota, created, expires FROM keys WHERE id = ?",
         (change.name,),
@@ -298,7 +307,7 @@ def _key(connection: sqlite3.Connection, change: Change) -> wire.KeyState | None
     return wire.KeyState(id, digest, name, tenant, scopes, quota, created, expires, change.revision)
 
 
-def _binding(connection: sqlite3.Connection, change: Change) -> wire.BindingState | None:
+def _binding(connection: Connection, change: Change) -> wire.BindingState | None:
     row = connection.execute(
         "SELECT name, servers, engine, created FROM bindings WHERE name = ?", (change.name,)
     ).fetchone()
@@ -309,13 +318,10 @@ def _binding(connection: sqlite3.Connection, change: Change) -> wire.BindingStat
     return wire.BindingState(name, named, engine, created, change.revision)
 
 
-def _subscription(connection: sqlite3.Connection, change: Change) -> wire.SubscriptionState | None:
+def _subscription(connection: Connection, change: Change) -> wire.SubscriptionState | None:
     found = directory.find(connection, change.name)
     if found is None:
         return None
-    (attributes,) = connection.execute(
-        "SELECT attributes FROM subscriptions WHERE id = ?", (change.name,)
-    ).fetchone()
     return wire.SubscriptionState(
         id=found.id,
         revision=change.revision,
@@ -323,7 +329,7 @@ def _subscription(connection: sqlite3.Connection, change: Change) -> wire.Subscr
         owner=found.owner,
         topic=found.topic,
         filter=found.filter,
-        attributes=json.loads(attributes),
+        attributes=directory.attributes_of(connection, change.name),
         url=found.url,
         recipient=found.recipient,
         expires=found.expires,

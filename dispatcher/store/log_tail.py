@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 
-from dispatcher.records import EventsRecord, Record
+from dispatcher.store.records import EventsRecord, Record
 
 
 class Tail:

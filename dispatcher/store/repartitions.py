@@ -1,15 +1,15 @@
-"""Repartitions as rows beside the log: what each is, which assignments are left, how far it has come."""
+"""Repartitions with their assignments, and moves of subscriptions that are not settled yet."""
 
 from __future__ import annotations
 
-import sqlite3
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dispatcher.log import Transaction
-from dispatcher.moving import Outcome
+from dispatcher.store.event_log import Transaction
+from dispatcher.store.interface import Connection
 from edn.errors import NotFound
 
 Kind = Literal["apply", "drain", "replace", "fill"]
@@ -67,24 +67,24 @@ class Preview:
     after: Mapping[str, int]
 
 
-def find(connection: sqlite3.Connection, repartition: int) -> Repartition:
+def find(connection: Connection, repartition: int) -> Repartition:
     row = connection.execute(f"SELECT {_FIELDS} FROM repartitions WHERE id = ?", (repartition,)).fetchone()
     if row is None:
         raise NotFound(f"no repartition {repartition}")
     return Repartition(*row)
 
 
-def newest(connection: sqlite3.Connection, limit: int) -> list[Repartition]:
+def newest(connection: Connection, limit: int) -> list[Repartition]:
     rows = connection.execute(f"SELECT {_FIELDS} FROM repartitions ORDER BY id DESC LIMIT ?", (limit,))
     return [Repartition(*row) for row in rows]
 
 
-def running(connection: sqlite3.Connection) -> Repartition | None:
+def running(connection: Connection) -> Repartition | None:
     row = connection.execute(f"SELECT {_FIELDS} FROM repartitions WHERE state = 'running'").fetchone()
     return None if row is None else Repartition(*row)
 
 
-def left(reader: sqlite3.Connection, repartition: int, limit: int) -> list[tuple[str, str, str]]:
+def left(reader: Connection, repartition: int, limit: int) -> list[tuple[str, str, str]]:
     """Some of the assignments that are left: subscription, the server that it is on ("" if it has ended), and
     the one that it shall go to."""
     return reader.execute(
@@ -94,7 +94,7 @@ def left(reader: sqlite3.Connection, repartition: int, limit: int) -> list[tuple
     ).fetchall()
 
 
-def preview(connection: sqlite3.Connection, repartition: int, servers: Iterable[str]) -> Preview:
+def preview(connection: Connection, repartition: int, servers: Iterable[str]) -> Preview:
     """What it would do; `servers`: those that there are."""
     before = Counter(
         dict(
@@ -184,15 +184,17 @@ def begin(transaction: Transaction, repartition: int, hit_ratio: float | None) -
     )
 
 
-def progress(transaction: Transaction, repartition: int, outcome: Outcome) -> None:
-    """What was dealt with is left no more."""
+def progress(
+    transaction: Transaction, repartition: int, moved: Sequence[str], skipped: Sequence[str]
+) -> None:
+    """Delete the assignments of subscriptions that were moved or skipped, and count them."""
     transaction.connection.executemany(
         "DELETE FROM assignments WHERE repartition = ? AND subscription = ?",
-        [(repartition, name) for name in (*outcome.moved, *outcome.skipped)],
+        [(repartition, name) for name in (*moved, *skipped)],
     )
     transaction.connection.execute(
         "UPDATE repartitions SET moved = moved + ?, skipped = skipped + ? WHERE id = ?",
-        (len(outcome.moved), len(outcome.skipped), repartition),
+        (len(moved), len(skipped), repartition),
     )
 
 
@@ -207,4 +209,101 @@ def finish(transaction: Transaction, repartition: int, state: State) -> None:
         )
     transaction.connection.execute(
         "UPDATE repartitions SET state = ?, ended = ? WHERE id = ?", (state, transaction.time, repartition)
+    )
+
+
+def destinations(connection: Connection, repartition: int) -> set[str]:
+    """Return the servers that assignments name; empty for one that is chosen later."""
+    rows = connection.execute("SELECT DISTINCT server FROM assignments WHERE repartition = ?", (repartition,))
+    return {server for (server,) in rows}
+
+
+def has_assignments(connection: Connection, repartition: int) -> bool:
+    found = connection.execute("SELECT 1 FROM assignments WHERE repartition = ? LIMIT 1", (repartition,))
+    return found.fetchone() is not None
+
+
+# -- moves that are not settled -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """A move whose former server may still have something to deliver."""
+
+    subscription: str
+    version: int
+    destination: str
+    #: the old server keeps what it found while the subscription was paused
+    keeping: bool
+
+
+def count_moves(connection: Connection, source: str | None = None) -> int:
+    """Count the moves that are not settled, all or those away from a server."""
+    (count,) = connection.execute(
+        "SELECT count(*) FROM moves WHERE ?1 IS NULL OR source = ?1", (source,)
+    ).fetchone()
+    return int(count)
+
+
+def sources(connection: Connection) -> list[str]:
+    """Return the servers that moves lead away from."""
+    return [source for (source,) in connection.execute("SELECT DISTINCT source FROM moves")]
+
+
+def moves_from(connection: Connection, source: str) -> list[Unsettled]:
+    rows = connection.execute(
+        "SELECT subscription, version, destination, keeping FROM moves WHERE source = ?", (source,)
+    )
+    return [Unsettled(name, version, where, bool(kept)) for name, version, where, kept in rows]
+
+
+def is_moving(connection: Connection, subscription: str, version: int | None = None) -> bool:
+    """Return whether a move of a subscription, to any version or to this one, is not settled."""
+    found = connection.execute(
+        "SELECT 1 FROM moves WHERE subscription = ?1 AND (?2 IS NULL OR version = ?2) LIMIT 1",
+        (subscription, version),
+    )
+    return found.fetchone() is not None
+
+
+def find_keeping(connection: Connection, names: Sequence[str]) -> tuple[str, str] | None:
+    """Return one of these subscriptions, and its former server, if that still keeps something for it."""
+    row: tuple[str, str] | None = connection.execute(
+        "SELECT subscription, source FROM moves WHERE keeping"
+        " AND subscription IN (SELECT value FROM json_each(?)) LIMIT 1",
+        (json.dumps(names),),
+    ).fetchone()
+    return row
+
+
+def insert_move(
+    transaction: Transaction, subscription: str, version: int, source: str, destination: str, keeping: bool
+) -> None:
+    transaction.connection.execute(
+        "INSERT INTO moves VALUES (?, ?, ?, ?, ?)", (subscription, version, source, destination, keeping)
+    )
+
+
+def redirect_move(
+    transaction: Transaction, subscription: str, before: int, version: int, destination: str
+) -> None:
+    """Have a move to a lost server end at another one, as another version."""
+    transaction.connection.execute(
+        "UPDATE moves SET version = ?, destination = ? WHERE subscription = ? AND version = ?",
+        (version, destination, subscription, before),
+    )
+
+
+def mark_handed_over(transaction: Transaction, move: Unsettled) -> None:
+    """Note that the old server keeps nothing any more."""
+    transaction.connection.execute(
+        "UPDATE moves SET keeping = 0 WHERE subscription = ? AND version = ?",
+        (move.subscription, move.version),
+    )
+
+
+def delete_moves(transaction: Transaction, moves: Sequence[Unsettled]) -> None:
+    transaction.connection.executemany(
+        "DELETE FROM moves WHERE subscription = ? AND version = ?",
+        [(move.subscription, move.version) for move in moves],
     )

@@ -12,12 +12,13 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import sqlite3
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from dispatcher.store.interface import Connection
 from edn import namespace
 from edn.errors import InvalidInput
 from edn.filter import Filter
@@ -66,12 +67,12 @@ def _load(row: tuple[Any, ...]) -> Subscription:
     return Subscription(*values)
 
 
-def find(connection: sqlite3.Connection, subscription: str) -> Subscription | None:
+def find(connection: Connection, subscription: str) -> Subscription | None:
     row = connection.execute(f"SELECT {_FIELDS} FROM subscriptions WHERE id = ?", (subscription,)).fetchone()
     return None if row is None else _load(row)
 
 
-def insert(connection: sqlite3.Connection, new: Subscription, attributes: frozenset[str]) -> None:
+def insert(connection: Connection, new: Subscription, attributes: frozenset[str]) -> None:
     """In its place in listings, if it has one and that is free; else at their end."""
     serial = new.serial or None
     if serial and connection.execute("SELECT 1 FROM subscriptions WHERE serial = ?", (serial,)).fetchone():
@@ -102,7 +103,7 @@ def insert(connection: sqlite3.Connection, new: Subscription, attributes: frozen
     )
 
 
-def replace(connection: sqlite3.Connection, changed: Subscription, attributes: frozenset[str]) -> None:
+def replace(connection: Connection, changed: Subscription, attributes: frozenset[str]) -> None:
     connection.execute(
         "UPDATE subscriptions SET version = ?, filter = ?, attributes = ?, url = ?, recipient = ?, "
         "expires = ?, ring = ?, predicates = ? WHERE id = ?",
@@ -125,27 +126,27 @@ def _predicates(one: Subscription) -> int:
     return 0 if namespace.is_member(one.id) else Filter.parse(one.filter).predicates
 
 
-def move(connection: sqlite3.Connection, subscription: str, server: str, version: int) -> None:
+def move(connection: Connection, subscription: str, server: str, version: int) -> None:
     """It goes on as this version, on another server."""
     connection.execute(
         "UPDATE subscriptions SET server = ?, version = ? WHERE id = ?", (server, version, subscription)
     )
 
 
-def renew(connection: sqlite3.Connection, subscription: str, expires: int | None) -> None:
+def renew(connection: Connection, subscription: str, expires: int | None) -> None:
     connection.execute("UPDATE subscriptions SET expires = ? WHERE id = ?", (expires, subscription))
 
 
-def pause(connection: sqlite3.Connection, subscription: str, paused: bool) -> None:
+def pause(connection: Connection, subscription: str, paused: bool) -> None:
     connection.execute("UPDATE subscriptions SET paused = ? WHERE id = ?", (paused, subscription))
 
 
-def delete(connection: sqlite3.Connection, subscription: str) -> None:
+def delete(connection: Connection, subscription: str) -> None:
     connection.execute("DELETE FROM subscriptions WHERE id = ?", (subscription,))
 
 
 def page(
-    connection: sqlite3.Connection,
+    connection: Connection,
     *,
     now: int,
     limit: int,
@@ -208,7 +209,7 @@ def page(
 _INSIDE = "substr(subtree, 1, length(?)) = ? AND instr(subtree, '/') = instr(?, '/')"
 
 
-def members(connection: sqlite3.Connection, subscription: str) -> list[Subscription]:
+def members(connection: Connection, subscription: str) -> list[Subscription]:
     """What a subscription to a subtree is made of, in the order of creation."""
     # Those whose ids begin with its own and the sign: one range of their index.
     rows = connection.execute(
@@ -218,7 +219,7 @@ def members(connection: sqlite3.Connection, subscription: str) -> list[Subscript
     return [_load(row) for row in rows]
 
 
-def reaching(connection: sqlite3.Connection, path: str, now: int) -> list[Subscription]:
+def reaching(connection: Connection, path: str, now: int) -> list[Subscription]:
     """The living subscriptions to subtrees that a topic is in, whether they have it or not."""
     rows = connection.execute(
         f"SELECT {_FIELDS} FROM subscriptions WHERE subtree IN (SELECT value FROM json_each(?))"
@@ -228,7 +229,7 @@ def reaching(connection: sqlite3.Connection, path: str, now: int) -> list[Subscr
     return [_load(row) for row in rows]
 
 
-def of_subtrees(connection: sqlite3.Connection) -> list[Subscription]:
+def of_subtrees(connection: Connection) -> list[Subscription]:
     """All subscriptions to subtrees."""
     rows = connection.execute(
         f"SELECT {_FIELDS} FROM subscriptions WHERE subtree IS NOT NULL ORDER BY serial"
@@ -236,18 +237,138 @@ def of_subtrees(connection: sqlite3.Connection) -> list[Subscription]:
     return [_load(row) for row in rows]
 
 
-def family(connection: sqlite3.Connection, found: Subscription) -> list[Subscription]:
+def family(connection: Connection, found: Subscription) -> list[Subscription]:
     """A subscription, and its members if it is to a subtree."""
     return [found] if found.subtree is None else [found, *members(connection, found.id)]
 
 
-def count(connection: sqlite3.Connection, topic: int) -> int:
-    """How many there are of a topic, members of subtrees too."""
-    (found,) = connection.execute("SELECT count(*) FROM subscriptions WHERE topic = ?", (topic,)).fetchone()
+def places_of_topic(connection: Connection, topic: int) -> list[tuple[str, str]]:
+    """Return (server, id) of the subscriptions to a topic, members of subtrees too."""
+    return connection.execute(
+        "SELECT server, id FROM subscriptions WHERE topic = ? ORDER BY serial", (topic,)
+    ).fetchall()
+
+
+def orphans(connection: Connection) -> list[str]:
+    """Return the members whose subscription to a subtree is gone."""
+    rows = connection.execute(
+        "SELECT id FROM subscriptions m WHERE instr(id, ?1) AND NOT EXISTS (SELECT 1 FROM subscriptions w"
+        " WHERE w.id = substr(m.id, 1, instr(m.id, ?1) - 1) AND w.subtree IS NOT NULL)",
+        (namespace.MEMBER,),
+    )
+    return [id for (id,) in rows]
+
+
+def topics_of(connection: Connection, ids: Iterable[str]) -> dict[str, int]:
+    """Return the topic of each of these subscriptions that there is."""
+    found = {}
+    for id in ids:
+        row = connection.execute("SELECT topic FROM subscriptions WHERE id = ?", (id,)).fetchone()
+        if row is not None:
+            found[id] = int(row[0])
+    return found
+
+
+def filters_on(connection: Connection, server: str, limit: int) -> list[tuple[str, int, Any]]:
+    """Return (id, topic, filter) of subscriptions that a server hosts."""
+    rows = connection.execute(
+        "SELECT id, topic, filter FROM subscriptions WHERE server = ? LIMIT ?", (server, limit)
+    )
+    return [(id, topic, None if text is None else json.loads(text)) for id, topic, text in rows]
+
+
+def attribute_users(connection: Connection, topic: int, attributes: set[str]) -> dict[str, str]:
+    """Return which of these attributes filters of a topic use, each with one of the subscriptions."""
+    used: dict[str, str] = {}
+    for id, names in connection.execute("SELECT id, attributes FROM subscriptions WHERE topic = ?", (topic,)):
+        for attribute in attributes.intersection(json.loads(names)):
+            used.setdefault(attribute, id)
+    return used
+
+
+def attributes_of(connection: Connection, subscription: str) -> list[str]:
+    """Return the attributes that a subscription's filter uses."""
+    (names,) = connection.execute(
+        "SELECT attributes FROM subscriptions WHERE id = ?", (subscription,)
+    ).fetchone()
+    found: list[str] = json.loads(names)
+    return found
+
+
+def is_subscribed(connection: Connection, topic: int) -> bool:
+    """Return whether a topic has subscriptions, members of subtrees too."""
+    found = connection.execute("SELECT 1 FROM subscriptions WHERE topic = ? LIMIT 1", (topic,))
+    return found.fetchone() is not None
+
+
+def count(connection: Connection, topic: int, *, members: bool = True) -> int:
+    """Count the subscriptions to a topic, with or without members of subtrees."""
+    (found,) = connection.execute(
+        "SELECT count(*) FROM subscriptions WHERE topic = ?1 AND (?2 OR instr(id, ?3) = 0)",
+        (topic, members, namespace.MEMBER),
+    ).fetchone()
     return int(found)
 
 
-def expired(connection: sqlite3.Connection, now: int, limit: int) -> list[str]:
+def count_by_server(connection: Connection, topic: int | None = None) -> dict[str, int]:
+    """Count the subscriptions per server, of one topic or of all."""
+    where, values = ("", ()) if topic is None else (" WHERE topic = ?", (topic,))
+    return dict(
+        connection.execute(f"SELECT server, count(*) FROM subscriptions{where} GROUP BY server", values)
+    )
+
+
+def count_by_topic(connection: Connection) -> dict[tuple[int, str], int]:
+    """Count the hosted subscriptions per topic and server."""
+    rows = connection.execute(
+        "SELECT topic, server, count(*) FROM subscriptions WHERE server != '' GROUP BY topic, server"
+    )
+    return {(topic, server): count for topic, server, count in rows}
+
+
+def topics_on(connection: Connection, server: str) -> list[int]:
+    """Return the topics of which a server hosts subscriptions."""
+    rows = connection.execute("SELECT DISTINCT topic FROM subscriptions WHERE server = ?", (server,))
+    return [topic for (topic,) in rows]
+
+
+def count_on(connection: Connection, server: str) -> int:
+    """Count the subscriptions that a server hosts."""
+    (found,) = connection.execute("SELECT count(*) FROM subscriptions WHERE server = ?", (server,)).fetchone()
+    return int(found)
+
+
+#: the topics of the tenant ?1
+_TOPICS = "SELECT uid FROM topics WHERE tenant = ?1"
+
+
+def count_of_tenant(connection: Connection, tenant: str, without: Collection[str] = ()) -> tuple[int, int]:
+    """Count a tenant's subscriptions and their predicates; one to a subtree counts once.
+
+    `without`: ids that are left out.
+    """
+    count, predicates = connection.execute(
+        "SELECT count(*), coalesce(sum(predicates), 0) FROM subscriptions"
+        f" WHERE (topic IN ({_TOPICS}) AND instr(id, '{namespace.MEMBER}') = 0"
+        "  OR (subtree IS NOT NULL AND substr(subtree, 1, length(?2)) = ?2"
+        "   AND instr(subtree, '/') = length(?2)))"
+        " AND id NOT IN (SELECT value FROM json_each(?3))",
+        (tenant, f"{tenant}/" if tenant else "", json.dumps(list(without))),
+    ).fetchone()
+    return int(count), int(predicates)
+
+
+def count_members_of_tenant(connection: Connection, tenant: str) -> int:
+    """Count the topics that a tenant's subscriptions to subtrees reach."""
+    (found,) = connection.execute(
+        f"SELECT count(*) FROM subscriptions WHERE topic IN ({_TOPICS})"
+        f" AND instr(id, '{namespace.MEMBER}') > 0",
+        (tenant,),
+    ).fetchone()
+    return int(found)
+
+
+def expired(connection: Connection, now: int, limit: int) -> list[str]:
     rows = connection.execute(
         "SELECT id FROM subscriptions WHERE expires <= ? ORDER BY expires LIMIT ?", (now, limit)
     )
