@@ -17,7 +17,7 @@ from edn.privacy import keep_private
 from edn.process import bind, configure_logs, serve, url_of
 from edn.warm import warm
 from edn_server.app import create_app
-from edn_server.node import Node
+from edn_server.services import Node
 from edn_server.settings import parse
 from partitioning import online
 

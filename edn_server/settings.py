@@ -15,10 +15,8 @@ from urllib.parse import urlsplit
 from edn import configuring, timekeeping
 from edn.heads import UNCOUNTED
 from edn.process import CannotStart, read_networks, read_secret
-from edn_server import usage
-from edn_server.breaker import Limits
-from edn_server.parcels import Batching
-from edn_server.retry import STEPS, Policy
+from edn_server.policies import STEPS, Batching, BreakerLimits, RetryPolicy
+from edn_server.storage import usage
 
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
 
@@ -54,7 +52,7 @@ class Settings:
     webhook_callback: str = ""
     #: bytes of one frame or store request
     body_limit: int = 64 << 20
-    #: attempts at the same time; a tenant makes at most half of them (`slots`)
+    #: attempts at the same time; a tenant makes at most half of them (`concurrency`)
     concurrent_posts: int = 512
     #: name servers for the names of sinks, as address or address:port; empty: those of the system
     nameservers: tuple[str, ...] = ()
@@ -65,9 +63,9 @@ class Settings:
     #: what one notification may hold, and how long an event may wait for company
     batching: Batching = field(default_factory=Batching)
     #: when attempts are made again, and when no more
-    retries: Policy = field(default_factory=Policy)
+    retries: RetryPolicy = field(default_factory=RetryPolicy)
     #: after how long a failing address is warned of, and disabled
-    breaking: Limits = field(default_factory=Limits)
+    breaking: BreakerLimits = field(default_factory=BreakerLimits)
     #: seconds that attempts, and dead letters, are kept
     attempts_kept: float = 7 * 86_400.0
     dead_letters_kept: float = 30 * 86_400.0
@@ -299,12 +297,12 @@ def _delivery(values: argparse.Namespace) -> dict[str, Any]:
             bytes=int(number("batch-bytes", 1)),
             delay=number("batch-delay"),
         ),
-        "retries": Policy(
+        "retries": RetryPolicy(
             steps=steps,
             give_up_seconds=number("give-up-seconds"),
             refused_attempts=int(number("refused-attempts", 1)),
         ),
-        "breaking": Limits(
+        "breaking": BreakerLimits(
             warn_seconds=number("warn-seconds"), disable_seconds=number("disable-seconds", 0.001)
         ),
         "attempts_kept": number("attempts-kept"),

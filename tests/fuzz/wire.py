@@ -29,8 +29,8 @@ from edn.errors import EdnError
 from edn.schema import Schema
 from edn.summary import Summary
 from edn.webhooks import KeyRing
-from edn_server import messages
-from edn_server.node import Node
+from edn_server.api import messages
+from edn_server.services import Node
 from edn_server.settings import Settings
 
 #: every message of the protocol

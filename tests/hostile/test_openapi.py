@@ -30,7 +30,7 @@ from starlette.routing import Route, WebSocketRoute
 import dispatcher.app
 import dispatcher.settings
 import edn_server.app
-from edn_server.node import Node
+from edn_server.services import Node
 from edn_server.settings import Settings
 from tests.hostile.requests import ATTRIBUTES, SINK
 from tests.network import Network

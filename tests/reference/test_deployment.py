@@ -19,7 +19,7 @@ import yaml
 
 from dispatcher import __main__ as dispatcher_main
 from dispatcher.metrics import METRICS as OF_DISPATCHER
-from edn_server.metrics import METRICS as OF_SERVER
+from edn_server.observe.metrics import METRICS as OF_SERVER
 from edn_server.settings import parse
 from tests.programs import require
 

@@ -13,19 +13,18 @@ from typing import Any
 
 from serverkit import Kit, activate, item
 
-from edn_server.delivery import HttpSink
-from edn_server.evidence import Evidence
-from edn_server.mail import MailSink
-from edn_server.notifier import Notifier
-from edn_server.parcels import Batching
-from edn_server.retry import Policy
+from edn_server.delivery.notifier import Notifier
+from edn_server.observe.delivery_status import Evidence
+from edn_server.policies import Batching, RetryPolicy
 from edn_server.settings import Settings
-from edn_server.sinks import Sink, Sinks
+from edn_server.sinks.base import Sink, Sinks
+from edn_server.sinks.http import HttpSink
+from edn_server.sinks.mail import MailSink
 
 EVENT = {"symbol": "GE", "price": 5}
 #: what a receiver answers that wants none of it, and a policy that gives up then
 REFUSED = "400 No\r\ncontent-type: text/plain\r\n"
-ONE = Policy(steps=(0.001,), refused_attempts=1)
+ONE = RetryPolicy(steps=(0.001,), refused_attempts=1)
 
 
 @dataclass
@@ -109,7 +108,7 @@ SETTINGS = Settings(
     secret="a secret of the tests",
     allow_loopback_sinks=True,
     concurrent_posts=32,
-    retries=Policy(steps=(0.001,)),
+    retries=RetryPolicy(steps=(0.001,)),
     batching=Batching(events=1),
 )
 

@@ -11,13 +11,14 @@ from typing import Any
 from edn import wire
 from edn.schema import Schema
 from edn.webhooks import KeyRing
-from edn_server import doubts, outbox
-from edn_server.database import Folder
-from edn_server.loading import load
-from edn_server.replaying import ApplyReplay
-from edn_server.storing import StoreVersions, prepare
-from edn_server.stream import Applied, ApplyFrame
-from edn_server.writer import Writer
+from edn_server.ingest import undecided as doubts
+from edn_server.ingest.apply_frame import Applied, ApplyFrame
+from edn_server.ingest.replay import ApplyReplay
+from edn_server.outbox import rows as outbox
+from edn_server.storage.database import Folder
+from edn_server.storage.writer import Writer
+from edn_server.subscriptions.load import load
+from edn_server.subscriptions.store import StoreVersions, prepare
 
 COLUMNS = [("symbol", "string"), ("price", "number")]
 LOG = "log-a"

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edn import namespace
-from edn_server import addresses
-from edn_server.addresses import address_of, ring_of, tenant_of, url_of
+from edn_server.storage import addresses
+from edn_server.storage.addresses import address_of, ring_of, tenant_of, url_of
 
 TENANTS = st.from_regex(r"[A-Za-z0-9_-]{0,64}", fullmatch=True)
 RINGS = st.from_regex(r"([0-9a-f]{16})?", fullmatch=True)

@@ -14,8 +14,9 @@ from serverkit import Kit, activate, control, item, segment, topic
 
 from edn.filter import BoundFilter, Filter
 from edn.schema import Schema
-from edn_server import doubts, outbox
-from edn_server.doubts import Budget, Decider
+from edn_server.ingest import undecided as doubts
+from edn_server.ingest.undecided import Budget, Decider
+from edn_server.outbox import rows as outbox
 from tests.oracle import meaning
 from tests.oracle.values import read_event
 

@@ -10,10 +10,10 @@ from serverkit import LOG, Kit, activate, control, item, topic
 
 from edn import wire
 from edn.errors import Conflict
-from edn_server import outbox
-from edn_server.outbox import Settle
-from edn_server.storing import StoreVersions, prepare
-from edn_server.topic import Topic
+from edn_server.outbox import rows as outbox
+from edn_server.outbox.rows import Settle
+from edn_server.subscriptions.store import StoreVersions, prepare
+from edn_server.subscriptions.topic_index import Topic
 
 EVENT = {"symbol": "GE", "price": 5}
 
@@ -126,6 +126,6 @@ def test_a_store_that_comes_after_its_end_is_refused(kit: Kit) -> None:
 def test_ends_that_came_too_early_are_remembered_up_to_a_bound(
     kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edn_server.hosting.MOST_DISCARDED", 2)
+    monkeypatch.setattr("edn_server.subscriptions.registry.MOST_DISCARDED", 2)
     kit.frame(0, 1, control(1, "deactivate", versions=[("a", 1), ("b", 1), ("c", 1)]))
     assert [id for _, id, _ in kit.hosting.discarded] == ["b", "c"]

@@ -10,9 +10,9 @@ import pytest
 from deliverykit import EVENT, Receiver, fill, notifying, run
 from serverkit import Kit, activate, item
 
-from edn_server import notifier as notifier_module
-from edn_server import outbox
-from edn_server.parcels import Batching
+from edn_server.delivery import notifier as notifier_module
+from edn_server.outbox import rows as outbox
+from edn_server.policies import Batching
 
 
 def ids(post: object) -> list[str]:

@@ -19,12 +19,13 @@ from serverkit import LOG, activate, control, item, segment, topic
 from edn import wire
 from edn.process import CannotStart
 from edn.summary import Summary
-from edn_server import registration, usage
 from edn_server.app import create_app
-from edn_server.database import FORMAT, Folder
-from edn_server.node import Node
-from edn_server.registration import Refused, Registration
+from edn_server.dispatchers import registration
+from edn_server.dispatchers.registration import Refused, Registration
+from edn_server.services import Node
 from edn_server.settings import Settings, parse
+from edn_server.storage import usage
+from edn_server.storage.database import FORMAT, Folder
 
 SECRET = "a secret of the tests"
 BEARER = {"authorization": f"Bearer {SECRET}"}

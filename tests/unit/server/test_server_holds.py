@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edn import wire
-from edn_server.addresses import HELD, url_of
-from edn_server.controls import Follow
+from edn_server.ingest.control_records import Follow
+from edn_server.storage.addresses import HELD, url_of
 from tests.unit.server.serverkit import LOG, Kit, activate, control, item
 
 EVENT = {"symbol": "GE", "price": 31.0}

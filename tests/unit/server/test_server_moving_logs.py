@@ -15,13 +15,15 @@ from hypothesis import strategies as st
 from serverkit import LOG, Kit, activate, control, item, segment
 
 from edn import wire
-from edn_server import addresses, departing, outbox
-from edn_server.arriving import Arrive, TakeKept, TakeTold
-from edn_server.controls import Follow
-from edn_server.departing import Depart
-from edn_server.outbox import Event
-from edn_server.stream import Applied, ApplyFrame
-from edn_server.writer import Call
+from edn_server.handover import departures as departing
+from edn_server.handover.arrivals import Arrive, TakeKept, TakeTold
+from edn_server.handover.departures import Depart
+from edn_server.ingest.apply_frame import Applied, ApplyFrame
+from edn_server.ingest.control_records import Follow
+from edn_server.outbox import rows as outbox
+from edn_server.outbox.rows import Event
+from edn_server.storage import addresses
+from edn_server.storage.writer import Call
 
 OTHER = "log-b"
 LOGS = (LOG, OTHER)

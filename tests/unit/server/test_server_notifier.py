@@ -11,14 +11,14 @@ import pytest
 from deliverykit import EVENT, REFUSED, Receiver, asking, eventually, fill, notifying, run, settings
 from serverkit import Kit, activate, control, item
 
-from edn_server import notifier as notifier_module
-from edn_server import outbox, retry
-from edn_server.addresses import address_of, url_of
-from edn_server.breaker import HEALTHY
-from edn_server.delivery import HttpSink
-from edn_server.posting import Posting, Sent
-from edn_server.retry import Policy
-from edn_server.sinks import Message
+from edn_server.delivery import notifier as notifier_module
+from edn_server.delivery.circuit_breaker import HEALTHY
+from edn_server.delivery.sender import Posting, Sent
+from edn_server.outbox import rows as outbox
+from edn_server.policies import RetryPolicy
+from edn_server.sinks.base import Message
+from edn_server.sinks.http import HttpSink, retry
+from edn_server.storage.addresses import address_of, url_of
 
 
 def test_a_notification_has_the_documented_form_and_headers_and_its_row_goes(kit: Kit) -> None:
@@ -169,7 +169,7 @@ def test_an_error_of_the_servers_own_is_a_failed_attempt_with_evidence_and_ends_
         address = receiver.url("/a")
         fill(kit, address, rows=2)
         receiver.answers["/a"] = ["503 No\r\n"] * 3 if broken == "deciding" else []
-        policy = Policy(steps=(0.001,), refused_attempts=3)
+        policy = RetryPolicy(steps=(0.001,), refused_attempts=3)
         async with asking(kit, retries=policy) as (notifier, evidence):
             await notifier.idle()
             shown = await evidence.attempts("s0")

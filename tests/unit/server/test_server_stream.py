@@ -10,11 +10,11 @@ from serverkit import COLUMNS, LOG, Kit, activate, control, item, segment, topic
 
 from edn import wire
 from edn.errors import Conflict, CorruptMessage, InvalidFilter, InvalidInput
-from edn_server import outbox
-from edn_server.addresses import url_of
-from edn_server.outbox import Settle
-from edn_server.storing import prepare
-from edn_server.stream import ApplyFrame
+from edn_server.ingest.apply_frame import ApplyFrame
+from edn_server.outbox import rows as outbox
+from edn_server.outbox.rows import Settle
+from edn_server.storage.addresses import url_of
+from edn_server.subscriptions.store import prepare
 
 CHEAP = {"price": {"lt": 10}}
 EVENT = {"symbol": "GE", "price": 5}

@@ -13,9 +13,11 @@ from edn.namespace import key_of
 from edn.soap.address import SoapAddress
 from edn.soap.addressing import Endpoint
 from edn.soap.eventing import CANCELLED
-from edn_server import addresses, deadletters, outbox
-from edn_server.deadletters import Bury, Death, Purge
-from edn_server.parcels import Parcel
+from edn_server.delivery import dead_letters as deadletters
+from edn_server.delivery.dead_letters import Bury, Death, Purge
+from edn_server.outbox import rows as outbox
+from edn_server.outbox.batches import Parcel
+from edn_server.storage import addresses
 
 TENANTS = ("acme", "evil")
 EVENT = {"symbol": "GE", "price": 31.0}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from serverkit import LOG, Kit, activate, control, item
 
-from edn_server import addresses, repeats
-from edn_server.controls import Follow, Leave
+from edn_server.ingest import dedup as repeats
+from edn_server.ingest.control_records import Follow, Leave
+from edn_server.storage import addresses
 
 OTHER = "log-b"
 EVENT = {"symbol": "GE", "price": 1}

@@ -14,8 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serverkit import Kit, activate, control, item, segment, topic
 
-from edn_server import addresses, deadletters, outbox, streams, usage
-from edn_server.usage import Limits
+from edn_server.delivery import dead_letters as deadletters
+from edn_server.outbox import rows as outbox
+from edn_server.sinks import sse as streams
+from edn_server.storage import addresses, usage
+from edn_server.storage.usage import Limits
 
 TOPICS = {"": 1, "acme": 2, "other": 3}
 LARGE = {"symbol": "x" * 5000, "price": 31.0}
