@@ -15,7 +15,8 @@ from serverkit import Kit
 from edn.cloudevents import SinkAddress
 from edn.errors import InvalidSink
 from edn_server.policies import Batching
-from edn_server.sinks.base import Answer, consent
+from edn_server.sinks import consent
+from edn_server.sinks.base import Answer
 from edn_server.sinks.cloudevents import CloudEventsSink
 from edn_server.sinks.consent import Consents, Granted, Withheld, read, read_rate
 from edn_server.storage.addresses import address_of

@@ -12,12 +12,13 @@ from deliverykit import EVENT, REFUSED, Receiver, asking, eventually, fill, noti
 from serverkit import Kit, activate, control, item
 
 from edn_server.delivery import notifier as notifier_module
+from edn_server.delivery import retry
 from edn_server.delivery.circuit_breaker import HEALTHY
 from edn_server.delivery.sender import Posting, Sent
 from edn_server.outbox import rows as outbox
 from edn_server.policies import RetryPolicy
 from edn_server.sinks.base import Message
-from edn_server.sinks.http import HttpSink, retry
+from edn_server.sinks.http import HttpSink
 from edn_server.storage.addresses import address_of, url_of
 
 
