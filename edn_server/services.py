@@ -7,14 +7,13 @@ import contextlib
 import functools
 import os
 import signal
-import sqlite3
 import time
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from edn import clock, memory, storage, wire
+from edn import clock, memory, wire
 from edn.consent import asked_of
 from edn.errors import Unavailable
 from edn.process import copy_in
@@ -23,9 +22,9 @@ from edn.summary import Summary
 from edn_server.api.proxy import Receiving
 from edn_server.api.refusals import Refusals
 from edn_server.delivery import attempts
-from edn_server.delivery import dead_letters as deadletters
+from edn_server.delivery.dead_letters import Purge
 from edn_server.delivery.notifier import Notifier
-from edn_server.delivery.timings import Timings
+from edn_server.delivery.sender import Timings
 from edn_server.dispatchers.client import Dispatchers
 from edn_server.dispatchers.failed_sinks import end_failed
 from edn_server.dispatchers.placement_hints import Exchange
@@ -33,7 +32,7 @@ from edn_server.dispatchers.registration import Refused, Registration
 from edn_server.handover import departures as departing
 from edn_server.handover.arrivals import Arrive, TakeKept, TakeTold
 from edn_server.handover.departures import Depart
-from edn_server.ingest import dedup as repeats
+from edn_server.ingest import dedup
 from edn_server.ingest.apply_frame import Applied, ApplyFrame
 from edn_server.ingest.control_records import Follow, Leave
 from edn_server.ingest.replay import ApplyReplay
@@ -41,8 +40,7 @@ from edn_server.ingest.undecided import Decider
 from edn_server.observe.delivery_status import Evidence
 from edn_server.observe.event_trace import Journeys
 from edn_server.observe.explain import candidates, explain
-from edn_server.outbox import rows as outbox
-from edn_server.outbox.rows import Event
+from edn_server.outbox import cleanup
 from edn_server.settings import Settings
 from edn_server.sinks import consent
 from edn_server.sinks import sse as streams
@@ -53,10 +51,20 @@ from edn_server.sinks.http import HttpSink
 from edn_server.sinks.mail import MailSink
 from edn_server.sinks.resolver import Resolver
 from edn_server.sinks.soap import SoapSink
-from edn_server.storage import usage
+from edn_server.storage import outbox, usage
 from edn_server.storage.addresses import url_of
-from edn_server.storage.database import BATCH_BITS, Folder
-from edn_server.storage.writer import Call, Job, Result, Writer
+from edn_server.storage.database import (
+    Reclaim,
+    SqliteStore,
+    measure,
+    save_clock,
+    saved_clock,
+    shrink_memory,
+)
+from edn_server.storage.dead_letters import STEP
+from edn_server.storage.interface import Connection, Reader, StoreError
+from edn_server.storage.outbox import Event
+from edn_server.storage.writer import Call, Job, Result
 from edn_server.subscriptions import counters as tally
 from edn_server.subscriptions.load import load
 from edn_server.subscriptions.store import StoreVersions, prepare
@@ -77,42 +85,27 @@ PURGE_SECONDS = 60.0
 PURGE_STEPS = 20
 
 
-class Reclaim(Job[bool]):
-    """Returns free pages beyond a slack to the disk, one bounded step; whether there are more."""
-
-    bare = True
-
-    def __init__(self, slack: int) -> None:
-        self._slack = slack
-
-    def work(self, db: sqlite3.Connection) -> bool:
-        return storage.reclaim(db, self._slack)
-
-
 class Node:
     def __init__(self, settings: Settings) -> None:
         """Open the folder and rebuild what is hosted; raises `CannotStart`."""
         self.settings = settings
         self.exit_code = 0
-        self._folder = Folder(settings.data)
-        self.key, self.epoch = self._folder.identity.key, self._folder.identity.epoch
-        db = self._folder.connect()
-        saved = db.execute("SELECT value FROM meta WHERE name = 'clock'").fetchone()
-        clock.resume(saved[0] if saved else None, settings.clock)
-        self.hosting = load(db)
+        self._store = store = SqliteStore(settings.data, floor=settings.disk_floor)
+        identity = store.open()
+        self.key, self.epoch = identity.key, identity.epoch
+        clock.resume(store.load(saved_clock), settings.clock)
+        self.hosting = store.load(load)
         self.hosting.several = bool(settings.further_dispatchers)
         self.hosting.limits = settings.limits
-        (newest,) = db.execute("SELECT coalesce(max(key), 0) FROM events").fetchone()
-        self._batch = (newest >> BATCH_BITS) + 1
+        self._batch = store.load(outbox.newest_batch) + 1
         self._trimmed = self._batch - 1
-        (backlog,) = db.execute("SELECT coalesce(sum(events), 0) FROM outbox").fetchone()
-        self._backlog_found = int(backlog)
+        self._backlog_found = store.load(outbox.backlog)
         floor = settings.disk_floor
         self.disk = Disk(settings.data / "server.db", watermark=floor, reserve=min(RESERVE_BYTES, floor // 4))
         #: too little room: frames and subscriptions are refused
-        self.shortage = self.disk.shortage(self.disk.measure(db))
-        self._disk_reader: sqlite3.Connection | None = None
-        self._writer = Writer(db, self._on_fatal, on_full=self._on_full)
+        self.shortage = self.disk.shortage(store.load(self._space))
+        self._disk_reader: Reader | None = None
+        store.start(self._on_fatal, self._on_full)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
         #: one for each dispatcher
@@ -129,7 +122,9 @@ class Node:
         self._consents: Consents | None = None
         self._resolver: Resolver | None = None
         self._dispatchers: Dispatchers | None = None
-        logger.info("opened", subscriptions=len(self.hosting.numbers), epoch=self.epoch, backlog=backlog)
+        logger.info(
+            "opened", subscriptions=len(self.hosting.numbers), epoch=self.epoch, backlog=self._backlog_found
+        )
 
     # -- life -------------------------------------------------------------------------------------------
 
@@ -167,8 +162,8 @@ class Node:
         )
         self.notifier = Notifier(
             hosting=self.hosting,
-            writer=self._writer,
-            reader=self._folder.connect(read_only=True),
+            writer=self._store.writer,
+            reader=self._store.reader("outbox"),
             sinks=self._sinks,
             key=self.key,
             settings=settings,
@@ -177,14 +172,12 @@ class Node:
         )
         self.notifier.counters.backlog = self._backlog_found
         self.streams = streams.Streams(self.hosting, self.notifier, self._later)
-        self._decider = Decider(
-            self._folder.connect(read_only=True), self.hosting, self._later, self._decided
-        )
+        self._decider = Decider(self._store.reader("undecided"), self.hosting, self._later, self._decided)
         self.evidence = Evidence(
             hosting=self.hosting,
             notifier=self.notifier,
-            writer=self._writer,
-            reader=self._folder.connect(read_only=True),
+            writer=self._store.writer,
+            reader=self._store.reader("evidence"),
             settings=settings,
             consent_of=consents.state_of,
         )
@@ -235,8 +228,7 @@ class Node:
 
     def close(self) -> None:
         """What is queued is committed; the folder is free again."""
-        self._writer.close()
-        self._folder.close()
+        self._store.close()
 
     # -- what the door asks -----------------------------------------------------------------------------
 
@@ -246,19 +238,19 @@ class Node:
         return self._receiving
 
     async def store(self, request: wire.Store) -> wire.Stored:
-        self._check_room()
+        await self._check_room()
         prepared = await asyncio.to_thread(prepare, request)
         if request.asking and self._consents is not None:
             await self._consents.ensure((item.tenant, item.url) for item in request.items)
         return await self._submit(StoreVersions(self.hosting, self.epoch, prepared))
 
     async def apply(self, frame: wire.Frame) -> Applied:
-        self._check_room()
+        await self._check_room()
         self._batch += 1
         return await self._submit(ApplyFrame(self.hosting, self.epoch, self._batch, frame, self._on_applied))
 
     async def replay(self, page: wire.ReplayPage) -> wire.ReplayAck:
-        self._check_room()
+        await self._check_room()
         self._batch += 1
         return await self._submit(ApplyReplay(self.hosting, self._batch, page, self._on_applied))
 
@@ -279,7 +271,7 @@ class Node:
         return await self._submit(Call(lambda db: departing.told(db, question)))
 
     async def take_kept(self, page: wire.Kept) -> wire.Taken:
-        self._check_room()
+        await self._check_room()
         self._batch += 1
         return await self._submit(TakeKept(self.hosting, self._batch, page, self._on_applied))
 
@@ -300,7 +292,7 @@ class Node:
     async def summary(self) -> wire.SummarySnapshot:
         """One moment's maximal rectangles, read where nothing can change them; built elsewhere."""
 
-        def read(_: sqlite3.Connection) -> tuple[int, dict[int, Any]]:
+        def read(_: Connection) -> tuple[int, dict[int, Any]]:
             topics = {uid: topic.rects() for uid, topic in self.hosting.topics.items() if topic.rectangles}
             self.hosting.shrinkable = 0
             return self.hosting.seq, topics
@@ -314,12 +306,12 @@ class Node:
 
     async def backup(self) -> Path:
         """A copy of the data as of one moment; whoever asks for it takes it away."""
-        target = copy_in(self._folder.path)
-        await asyncio.to_thread(self._folder.copy, target, self.settings.disk_floor)
+        target = copy_in(self._store.path)
+        await self._store.copy(target)
         return target
 
     async def stats(self) -> dict[str, Any]:
-        def read(_: sqlite3.Connection) -> dict[str, Any]:
+        def read(_: Connection) -> dict[str, Any]:
             hosting = self.hosting
             versions: dict[int, int] = dict.fromkeys(hosting.topics, 0)
             for version in hosting.versions.values():
@@ -376,11 +368,10 @@ class Node:
     # -- inside -----------------------------------------------------------------------------------------
 
     def _later(self, job: Job[Result]) -> asyncio.Future[Result]:
-        return asyncio.wrap_future(self._writer.submit(job))
+        return asyncio.wrap_future(self._store.commit(job))
 
     async def _submit(self, job: Job[Result]) -> Result:
-        # Shielded: a client that goes away takes back nothing that is queued.
-        return await asyncio.shield(asyncio.wrap_future(self._writer.submit(job)))
+        return await self._store.committed(job)
 
     def _describe(self, url: str) -> wire.Register:
         return wire.Register(
@@ -418,12 +409,12 @@ class Node:
                     await end_failed(self.hosting, given_up, self._dispatchers)
                 if loop.time() - purged > PURGE_SECONDS:
                     oldest = int((clock.steady() - self.settings.dead_letters_kept) * 1e6)
-                    purge = deadletters.Purge(oldest, lambda id: not self.hosting.parts(id))
+                    purge = Purge(oldest, lambda id: not self.hosting.parts(id))
                     for _ in range(PURGE_STEPS):
-                        if await self._submit(purge) < deadletters.STEP:
+                        if await self._submit(purge) < STEP:
                             purged = loop.time()
                             break
-                    await self._submit(usage.Forget(lambda id: not self.hosting.parts(id)))
+                    await self._submit(cleanup.ForgetDrops(lambda id: not self.hosting.parts(id)))
                 if self._consents is not None and loop.time() - forgotten > consent.FORGET_SECONDS:
                     forgotten = loop.time()
                     if self._consents.any:
@@ -432,29 +423,34 @@ class Node:
                 if self.streams is not None and loop.time() - trimmed > streams.TRIM_SECONDS:
                     trimmed = loop.time()
                     await self.streams.trim()
-                while await self._submit(outbox.Collect(self.hosting)) == outbox.Collect.LIMIT:
+                while await self._submit(cleanup.Collect(self.hosting)) == cleanup.Collect.LIMIT:
                     pass
                 if self.hosting.idle:
-                    forgotten_topics = await self._submit(outbox.ForgetTopics(self.hosting))
+                    forgotten_topics = await self._submit(cleanup.ForgetTopics(self.hosting))
                     if forgotten_topics:
                         # Pages that SQLite caches of their rows go first.
-                        await self._submit(Call(lambda db: db.execute("PRAGMA shrink_memory").fetchall()))
+                        await self._submit(Call(shrink_memory))
                         await asyncio.to_thread(memory.release)
-                oldest = int(clock.now() * 1e6) - repeats.KEPT
-                while self.hosting.several and await self._submit(repeats.Forget(oldest)) == repeats.STEP:
+                oldest = int(clock.now() * 1e6) - dedup.KEPT
+                while self.hosting.several and await self._submit(dedup.Forget(oldest)) == dedup.STEP:
                     pass
                 while self._trimmed < self._batch - OLD_BATCHES:
                     self._trimmed += 1
-                    await self._submit(outbox.Trim(self._trimmed))
-            except (sqlite3.Error, Unavailable) as error:
+                    await self._submit(cleanup.Trim(self._trimmed))
+            except (StoreError, Unavailable) as error:
                 logger.error("collection failed", exc_info=error)
 
-    def _check_room(self) -> None:
+    async def _check_room(self) -> None:
         """Raise if the database may not grow: the dispatcher keeps what is refused here."""
         if self._disk_reader is not None:
-            self._measure(self._disk_reader)  # a second's frames can be larger than the floor
+            # A second's frames can be larger than the floor.
+            self._judge(await self._disk_reader.reading(self._space))
         if self.shortage is not None:
             raise Unavailable(f"server {self.settings.id}: {self.shortage}", retry_after=1)
+
+    def _space(self, db: Connection) -> Space:
+        """Measure the disk, in the thread of the connection."""
+        return measure(db, self.disk)
 
     def _on_full(self) -> None:
         """In the writer's thread: what deletes next has the reserve to work with."""
@@ -462,20 +458,19 @@ class Node:
 
     async def _watch_disk(self) -> None:
         """Every second: measure the disk, and return free pages to it."""
-        with contextlib.closing(self._folder.connect(read_only=True)) as reader:
+        with contextlib.closing(self._store.reader("disk")) as reader:
             self._disk_reader = reader
             try:
                 while True:
                     try:
                         await self._keep_room(reader)
-                    except (OSError, sqlite3.Error) as error:
+                    except (OSError, StoreError) as error:
                         logger.error("disk_watch_failed", error=str(error))
                     await asyncio.sleep(1.0)
             finally:
                 self._disk_reader = None
 
-    def _measure(self, reader: sqlite3.Connection) -> Space:
-        space = self.disk.measure(reader)
+    def _judge(self, space: Space) -> None:
         before, self.shortage = self.shortage, self.disk.shortage(space)
         if (before is None) != (self.shortage is None):
             logger.warning(
@@ -486,10 +481,10 @@ class Node:
                 wal=space.wal,
                 needed=self.disk.watermark,
             )
-        return space
 
-    async def _keep_room(self, reader: sqlite3.Connection) -> None:
-        space = self._measure(reader)
+    async def _keep_room(self, reader: Reader) -> None:
+        space = await reader.reading(self._space)
+        self._judge(space)
         if self.shortage is None:
             self.disk.keep_reserve(space)
         short, slack = self.shortage is not None, self.disk.slack(space)
@@ -499,14 +494,9 @@ class Node:
                 pass
 
     async def _save_clock(self, text: str) -> None:
-        def save(db: sqlite3.Connection) -> None:
-            db.execute(
-                "INSERT INTO meta VALUES ('clock', ?1) ON CONFLICT (name) DO UPDATE SET value = ?1", (text,)
-            )
-
         try:
-            await self._submit(Call(save))
-        except (sqlite3.Error, Unavailable) as error:
+            await self._submit(Call(lambda db: save_clock(db, text)))
+        except (StoreError, Unavailable) as error:
             logger.warning("clock_not_saved", reason=str(error))
 
     async def _step_clock(self) -> None:

@@ -7,17 +7,17 @@ keeps its newest `MOST`, and none that is older than the setting says.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 
 import msgspec
 
 from edn import clock
+from edn_server.storage import sink_state
+from edn_server.storage.interface import Connection
 from edn_server.storage.writer import Job
 
 #: attempts an address
 MOST = 50
-#: bytes of an answer that are kept
 #: attempts in memory; beyond them they are written before their time
 UNWRITTEN = 20_000
 
@@ -79,9 +79,10 @@ class Attempts:
         return taken
 
 
-def stored(db: sqlite3.Connection, address: str) -> list[Attempt]:
-    row = db.execute("SELECT attempts FROM attempts WHERE address = ?", (address,)).fetchone()
-    return [] if row is None else _decoder.decode(row[0])
+def stored(db: Connection, address: str) -> list[Attempt]:
+    """Return the attempts of an address that are on disk."""
+    found = sink_state.attempts(db, address)
+    return [] if found is None else _decoder.decode(found)
 
 
 class Write(Job[None]):
@@ -91,13 +92,10 @@ class Write(Job[None]):
         self._taken = taken
         self._oldest = oldest
 
-    def work(self, db: sqlite3.Connection) -> None:
+    def work(self, db: Connection) -> None:
         for address, fresh in self._taken.items():
             # Two writes may overlap a restart of the loop that makes them; the order of times holds.
             kept = [one for one in (*stored(db, address), *fresh)[-MOST:] if one.time >= self._oldest]
             if kept:
-                db.execute(
-                    "INSERT OR REPLACE INTO attempts VALUES (?, ?, ?)",
-                    (address, kept[-1].time, _encoder.encode(kept)),
-                )
-        db.execute("DELETE FROM attempts WHERE newest < ?", (self._oldest,))
+                sink_state.store_attempts(db, address, kept[-1].time, _encoder.encode(kept))
+        sink_state.forget_attempts(db, self._oldest)

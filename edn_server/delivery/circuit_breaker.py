@@ -1,4 +1,4 @@
-"""How an address is: healthy, failing or disabled. Pure transitions; who keeps them is the notifier.
+"""How an address is: healthy, failing or disabled. Pure transitions; the notifier acts on them.
 
     healthy     the last attempt was taken
     failing     the last attempts were not; one row at a time is tried, not before `next_attempt`
@@ -15,11 +15,16 @@ answered slowly, cannot take those of the others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Literal
+
+import msgspec
 
 from edn_server.policies import BreakerLimits
 from edn_server.sinks.concurrency import Standing
+from edn_server.storage import sink_state
+from edn_server.storage.interface import Connection
+from edn_server.storage.writer import Job
 
 #: an address whose last answer took longer is slow
 SLOW_SECONDS = 1.0
@@ -89,3 +94,26 @@ class Health:
 
 
 HEALTHY = Health()
+
+_FIELDS = tuple(sorted(field.name for field in fields(Health)))
+
+
+def load(db: Connection) -> dict[str, Health]:
+    """Return the addresses that are not healthy."""
+    found: dict[str, Health] = {}
+    for address, data in sink_state.health(db):
+        values = msgspec.json.decode(data)
+        found[address] = Health(**{name: values[name] for name in _FIELDS if name in values})
+    return found
+
+
+class Save(Job[None]):
+    """Stores the state of an address; None is healthy."""
+
+    def __init__(self, address: str, health: Health | None) -> None:
+        self._address = address
+        fields = None if health is None else {name: getattr(health, name) for name in _FIELDS}
+        self._state = None if fields is None else msgspec.json.encode(fields)
+
+    def work(self, db: Connection) -> None:
+        sink_state.store_health(db, self._address, self._state)

@@ -7,32 +7,22 @@ row stays.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 
-from edn_server.delivery import dead_letters as deadletters
-from edn_server.outbox import rows as outbox
-from edn_server.outbox.rows import Row
+from edn_server.delivery import dead_letters
+from edn_server.storage import outbox
+from edn_server.storage.interface import Connection
+from edn_server.storage.outbox import Row
 from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import Hosting
 
 
-def find(db: sqlite3.Connection, address: str, hosting: Hosting) -> list[tuple[int, int]]:
-    """(id, batch) of the rows that can go."""
-    found = db.execute(f"SELECT {outbox.ROW} FROM outbox WHERE address = ?", (address,))
-    idle: dict[int, int] = {}
-    for values in found:
-        row = Row(*values)
-        if not _anybody(row, hosting):
-            idle[row.id] = row.batch
-    parcels = db.execute(
-        "SELECT members FROM parcels WHERE id IN (SELECT id FROM outbox WHERE address = ?)", (address,)
-    )
-    for (data,) in parcels.fetchall():
-        members = msgspec.msgpack.decode(data, type=list[int])
+def find(db: Connection, address: str, hosting: Hosting) -> list[tuple[int, int | None]]:
+    """Return (id, batch) of the rows that can go."""
+    idle = {row.id: row.batch for row in outbox.rows_at(db, address) if not _anybody(row, hosting)}
+    for members in outbox.parcels_at(db, address):
         if not all(member in idle for member in members):
             for member in members:
                 idle.pop(member, None)
@@ -40,21 +30,18 @@ def find(db: sqlite3.Connection, address: str, hosting: Hosting) -> list[tuple[i
 
 
 def _anybody(row: Row, hosting: Hosting) -> bool:
-    if row.batch == outbox.READY:
+    if row.batch is None:
         return any(
-            hosting.parts(subscription)
-            for subscription in deadletters.recipients(row.composition, row.address)
+            hosting.parts(subscription) for subscription in dead_letters.recipients(row.body, row.address)
         )
-    numbers = outbox.numbers_of(row)
-    return bool(np.any(hosting.living[numbers])) or not hosting.moved.isdisjoint(numbers.tolist())
+    return bool(np.any(hosting.living[row.numbers])) or not hosting.moved.isdisjoint(row.numbers.tolist())
 
 
 class Drop(Job[int]):
-    """These rows go, and the parcels that they were; how many notifications wait no more."""
+    """Deletes these rows and their batches; returns how many notifications."""
 
-    def __init__(self, rows: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, rows: Sequence[tuple[int, int | None]]) -> None:
         self._rows = rows
 
-    def work(self, db: sqlite3.Connection) -> int:
-        db.executemany("DELETE FROM parcels WHERE id = ?", [(id,) for id, _ in self._rows])
-        return outbox.Settle(self._rows).work(db)
+    def work(self, db: Connection) -> int:
+        return outbox.drop_rows(db, self._rows)

@@ -2,8 +2,7 @@
 
 A letter keeps its row's id, so that it goes out again under the same webhook-id. It names subscriptions of
 the tenant that its address belongs to: in the body by their ids, everywhere else by their keys (see
-`edn.namespace`). `names` gives each key a small number, `dead_names` orders letters by (subscription, time of
-death). So a page is one range of an index, however many letters there are.
+`edn.namespace`).
 
 A letter goes to where its subscriptions are now. If that is where it died, whole and as it was; if some of
 them have another sink by now, are paused or are no more, what goes to each address is a new row of its own,
@@ -12,25 +11,22 @@ and what stays is a letter of its own: no webhook-id is used for two bodies.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
-import numpy as np
 import structlog
 
 from edn.namespace import key_of
-from edn_server.outbox import rows as outbox
 from edn_server.outbox.batches import Parcel
-from edn_server.storage import usage
+from edn_server.storage import dead_letters as letters
+from edn_server.storage import outbox, usage
 from edn_server.storage.addresses import tenant_of
+from edn_server.storage.dead_letters import Letter
+from edn_server.storage.interface import Connection
 from edn_server.storage.writer import Job
 
 logger = structlog.get_logger()
-
-#: letters that one transaction removes or revives
-STEP = 500
 
 
 class _Match(msgspec.Struct, omit_defaults=True):
@@ -77,20 +73,8 @@ def split(body: bytes, address: str, wanted: Callable[[str], bool]) -> tuple[byt
     return part(wanted), part(lambda subscription: not wanted(subscription))
 
 
-@dataclass(frozen=True, slots=True)
-class Letter:
-    id: int
-    address: str
-    #: microseconds: when it was given up, and when its row was written
-    died: int
-    created: int
-    attempts: int
-    status: int | None
-    reason: str
-    events: int
-
-
-_LETTER = "id, address, died, created, attempts, status, reason, events"
+def _events(body: bytes) -> int:
+    return len(_body.decode(body).notifications)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,114 +96,33 @@ class Bury(Job[int]):
         #: letters that went because of it
         self.dropped = 0
 
-    def work(self, db: sqlite3.Connection) -> int:
+    def work(self, db: Connection) -> int:
         events = 0
         for death in self._deaths:
             parcel = death.parcel
             first = parcel.rows[0]
             # Unless somebody dropped it meanwhile.
-            if not db.execute("SELECT 1 FROM outbox WHERE id = ?", (first.id,)).fetchone():
+            if not outbox.has_row(db, first.id):
                 continue
-            values = (first.id, first.address, self._now, first.created, death.attempts, death.status)
-            _insert(db, (*values, death.reason[:500], parcel.events), parcel.body)
-            events += outbox.Settle(parcel.places, parcel=parcel.id).work(db)
+            letter = Letter(
+                first.id,
+                first.address,
+                self._now,
+                first.created,
+                death.attempts,
+                death.status,
+                death.reason[:500],
+                parcel.events,
+            )
+            letters.insert(db, letter, parcel.body, recipients(parcel.body, first.address))
+            events += outbox.settle(db, parcel.places, parcel=parcel.id)
         for tenant in {tenant_of(death.parcel.rows[0].address) for death in self._deaths}:
-            self.dropped += _keep_within(db, tenant, self._limit)
+            dropped = letters.drop_excess(db, tenant, self._limit)
+            if dropped:
+                limit = usage.LIMITS[usage.DEAD]
+                logger.warning("limit_reached", limit=limit, tenant=tenant, letters=dropped)
+            self.dropped += dropped
         return events
-
-
-def _keep_within(db: sqlite3.Connection, tenant: str, limit: int) -> int:
-    """Drop the oldest letters of a tenant beyond its limit; how many. Each is counted for whom it names."""
-    dropped = 0
-    while limit and (excess := usage.used(db, usage.DEAD, tenant) - limit) > 0:
-        found = db.execute(
-            "SELECT id, length(body), named, events FROM dead_letters"
-            " WHERE substr(address, 1, instr(address, '/')) = ? ORDER BY died, id LIMIT ?",
-            (tenant + "/", STEP),
-        ).fetchall()
-        if not found:
-            break
-        for id, size, named, events in found:
-            for name in np.frombuffer(named, "<i8").tolist():
-                row = db.execute("SELECT subscription FROM names WHERE name = ?", (name,)).fetchone()
-                if row is not None:
-                    usage.count(db, row[0], usage.DEAD, events)
-            _remove(db, [id])
-            dropped += 1
-            excess -= size
-            if excess <= 0:
-                break
-    if dropped:
-        logger.warning("limit_reached", limit=usage.LIMITS[usage.DEAD], tenant=tenant, letters=dropped)
-    return dropped
-
-
-def _insert(db: sqlite3.Connection, values: tuple[object, ...], body: bytes) -> None:
-    id, address, died, *_ = values
-    keys = dict.fromkeys(recipients(body, str(address)))
-    named = [_name(db, subscription) for subscription in keys]
-    blob = np.array(named, dtype="<i8").tobytes()
-    db.execute("INSERT INTO dead_letters VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*values, blob, body))
-    db.executemany("INSERT INTO dead_names VALUES (?, ?, ?)", [(name, died, id) for name in named])
-
-
-def _fresh_id(db: sqlite3.Connection) -> int:
-    """An id that no row has or will have; letters were rows, so the counter is there."""
-    row = db.execute(
-        "UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = 'outbox' RETURNING seq"
-    ).fetchone()
-    return int(row[0])
-
-
-def _name(db: sqlite3.Connection, subscription: str) -> int:
-    known = name_of(db, subscription)
-    if known is not None:
-        return known
-    return int(db.execute("INSERT INTO names (subscription) VALUES (?)", (subscription,)).lastrowid or 0)
-
-
-def name_of(db: sqlite3.Connection, subscription: str) -> int | None:
-    row = db.execute("SELECT name FROM names WHERE subscription = ?", (subscription,)).fetchone()
-    return None if row is None else int(row[0])
-
-
-# -- reading ------------------------------------------------------------------------------------------------
-
-
-def page(
-    db: sqlite3.Connection, subscription: str | None, after: tuple[int, int], limit: int
-) -> list[Letter]:
-    """Letters in the order of (died, id), beyond `after`; of one subscription, or of all."""
-    if subscription is None:
-        found = db.execute(
-            f"SELECT {_LETTER} FROM dead_letters WHERE (died, id) > (?, ?) ORDER BY died, id LIMIT ?",
-            (*after, limit),
-        )
-    else:
-        found = db.execute(
-            f"SELECT {', '.join('l.' + field for field in _LETTER.split(', '))} FROM dead_names n"
-            " CROSS JOIN dead_letters l ON l.id = n.letter"
-            " WHERE n.name = ? AND (n.died, n.letter) > (?, ?) ORDER BY n.died, n.letter LIMIT ?",
-            (name_of(db, subscription), *after, limit),
-        )
-    return [Letter(*values) for values in found]
-
-
-def find(db: sqlite3.Connection, id: int) -> tuple[Letter, bytes] | None:
-    row = db.execute(f"SELECT {_LETTER}, body FROM dead_letters WHERE id = ?", (id,)).fetchone()
-    return None if row is None else (Letter(*row[:-1]), row[-1])
-
-
-def count(db: sqlite3.Connection, subscription: str, most: int = 1000) -> int:
-    """How many letters name a subscription; counted up to `most`."""
-    row = db.execute(
-        "SELECT count(*) FROM (SELECT 1 FROM dead_names WHERE name = ? LIMIT ?)",
-        (name_of(db, subscription), most),
-    ).fetchone()
-    return int(row[0])
-
-
-# -- changing -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +140,7 @@ class Revive(Job[Revived]):
 
     def __init__(
         self,
-        find: Callable[[sqlite3.Connection], Iterable[int]],
+        find: Callable[[Connection], Iterable[int]],
         address: Callable[[str], str | None],
         now: int,
         *,
@@ -253,11 +156,11 @@ class Revive(Job[Revived]):
         self._now = now
         self._only = only
 
-    def work(self, db: sqlite3.Connection) -> Revived:
-        letters = events = 0
+    def work(self, db: Connection) -> Revived:
+        count = events = 0
         woken: dict[str, None] = {}
         for id in list(self._find(db)):
-            found = find(db, id)
+            found = letters.find(db, id)
             if found is None:
                 continue
             letter, body = found
@@ -275,25 +178,19 @@ class Revive(Job[Revived]):
             parts = self._parts(letter, body)
             if not parts:
                 continue  # nobody is left to tell
-            _remove(db, [id])
+            letters.remove(db, [id])
             if rest is not None:
                 # Another body, so another id: the whole of it may have been tried under the first.
-                values = (_fresh_id(db), letter.address, letter.died, letter.created, letter.attempts)
-                held = len(_body.decode(rest).notifications)
-                _insert(db, (*values, letter.status, letter.reason, held), rest)
+                remaining = replace(letter, id=outbox.take_id(db), events=_events(rest))
+                letters.insert(db, remaining, rest, recipients(rest, letter.address))
             for address, part in parts:
                 same = part is body and rest is None and address == letter.address
-                number = len(_body.decode(part).notifications)
-                counted = len(part) if address.startswith(usage.COUNTED) else 0
-                db.execute(
-                    "INSERT INTO outbox (id, address, batch, events, composition, created, bytes)"
-                    " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (id if same else None, address, outbox.READY, number, part, self._now, counted),
-                )
+                number = _events(part)
+                outbox.write_body(db, address, part, number, created=self._now, id=id if same else None)
                 events += number
                 woken[address] = None
-            letters += 1
-        return Revived(letters, events, tuple(woken))
+            count += 1
+        return Revived(count, events, tuple(woken))
 
     def _parts(self, letter: Letter, body: bytes) -> list[tuple[str, bytes]]:
         by_address: dict[str, set[str]] = {}
@@ -312,72 +209,15 @@ class Revive(Job[Revived]):
         return parts
 
 
-def since(subscription: str, time: int, limit: int) -> Callable[[sqlite3.Connection], list[int]]:
-    """The oldest letters of a subscription that died at or after a time."""
-
-    def ids(db: sqlite3.Connection) -> list[int]:
-        found = db.execute(
-            "SELECT letter FROM dead_names WHERE name = ? AND died >= ? ORDER BY died, letter LIMIT ?",
-            (name_of(db, subscription), time, limit),
-        )
-        return [letter for (letter,) in found]
-
-    return ids
-
-
-def _remove(db: sqlite3.Connection, ids: Sequence[int]) -> None:
-    for id in ids:
-        row = db.execute("DELETE FROM dead_letters WHERE id = ? RETURNING died, named", (id,)).fetchone()
-        if row is not None:
-            died, named = row
-            keys = [(name, died, id) for name in np.frombuffer(named, "<i8").tolist()]
-            db.executemany("DELETE FROM dead_names WHERE name = ? AND died = ? AND letter = ?", keys)
-
-
 class Purge(Job[int]):
-    """Letters that are too old go, and those that name nobody who lives; how many of a step's worth went."""
+    """Deletes letters that are too old, and those that name nobody who lives; returns how many of a step."""
 
     fresh = True
 
     def __init__(self, oldest: int, ended: Callable[[str], bool]) -> None:
-        """`cleanup` tells whether a subscription is no more."""
+        """`ended` tells whether a subscription is no more."""
         self._oldest = oldest
         self._ended = ended
 
-    def work(self, db: sqlite3.Connection) -> int:
-        old = db.execute(
-            "SELECT id FROM dead_letters WHERE died < ? LIMIT ?", (self._oldest, STEP)
-        ).fetchall()
-        _remove(db, [id for (id,) in old])
-        gone = len(old)
-        for name, subscription in db.execute("SELECT name, subscription FROM names").fetchall():
-            if gone >= STEP:
-                break
-            if not self._ended(subscription):
-                continue
-            keys = db.execute(
-                "SELECT died, letter FROM dead_names WHERE name = ? LIMIT ?", (name, STEP - gone)
-            ).fetchall()
-            gone += len(keys)
-            db.executemany(
-                "DELETE FROM dead_names WHERE name = ? AND died = ? AND letter = ?",
-                [(name, died, letter) for died, letter in keys],
-            )
-            for _, letter in keys:
-                self._unless_named(db, letter)
-            if not db.execute("SELECT 1 FROM dead_names WHERE name = ? LIMIT 1", (name,)).fetchone():
-                db.execute("DELETE FROM names WHERE name = ?", (name,))
-        return gone
-
-    def _unless_named(self, db: sqlite3.Connection, letter: int) -> None:
-        row = db.execute("SELECT died, named FROM dead_letters WHERE id = ?", (letter,)).fetchone()
-        if row is None:
-            return
-        died, named = row
-        for name in np.frombuffer(named, "<i8").tolist():
-            key = (name, died, letter)
-            if db.execute(
-                "SELECT 1 FROM dead_names WHERE name = ? AND died = ? AND letter = ?", key
-            ).fetchone():
-                return
-        db.execute("DELETE FROM dead_letters WHERE id = ?", (letter,))
+    def work(self, db: Connection) -> int:
+        return letters.purge(db, self._oldest, self._ended)

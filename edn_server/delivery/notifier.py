@@ -15,44 +15,40 @@ import asyncio
 import hashlib
 import random
 import secrets
-import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Concatenate
 
 import numpy as np
 import structlog
 
 from edn import clock, sinkpolicy
 from edn.heads import descriptor_limit
-from edn_server.delivery import cleanup as ended
-from edn_server.delivery import dead_letters as deadletters
-from edn_server.delivery import health, retry
+from edn_server.delivery import circuit_breaker, cleanup, dead_letters, retry
 from edn_server.delivery.attempts import Attempt, Attempts
 from edn_server.delivery.circuit_breaker import HEALTHY, Health
 from edn_server.delivery.dead_letters import Death
-from edn_server.delivery.sender import Posting, Sent
-from edn_server.delivery.timings import Timings
-from edn_server.outbox import batches as parcels
-from edn_server.outbox import rows as outbox
+from edn_server.delivery.sender import Posting, Sent, Timings
+from edn_server.outbox import batches
 from edn_server.outbox.batches import Parcel
-from edn_server.outbox.bodies import Composer
+from edn_server.outbox.bodies import Composer, enclose
+from edn_server.outbox.cleanup import Settle
 from edn_server.outbox.payload_cache import RecentEvents
-from edn_server.outbox.rows import Row
 from edn_server.settings import Settings
 from edn_server.sinks.base import Answer, Sinks
 from edn_server.sinks.concurrency import Slots
+from edn_server.storage import outbox
 from edn_server.storage.addresses import host_of, is_sink, tenant_of, url_of
+from edn_server.storage.database import restored
+from edn_server.storage.interface import Connection, Given, Reader, StoreError
+from edn_server.storage.outbox import Row
 from edn_server.storage.writer import Job, Result, Writer
 from edn_server.subscriptions.registry import Hosting
 
 logger = structlog.get_logger()
-
-Read = TypeVar("Read")
 
 #: rows of an address in memory
 PAGE = 64
@@ -89,7 +85,7 @@ class Notifier:
         *,
         hosting: Hosting,
         writer: Writer,
-        reader: sqlite3.Connection,
+        reader: Reader,
         sinks: Sinks,
         key: str,
         settings: Settings,
@@ -121,12 +117,11 @@ class Notifier:
         #: rows up to this one came with a backup: the network that it was made of may have sent them since
         self._restored = 0
         self._doubtful: dict[str, int] = {}
-        # Reading and composing happen in a thread of their own; the connection is its alone.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
-        # Two, so that the thread has the next job at hand; more would wait there in the order of asking.
+        # Reading and composing happen in the reader's thread. Two, so that it has the next job at hand; more
+        # would wait there in the order of asking.
         self._reads = Slots(2, bound=2)
         self.recent = RecentEvents()
-        self._composer = Composer(reader, hosting, self.recent)
+        self._composer = Composer(hosting, self.recent)
         self.counters = Counters()
         self._timings = timings or Timings()
         self._posting = Posting(sinks, hosting, self._timings)
@@ -134,12 +129,11 @@ class Notifier:
 
     async def start(self, *, again: bool) -> None:
         """Go on with what the last run left; `again` if there was one."""
-        loop = asyncio.get_running_loop()
-        self._health = await loop.run_in_executor(self._thread, health.load, self._reader)
-        self._restored = await loop.run_in_executor(self._thread, outbox.restored, self._reader)
+        self._health = await self._reader.reading(circuit_breaker.load)
+        self._restored = await self._reader.reading(restored)
         if again:
-            self._found = await loop.run_in_executor(self._thread, outbox.last_row, self._reader)
-        self.wake(await loop.run_in_executor(self._thread, outbox.waiting_addresses, self._reader))
+            self._found = await self._reader.reading(outbox.last_row)
+        self.wake(await self._reader.reading(outbox.waiting_addresses))
 
     async def stop(self) -> None:
         """Attempts in flight are given up; they are made again after the next start."""
@@ -148,7 +142,6 @@ class Notifier:
             courier.cancel()
         await asyncio.gather(*couriers, return_exceptions=True)
         await asyncio.gather(*self._settling, return_exceptions=True)
-        self._thread.shutdown()
         self._reader.close()
 
     def wake(self, addresses: Iterable[str]) -> None:
@@ -221,10 +214,10 @@ class Notifier:
     ) -> tuple[list[tuple[int, list[bytes]]], outbox.Gone]:
         """Read the next rows of a stream after one, as ids and entries per event, and which rows went."""
 
-        def read() -> tuple[list[tuple[int, list[bytes]]], outbox.Gone]:
-            found = outbox.page(self._reader, address, rows, after)
-            told = [(row.id, self._composer.each_entry(row)) for row in found]
-            return told, outbox.gone(self._reader, address)
+        def read(db: Connection) -> tuple[list[tuple[int, list[bytes]]], outbox.Gone]:
+            found = outbox.page(db, address, rows, after)
+            told = [(row.id, self._composer.each_entry(db, row)) for row in found]
+            return told, outbox.gone(db, address)
 
         return await self._read(address, read)
 
@@ -242,9 +235,9 @@ class Notifier:
                 self._hosting.left.discard(address)
             elif self.health(address).warned is not None:
                 self._hosting.left.discard(address)
-                rows = await self._read(address, ended.find, self._reader, address, self._hosting)
+                rows = await self._read(address, cleanup.find, address, self._hosting)
                 if rows:
-                    dropped = await self._submit(ended.Drop(rows))
+                    dropped = await self._submit(cleanup.Drop(rows))
                     self.counters.backlog -= dropped  # not in one: it changes while one waits
                     self.counters.dropped += len(rows)
                     self._alone.difference_update(id for id, _ in rows)
@@ -273,7 +266,7 @@ class Notifier:
         The rows are still there. An error of the store (a full disk) is no fault of the row: the courier
         rests, and the address shows why. Any other error counts as a failed attempt at the oldest row.
         """
-        if not isinstance(error, sqlite3.Error):
+        if not isinstance(error, StoreError):
             try:
                 await self._count_broken(address, f"internal error: {type(error).__name__}: {error}"[:500])
                 return
@@ -298,15 +291,15 @@ class Notifier:
 
     async def _count_broken(self, address: str, reason: str) -> None:
         """Count an error of this server's own as a failed attempt at an address's oldest row."""
-        rows = await self._read(address, outbox.page, self._reader, address, 1)
+        rows = await self._read(address, outbox.page, address, 1)
         if not rows:
             return
         try:
             parcel = await self._pack(rows)
-        except sqlite3.Error:
+        except StoreError:
             raise
         except Exception:  # the row itself cannot be composed: its dead letter names nobody
-            parcel = Parcel((rows[0],), outbox.enclose([]))
+            parcel = Parcel((rows[0],), enclose([]))
         name, answer = self.webhook_id(parcel.id), Answer(None, reason=reason)
         sent = Sent(address, name, parcel.events, answer, clock.estimate(), 0.0)
         decision, after = self._decide(parcel, sent.answer, broken=True)
@@ -326,7 +319,7 @@ class Notifier:
                     await asyncio.shield(asyncio.gather(*settling))
                     settling.clear()
                     self._woken.discard(address)
-                    rows = await self._read(address, outbox.page, self._reader, address, PAGE)
+                    rows = await self._read(address, outbox.page, address, PAGE)
                     if not rows:
                         return
                     # Only what the last run had read at once can have been sent and not settled.
@@ -357,7 +350,7 @@ class Notifier:
         known = self.health(address)
         pause = known.next_attempt / 1e6 - now
         batching = self._settings.batching
-        fresh = first.batch != outbox.READY and not known.attempts_of(first.id)
+        fresh = first.batch is not None and not known.attempts_of(first.id)
         full = len(rows) == PAGE or sum(row.events for row in rows) >= batching.events
         if batching.delay and fresh and not full:
             pause = max(pause, first.created / 1e6 + batching.delay - now)
@@ -491,7 +484,7 @@ class Notifier:
         """What waited behind a row that was given up for its age, and is as old, is given up with it."""
         oldest = now - int(self._settings.retries.give_up_seconds * 1e6)
         while True:
-            rows = await self._read(address, outbox.page, self._reader, address, PAGE)
+            rows = await self._read(address, outbox.page, address, PAGE)
             deaths: list[Death] = []
             while rows and rows[0].created <= oldest:
                 parcel = await self._pack(rows)
@@ -502,7 +495,7 @@ class Notifier:
             await self._bury(deaths)
 
     async def _bury(self, deaths: Sequence[Death]) -> None:
-        burial = deadletters.Bury(deaths, int(clock.steady() * 1e6), self._hosting.limits.dead)
+        burial = dead_letters.Bury(deaths, int(clock.steady() * 1e6), self._hosting.limits.dead)
         self.counters.backlog -= await self._submit(burial)
         self.counters.letters_dropped += burial.dropped
         self.counters.dead += len(deaths)
@@ -514,10 +507,16 @@ class Notifier:
         standing = self.health(address).standing(tried=address in self._tried)
         return (slots or self._slots).slot(tenant_of(address), standing, host_of(address))
 
-    async def _read(self, address: str, function: Callable[..., Read], *arguments: Any) -> Read:
+    async def _read(
+        self,
+        address: str,
+        function: Callable[Concatenate[Connection, Given], Result],
+        *arguments: Given.args,
+        **named: Given.kwargs,
+    ) -> Result:
         """Call a function in the thread that reads and composes; addresses share it as they share slots."""
         async with self._slot(address, self._reads):
-            return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+            return await self._reader.reading(function, *arguments, **named)
 
     # -- parts ------------------------------------------------------------------------------------------
 
@@ -526,15 +525,14 @@ class Notifier:
         doubtful = self._doubtful.get(rows[0].address, 0)
         parcel, new = await self._read(
             rows[0].address,
-            parcels.pack,
-            self._reader,
+            batches.pack,
             rows,
             self._settings.batching,
             self._composer.entries,
             lambda row: row.id <= max(doubtful, self._restored) or row.id in self._alone,
         )
         if new:
-            await self._submit(parcels.Keep(parcel))
+            await self._submit(batches.Keep(parcel))
         elif len(parcel.rows) == 1:
             self._alone.add(parcel.id)
         return parcel
@@ -547,13 +545,13 @@ class Notifier:
             self._health[address] = became
         # That an address is slow is not worth a write; that it fails is.
         if became.failures or became.disabled:
-            await self._submit(health.Save(address, became))
+            await self._submit(circuit_breaker.Save(address, became))
         elif before.failures or before.disabled:
-            await self._submit(health.Save(address, None))
+            await self._submit(circuit_breaker.Save(address, None))
 
     def _settle(self, parcel: Parcel) -> asyncio.Future[int]:
         several = parcel.id if len(parcel.rows) > 1 else None
-        future = asyncio.wrap_future(self._writer.submit(outbox.Settle(parcel.places, parcel=several)))
+        future = asyncio.wrap_future(self._writer.submit(Settle(parcel.places, parcel=several)))
         self._settling.add(future)
         future.add_done_callback(lambda done: self._settled(parcel, done))
         return future
@@ -570,9 +568,9 @@ class Notifier:
 
     def _numbers(self, parcel: Parcel) -> np.ndarray[tuple[int], np.dtype[np.integer]]:
         """The version of each match in a parcel."""
-        found = [outbox.numbers_of(row) for row in parcel.rows if row.batch != outbox.READY]
-        if parcel.rows[0].batch == outbox.READY:
-            named = deadletters.recipients(parcel.body, parcel.rows[0].address)
+        found = [row.numbers for row in parcel.rows if row.batch is not None]
+        if parcel.rows[0].batch is None:
+            named = dead_letters.recipients(parcel.body, parcel.rows[0].address)
             # Which member of several it was, the body does not say: it counts for the first that lives.
             parts = (self._hosting.parts(subscription)[:1] for subscription in named)
             living = (self._hosting.numbers.get(part) for one in parts for part in one)

@@ -8,7 +8,6 @@ delivered already are removed from the buffer. Every call may be repeated, and t
 
 from __future__ import annotations
 
-import sqlite3
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,15 +16,16 @@ import numpy as np
 
 from edn import wire
 from edn.errors import CorruptMessage
-from edn_server.ingest import dedup as repeats
+from edn_server.ingest import dedup
 from edn_server.ingest.apply_frame import Applied
-from edn_server.outbox import buffered as holds
-from edn_server.outbox import rows as outbox
-from edn_server.outbox.rows import Event, Row
-from edn_server.storage import addresses
+from edn_server.outbox import buffered
+from edn_server.outbox.rows import group
+from edn_server.storage import addresses, outbox, replays, versions
+from edn_server.storage.interface import Connection
+from edn_server.storage.outbox import Event
 from edn_server.storage.usage import Drops
 from edn_server.storage.writer import Job
-from edn_server.subscriptions.registry import ARRIVAL, Hosting
+from edn_server.subscriptions.registry import Hosting
 
 OnApplied = Callable[[Applied, dict[int, Event]], None]
 
@@ -61,39 +61,33 @@ class TakeKept(Job[wire.Taken]):
         self._entries = 0
         self._drops = Drops()
 
-    def work(self, db: sqlite3.Connection) -> wire.Taken:
+    def work(self, db: Connection) -> wire.Taken:
         page, hosting = self._page, self._hosting
         if not 0 <= page.after <= page.upto:
             raise CorruptMessage(f"rows of a page must rise, got ({page.after}, {page.upto}]")
         awaited = _find(hosting, page.subscription, page.version)
         if awaited is None:
             return wire.Taken(unknown=True)
-        position, fate = db.execute(
-            "SELECT max(position), max(kept) FROM replays WHERE number = ? AND log LIKE ?",
-            (awaited, ARRIVAL + "%"),
-        ).fetchone()
+        position, fate = replays.arrival(db, awaited)
         if page.after != position:
             return wire.Taken(position)
         events = [Event(one.topic, one.id, one.stamp, one.body, one.trace) for one in page.events]
-        if events and fate != holds.UNWANTED:
+        if events and fate != replays.UNWANTED:
             # The subscription may have been changed since it moved: its newest version sends the rows, while
             # the position of the hand-over stays with the version that is awaited.
-            speaker = holds.speaker(hosting, page.subscription)
+            speaker = buffered.speaker(hosting, page.subscription)
             places = np.arange(len(events), dtype=np.int64)
             senders = np.full(len(events), speaker, dtype=np.int32)
             sizes = np.array([len(event.body) for event in events], dtype=np.int64)
-            rows = list(outbox.group(places, senders, np.zeros(len(events), dtype=np.int32), sizes))
-            # That it is paused may not have been read here yet; but what a stream keeps needs no pause.
-            streams = hosting.addresses[hosting.address[speaker]].startswith(addresses.STREAM)
-            kept = fate == holds.AS_BEFORE and (not streams or page.subscription in hosting.paused)
-            address = (holds.past if kept else holds.first)(page.subscription)
-            named = [(address, row) for row in rows]
+            rows = group(places, senders, np.zeros(len(events), dtype=np.int32), sizes)
+            # That it is paused may not have been read here yet; but rows of a stream need no pause.
+            stream = addresses.streaming(hosting.addresses[hosting.address[speaker]]) is not None
+            kept = fate == replays.AS_BEFORE and (not stream or page.subscription in hosting.paused)
+            queue = outbox.kept(page.subscription, "buffered" if kept else "waiting", "history")
+            named = [(queue, row) for _, row in rows]
             self._drops = outbox.write(db, self._batch, list(enumerate(events)), named, hosting.limits)
             self._entries = len(events) - self._drops.total
-        db.execute(
-            "UPDATE replays SET position = ? WHERE number = ? AND log LIKE ?",
-            (page.upto, awaited, ARRIVAL + "%"),
-        )
+        replays.advance_arrival(db, awaited, page.upto)
         return wire.Taken(page.upto)
 
     def done(self, result: wire.Taken) -> None:
@@ -111,14 +105,14 @@ class TakeTold(Job[int]):
         self._on_applied = on_applied
         self._dropped = 0
 
-    def work(self, db: sqlite3.Connection) -> int:
+    def work(self, db: Connection) -> int:
         repeated: dict[str, set[tuple[int, str]]] = defaultdict(set)
         known = self._page.subscriptions
         for topic, event, time, places in self._page.events:
             if not all(0 <= place < len(known) for place in places):
                 raise CorruptMessage(f"places of subscriptions must be below {len(known)}, got {places}")
             names = [known[place] for place in places]
-            for name in repeats.note(db, topic, event, time, names):
+            for name in dedup.note(db, topic, event, time, names):
                 repeated[name].add((topic, event))
         for name, events in repeated.items():
             if any(self._hosting.arriving(number) for number in self._hosting.numbers.get(name, ())):
@@ -130,27 +124,22 @@ class TakeTold(Job[int]):
             self._on_applied(_applied([], entries=-result), {})
 
 
-def _take_out(db: sqlite3.Connection, subscription: str, repeated: set[tuple[int, str]]) -> int:
+def _take_out(db: Connection, subscription: str, repeated: set[tuple[int, str]]) -> int:
     """Write what is held without these events; how many there were of them."""
     dropped = 0
-    found = db.execute(
-        f"SELECT {outbox.ROW} FROM outbox WHERE address IN (?, ?) ORDER BY id",
-        (holds.waiting(subscription), addresses.held(subscription)),
-    ).fetchall()
-    for row in [Row(*values) for values in found]:
+    for row in outbox.live_rows(db, subscription):
+        assert row.batch is not None
         events = outbox.read_events(db, row.batch, row.places)
         kept = [p for p in row.places if (events[p].topic, events[p].id) not in repeated]
         if len(kept) == len(row.places):
             continue
         dropped += len(row.places) - len(kept)
         if kept:
-            numbers = outbox.numbers_of(row)[: len(kept)]
+            numbers = row.numbers[: len(kept)]
             composition = outbox.compose(np.array(kept), np.ones(len(kept)), numbers)
-            db.execute(
-                "UPDATE outbox SET events = ?, composition = ? WHERE id = ?", (len(kept), composition, row.id)
-            )
+            outbox.shorten(db, row.id, composition, len(kept))
         else:
-            outbox.Settle([(row.id, row.batch)]).work(db)
+            outbox.settle(db, [(row.id, row.batch)])
     return dropped
 
 
@@ -167,30 +156,30 @@ class Arrive(Job[wire.Taken]):
         self._over: list[int] = []
         self._addresses: list[str] = []
 
-    def work(self, db: sqlite3.Connection) -> wire.Taken:
+    def work(self, db: Connection) -> wire.Taken:
         hosting = self._hosting
         for id, version in dict.fromkeys(self._request.versions):
             number = _find(hosting, id, version)
             if number is None:
                 continue
             self._arrived.append(number)
-            db.execute("DELETE FROM replays WHERE number = ? AND log LIKE ?", (number, ARRIVAL + "%"))
+            replays.finish_arrival(db, number)
             if self._others(number):
                 continue
-            self._addresses += holds.release(db, hosting, id, finished=[number])
+            self._addresses += buffered.release(db, hosting, id, finished=[number])
             if len(hosting.over(np.array([number], dtype=np.int64))):
                 self._over.append(number)
-                db.execute("UPDATE versions SET over = ? WHERE number = ?", (outbox.last_row(db), number))
+                versions.end(db, [number], outbox.last_row(db))
         return wire.Taken()
 
     def _others(self, number: int) -> bool:
         """Whether a log is still to tell it a past of its own."""
-        return any(not name.startswith(ARRIVAL) for name in self._hosting.replaying[number])
+        return any(source.kind == "log" for source in self._hosting.replaying[number])
 
     def done(self, result: wire.Taken) -> None:
         hosting = self._hosting
         for number in self._arrived:
-            waiting = {name for name in hosting.replaying[number] if not name.startswith(ARRIVAL)}
+            waiting = {source for source in hosting.replaying[number] if source.kind == "log"}
             if waiting:
                 hosting.replaying[number] = waiting
             else:

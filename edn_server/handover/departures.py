@@ -11,16 +11,12 @@ them waits elsewhere, as it would have waited here.
 
 from __future__ import annotations
 
-import sqlite3
-
 import numpy as np
 
 from edn import wire
 from edn_server.ingest.dedup import label
-from edn_server.outbox import buffered as holds
-from edn_server.outbox import rows as outbox
-from edn_server.outbox.rows import Row
-from edn_server.storage import addresses
+from edn_server.storage import addresses, delivered_ids, outbox, replays, versions
+from edn_server.storage.interface import Connection
 from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import Hosting
 
@@ -38,25 +34,27 @@ class Depart(Job[tuple[wire.Departed, int]]):
         self._hosting = hosting
         self._request = request
 
-    def work(self, db: sqlite3.Connection) -> tuple[wire.Departed, int]:
+    def work(self, db: Connection) -> tuple[wire.Departed, int]:
         hosting = self._hosting
         ended = [
             (id, version)
             for id, version in self._request.versions
-            if not self._here(id, version) and not _doubts(db, id)
+            if not self._here(id, version) and not outbox.has_holdings(db, id, undecided=True)
         ]
         keeping = [
             id
             for id, _ in ended
             # Not one that began under this id meanwhile.
-            if id not in hosting.numbers and (id in hosting.paused or _keeps(db, id))
+            if id not in hosting.numbers and (id in hosting.paused or outbox.has_holdings(db, id))
         ]
-        delivered = [id for id, version in ended if not _waits(db, id, version)]
+        delivered = [
+            id for id, version in ended if not versions.has_waiting(db, id, version, addresses.stream_of(id))
+        ]
         dropped = 0
         for id in self._request.forget:
             if id not in hosting.numbers:
-                dropped += holds.purge(db, id)
-                db.execute("DELETE FROM pauses WHERE id = ?", (id,))
+                dropped += outbox.purge(db, id)
+                replays.unpause(db, id)
         return wire.Departed([id for id, _ in ended], keeping, delivered), dropped
 
     def done(self, result: tuple[wire.Departed, int]) -> None:
@@ -70,45 +68,14 @@ class Depart(Job[tuple[wire.Departed, int]]):
         return any(hosting.versions[number].version < version for number in hosting.numbers.get(id, ()))
 
 
-def _keeps(db: sqlite3.Connection, id: str) -> bool:
-    found = db.execute(
-        "SELECT 1 FROM outbox WHERE address IN (?, ?, ?) LIMIT 1",
-        (holds.past(id), addresses.stream_of(id), addresses.held(id)),
-    )
-    return found.fetchone() is not None
-
-
-def _doubts(db: sqlite3.Connection, id: str) -> bool:
-    """Whether something is kept of which nobody knows yet whether it matches."""
-    found = db.execute(
-        "SELECT 1 FROM outbox WHERE address IN (?, ?, ?) AND doubt != 0 LIMIT 1",
-        (holds.past(id), addresses.stream_of(id), addresses.held(id)),
-    )
-    return found.fetchone() is not None
-
-
-def _waits(db: sqlite3.Connection, id: str, version: int) -> bool:
-    """Whether a row waits that may name it: one of its addresses, and not newer than its end."""
-    found = db.execute(
-        "SELECT 1 FROM outbox WHERE id <= (SELECT max(over) FROM versions WHERE id = ?1 AND version < ?2)"
-        " AND address IN (SELECT v.address FROM versions v"
-        "  WHERE v.id = ?1 AND v.version < ?2) AND address != ?3 LIMIT 1",
-        (id, version, addresses.stream_of(id)),
-    )
-    return found.fetchone() is not None
-
-
-def kept(db: sqlite3.Connection, question: wire.KeptAfter) -> wire.Kept:
+def kept(db: Connection, question: wire.KeptAfter) -> wire.Kept:
     """The next of what is kept for a subscription."""
     id = question.subscription
-    rows = [
-        Row(*values)
-        for place in (addresses.stream_of(id), holds.past(id), addresses.held(id))
-        for values in db.execute(f"SELECT {outbox.ROW} FROM outbox WHERE address = ? ORDER BY id", (place,))
-    ]
+    rows = outbox.holdings(db, id)
     upto, size = question.after, 0
     events: list[wire.KeptEvent] = []
     for row in rows[question.after :]:
+        assert row.batch is not None
         found = outbox.read_events(db, row.batch, row.places)
         events += [wire.KeptEvent(*found[place]) for place in row.places]
         size += sum(len(found[place].body) for place in row.places)
@@ -118,20 +85,15 @@ def kept(db: sqlite3.Connection, question: wire.KeptAfter) -> wire.Kept:
     return wire.Kept(id, 0, question.after, upto, events, final=upto >= len(rows))
 
 
-def told(db: sqlite3.Connection, question: wire.ToldAfter) -> wire.Told:
+def told(db: Connection, question: wire.ToldAfter) -> wire.Told:
     """Of the next noted events those that some of these subscriptions were told of."""
     labels = np.array([label(id) for id in question.subscriptions], dtype="<u4")
     order = np.argsort(labels, kind="stable")
-    rows = db.execute(
-        "SELECT topic, id, time, subscriptions FROM told WHERE (topic, id) > (?, ?)"
-        " ORDER BY topic, id LIMIT ?",
-        (*question.after, TOLD_ROWS),
-    ).fetchall()
+    rows = delivered_ids.page(db, question.after, TOLD_ROWS)
     events = []
-    for topic, id, time, data in rows:
-        known = np.frombuffer(data, dtype="<u4")
-        places = order[np.isin(labels[order], known)]
+    for topic, id, delivered in rows:
+        places = order[np.isin(labels[order], delivered.recipients)]
         if len(places):
-            events.append((topic, id, time, sorted(places.tolist())))
-    following = (rows[-1][0], rows[-1][1]) if len(rows) == TOLD_ROWS else None
+            events.append((topic, id, delivered.time, sorted(places.tolist())))
+    following = rows[-1][:2] if len(rows) == TOLD_ROWS else None
     return wire.Told(events, question.subscriptions, following)

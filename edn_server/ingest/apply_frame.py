@@ -14,7 +14,6 @@ frame is read as one of a log whose cursor is 0.
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,12 +26,15 @@ from edn.errors import CorruptMessage
 from edn.lines import cut, ends_of
 from edn.webhooks import newest
 from edn.wire import made_id
-from edn_server.ingest import dedup as repeats
+from edn_server.ingest import dedup
 from edn_server.ingest import subscription_end as ending
 from edn_server.ingest.control_records import Controls
 from edn_server.ingest.undecided import Budget, affordable
-from edn_server.outbox import rows as outbox
-from edn_server.outbox.rows import Event
+from edn_server.outbox.rows import group
+from edn_server.storage import logs, outbox, versions
+from edn_server.storage.database import split_transaction
+from edn_server.storage.interface import Connection
+from edn_server.storage.outbox import Event
 from edn_server.storage.usage import Drops
 from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import Hosting, LogState
@@ -112,7 +114,7 @@ class ApplyFrame(Job[Applied]):
         self._numbers: Int32s = np.empty(0, dtype=np.int32)
         self._budget = Budget()
 
-    def work(self, db: sqlite3.Connection) -> Applied:
+    def work(self, db: Connection) -> Applied:
         frame, hosting = self._frame, self._hosting
         self._log = hosting.logs.get(frame.log) or LogState(frame.log, 0, hosting.expires)
         self._controls = Controls(hosting, self._log)
@@ -131,43 +133,42 @@ class ApplyFrame(Job[Applied]):
         places, numbers, doubts, sizes, offsets = self._match(cursor)
         if defects.planted("cursor-before-outbox"):  # for tests only
             self._advance(db)
-            db.execute("RELEASE job")
-            db.execute("COMMIT")
-            time.sleep(defects.WINDOW)
-            db.execute("BEGIN IMMEDIATE")
-            db.execute("SAVEPOINT job")
+            split_transaction(db, lambda: time.sleep(defects.WINDOW))
         holds = self._controls.holds
-        addresses, wanted, held = holds.sort(numbers, offsets[places])
+        queues, wanted, kept = holds.sort(numbers, offsets[places])
         if self._chosen:
-            wanted &= repeats.fresh(db, hosting, self._events, self._chosen, places, numbers)
+            wanted &= dedup.fresh(db, hosting, self._events, self._chosen, places, numbers)
         # One match in doubt makes all rows of the frame at its address so: their order stays. What they match
         # is counted when they are decided.
-        doubtful = np.unique(addresses[doubts & wanted])
-        self._numbers = numbers[~np.isin(addresses, doubtful)] if len(doubtful) else numbers
+        doubtful = np.unique(queues[doubts & wanted])
+        self._numbers = numbers[~np.isin(queues, doubtful)] if len(doubtful) else numbers
         matched = len(self._numbers)
         if not wanted.all():
-            places, numbers, addresses = places[wanted], numbers[wanted], addresses[wanted]
+            places, numbers, queues = places[wanted], numbers[wanted], queues[wanted]
             told = set(places.tolist())
             self._events = {place: event for place, event in self._events.items() if place in told}
-        rows = list(outbox.group(places, numbers, addresses, sizes))
-        names = hosting.addresses + held if held else hosting.addresses
         late = frozenset(doubtful.tolist())
-        named = [
-            (names[row.address], row._replace(doubt=outbox.OWN) if row.address in late else row)
-            for row in rows
+        known = len(hosting.addresses)
+        rows = [
+            (
+                kept[queue - known] if queue >= known else outbox.at(hosting.addresses[queue]),
+                row._replace(doubt=outbox.OWN) if queue in late else row,
+            )
+            for queue, row in group(places, numbers, queues, sizes)
         ]
         holds.write(db)
-        drops = outbox.write(db, self._batch, list(self._events.items()), named, hosting.limits)
+        drops = outbox.write(db, self._batch, list(self._events.items()), rows, hosting.limits)
         farewells = ending.write(db, hosting, self._controls.cancelled)
         self._controls.write(db)
         self._advance(db)
         self._end(db)
         self._written = True
+        ready = [place.address for place, _ in rows if place.address is not None]
         return Applied(
             self._ack(frame.upto, matched=matched, useful=len(self._events)),
-            addresses=tuple(dict.fromkeys([*holds.released, *(address for address, _ in named), *farewells])),
+            addresses=tuple(dict.fromkeys([*holds.released, *ready, *farewells])),
             batch=self._batch,
-            entries=sum(row.events for row in rows) - holds.purged + len(farewells) - drops.total,
+            entries=sum(row.events for _, row in rows) - holds.purged + len(farewells) - drops.total,
             drops=drops,
             matches=Matches(offsets, places, numbers),
             log=frame.log,
@@ -216,13 +217,9 @@ class ApplyFrame(Job[Applied]):
         joins = any(c.kind == "join" and c.offset == start + 1 for c in self._frame.controls)
         return start if joins else 0
 
-    def _advance(self, db: sqlite3.Connection) -> None:
+    def _advance(self, db: Connection) -> None:
         frame = self._frame
-        db.execute(
-            "INSERT INTO logs (log, incarnation, cursor, joined) VALUES (?1, ?2, ?3, ?4) ON CONFLICT (log)"
-            " DO UPDATE SET incarnation = max(incarnation, ?2), cursor = ?3, joined = ?4",
-            (frame.log, frame.incarnation, frame.upto, self._controls.joined),
-        )
+        logs.advance(db, frame.log, frame.incarnation, frame.upto, self._controls.joined)
 
     def _ack(self, cursor: int, matched: int = 0, useful: int = 0) -> wire.FrameAck:
         return wire.FrameAck(
@@ -236,7 +233,7 @@ class ApplyFrame(Job[Applied]):
     def _entries_over(self) -> int:
         return sum(len(self._hosting.versions[number].entries) for number in self._over)
 
-    def _end(self, db: sqlite3.Connection) -> None:
+    def _end(self, db: Connection) -> None:
         """Versions that no live log matches any more are over; rows up to the newest may still name them."""
         holds = self._controls.holds
         # What was to come from another server, and never will: its store was for nothing.
@@ -247,10 +244,7 @@ class ApplyFrame(Job[Applied]):
         ended = np.array(sorted(self._controls.ended - coming), dtype=np.int64)
         self._over = self._hosting.over(ended, self._log).tolist()
         if self._over:
-            mark = outbox.last_row(db)
-            db.executemany(
-                "UPDATE versions SET over = ? WHERE number = ?", ((mark, number) for number in self._over)
-            )
+            versions.end(db, self._over, outbox.last_row(db))
 
     def _match(self, cursor: int) -> tuple[Int64s, Int32s, Flags, Int64s, Int64s]:
         """(place, number) of every match in the order of places, and whether it is in doubt; sizes of bodies

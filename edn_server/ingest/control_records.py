@@ -22,7 +22,6 @@ expiry that it replaces, so that the latest expiry holds for every event of the 
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,11 +29,13 @@ import structlog
 
 from edn import wire
 from edn.webhooks import KeyRing
-from edn_server.outbox import rows as outbox
 from edn_server.outbox.buffered import FrameHolds, release
+from edn_server.storage import logs, outbox, versions
+from edn_server.storage.interface import Connection
+from edn_server.storage.replays import Source
+from edn_server.storage.versions import NEVER
 from edn_server.storage.writer import Job
-from edn_server.subscriptions.registry import NEVER, Hosting, LogState, arrival
-from edn_server.subscriptions.store import keep_rings
+from edn_server.subscriptions.registry import Hosting, LogState
 from edn_server.subscriptions.topic_index import Int64s
 
 logger = structlog.get_logger()
@@ -117,15 +118,17 @@ class Controls:
             column[numbers] = values
         self._before.clear()
 
-    def write(self, db: sqlite3.Connection) -> None:
+    def write(self, db: Connection) -> None:
         log = self._log
-        rows = [
-            (n, log.name, _stored(int(log.since[n])), _stored(int(log.until[n])), int(log.expires[n]))
-            for n in sorted(self._moved)
-        ]
-        db.executemany("INSERT OR REPLACE INTO intervals VALUES (?, ?, ?, ?, ?)", rows)
-        keep_rings(db, self.rings)
-        db.executemany("UPDATE versions SET moved = 1 WHERE number = ?", [(n,) for n in self.moved])
+        versions.store_intervals(
+            db,
+            [
+                versions.Interval(n, log.name, int(log.since[n]), int(log.until[n]), int(log.expires[n]))
+                for n in sorted(self._moved)
+            ],
+        )
+        versions.store_rings(db, self.rings)
+        versions.mark_moved(db, self.moved)
 
     # -- one kind each ----------------------------------------------------------------------------------
 
@@ -201,10 +204,6 @@ class Controls:
             column[index] = value
 
 
-def _stored(value: int) -> int | None:
-    return None if value == NEVER else value
-
-
 class Follow(Job[None]):
     """A dispatcher named its log; one that it had before it has left, and that ends nothing any more."""
 
@@ -218,20 +217,12 @@ class Follow(Job[None]):
         self._left: list[str] = []
         self._over: list[int] = []
 
-    def work(self, db: sqlite3.Connection) -> None:
-        # A log of which nobody knows whose it is: that of the one dispatcher, before addresses were noted.
-        nobody = "" if self._hosting.several else " OR TRUE"
-        left = db.execute(
-            f"SELECT log FROM logs WHERE log != ? AND NOT retired AND (url = ?{nobody})",
-            (self._name, self._url),
-        ).fetchall()
-        self._left = [name for (name,) in left]
+    def work(self, db: Connection) -> None:
+        # The only dispatcher has no other log in use, whoever had it before.
+        url = self._url if self._hosting.several else None
+        self._left = logs.others_of(db, self._name, url)
         _retire(db, self._hosting, self._left, self._name)
-        db.execute(
-            "INSERT INTO logs (log, incarnation, url) VALUES (?1, ?2, ?3) ON CONFLICT (log)"
-            " DO UPDATE SET incarnation = max(incarnation, ?2), url = ?3, retired = 0",
-            (self._name, self._incarnation, self._url),
-        )
+        logs.follow(db, self._name, self._incarnation, self._url)
         log = self._hosting.logs.get(self._name)
         if log is None or log.cursor is None:
             return
@@ -257,8 +248,8 @@ class Leave(Job[None]):
         self._left: list[str] = []
         self._over: list[int] = []
 
-    def work(self, db: sqlite3.Connection) -> None:
-        known = db.execute("SELECT log, url FROM logs WHERE NOT retired AND url IS NOT NULL").fetchall()
+    def work(self, db: Connection) -> None:
+        known = logs.followed(db)
         self._left = [log for log, url in known if url not in self._urls]
         live = [log for log in self._hosting.logs.values() if log.live and log.name not in self._left]
         if len(known) <= len(self._urls) or not live:
@@ -274,34 +265,30 @@ class Leave(Job[None]):
             self._hosting.remove(self._over)
 
 
-def _retire(db: sqlite3.Connection, hosting: Hosting, left: Sequence[str], heir: str) -> None:
-    for name in left:
-        db.execute("UPDATE logs SET retired = 1 WHERE log = ?", (name,))
-        db.execute("UPDATE OR REPLACE pauses SET log = ? WHERE log = ?", (heir, name))
-        db.execute("DELETE FROM replays WHERE log IN (?, ?)", (name, arrival(name)))
+def _retire(db: Connection, hosting: Hosting, left: Sequence[str], heir: str) -> None:
+    logs.retire(db, left, heir)
     # Nobody will tell the rest of that past: what waits behind it goes out.
-    for number, logs in hosting.replaying.items():
+    for number, sources in hosting.replaying.items():
         found = hosting.versions.get(number)
-        if found is not None and not logs.difference(_tellers(left)):
+        if found is not None and not _others(sources, left):
             release(db, hosting, found.id, finished=[number])
 
 
-def _tellers(left: Sequence[str]) -> list[str]:
-    """Those by whom a past that these dispatchers would have told is awaited."""
-    return [*left, *map(arrival, left)]
+def _others(sources: set[Source], left: Sequence[str]) -> set[Source]:
+    """Return the sources of a history that do not depend on the dispatchers of these logs."""
+    return {source for source in sources if source.log not in left}
 
 
-def _over(db: sqlite3.Connection, hosting: Hosting, left: Sequence[str], heir: LogState) -> list[int]:
+def _over(db: Connection, hosting: Hosting, left: Sequence[str], heir: LogState) -> list[int]:
     """Versions that no log matches any more, once those are left."""
     ended = hosting.living & (heir.until != NEVER)
     for log in hosting.logs.values():
         if log.live and log.name not in left:
             ended &= log.until != NEVER
     # One whose past is still coming ends with the last page of it.
-    ended[[n for n, logs in hosting.replaying.items() if logs.difference(_tellers(left))]] = False
+    ended[[n for n, sources in hosting.replaying.items() if _others(sources, left)]] = False
     over: list[int] = np.flatnonzero(ended).tolist()
-    mark = outbox.last_row(db)
-    db.executemany("UPDATE versions SET over = ? WHERE number = ?", [(mark, n) for n in over])
+    versions.end(db, over, outbox.last_row(db))
     return over
 
 
@@ -309,11 +296,11 @@ def _leave(hosting: Hosting, left: Sequence[str], heir: str) -> None:
     for name in left:
         if name in hosting.logs:
             hosting.logs[name].retired = True
-        for logs in hosting.paused.values():
-            if name in logs:
-                logs[heir] = logs.pop(name)
+        for revisions in hosting.paused.values():
+            if name in revisions:
+                revisions[heir] = revisions.pop(name)
     for number in list(hosting.replaying):
-        hosting.replaying[number].difference_update(_tellers(left))
+        hosting.replaying[number] = _others(hosting.replaying[number], left)
         if not hosting.replaying[number]:
             del hosting.replaying[number]
             found = hosting.versions.get(number)

@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import sqlite3
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from edn_server.outbox.rows import Event
+from edn_server.storage import delivered_ids
+from edn_server.storage.delivered_ids import Delivered
+from edn_server.storage.interface import Connection
+from edn_server.storage.outbox import Event
 from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import Hosting
 from edn_server.subscriptions.topic_index import Flags, Int32s, Int64s
@@ -36,7 +38,7 @@ def label(subscription: str) -> int:
 
 
 def fresh(
-    db: sqlite3.Connection,
+    db: Connection,
     hosting: Hosting,
     events: Mapping[int, Event],
     times: Mapping[int, int],
@@ -53,33 +55,24 @@ def fresh(
         event = events[place]
         rows = slice(*np.searchsorted(places, [place, place + 1]).tolist())
         labels = np.array([label(hosting.versions[n].id) for n in numbers[rows].tolist()], dtype="<u4")
-        found = db.execute(
-            "SELECT time, subscriptions FROM told WHERE topic = ? AND id = ?", (event.topic, event.id)
-        ).fetchone()
-        if found is not None and abs(found[0] - time) < KEPT:
-            known = np.frombuffer(found[1], dtype="<u4")
-            wanted[rows] = ~np.isin(labels, known)
-            labels, time = np.union1d(known, labels), found[0]
-        db.execute(
-            "INSERT OR REPLACE INTO told VALUES (?, ?, ?, ?)", (event.topic, event.id, time, labels.tobytes())
-        )
+        found = delivered_ids.find(db, event.topic, event.id)
+        if found is not None and abs(found.time - time) < KEPT:
+            wanted[rows] = ~np.isin(labels, found.recipients)
+            labels, time = np.union1d(found.recipients, labels), found.time
+        delivered_ids.store(db, event.topic, event.id, Delivered(time, labels))
     return wanted
 
 
-def note(
-    db: sqlite3.Connection, topic: int, event: str, time: int, subscriptions: Sequence[str]
-) -> list[str]:
+def note(db: Connection, topic: int, event: str, time: int, subscriptions: Sequence[str]) -> list[str]:
     """Another server told these subscriptions of an event; those of them that were told here, too."""
     labels = np.array([label(name) for name in subscriptions], dtype="<u4")
-    found = db.execute(
-        "SELECT time, subscriptions FROM told WHERE topic = ? AND id = ?", (topic, event)
-    ).fetchone()
+    found = delivered_ids.find(db, topic, event)
     repeated: list[str] = []
-    if found is not None and abs(found[0] - time) < KEPT:
-        known = np.frombuffer(found[1], dtype="<u4")
-        repeated = [subscriptions[place] for place in np.flatnonzero(np.isin(labels, known)).tolist()]
-        labels, time = np.union1d(known, labels), found[0]
-    db.execute("INSERT OR REPLACE INTO told VALUES (?, ?, ?, ?)", (topic, event, time, labels.tobytes()))
+    if found is not None and abs(found.time - time) < KEPT:
+        known = np.flatnonzero(np.isin(labels, found.recipients))
+        repeated = [subscriptions[place] for place in known.tolist()]
+        labels, time = np.union1d(found.recipients, labels), found.time
+    delivered_ids.store(db, topic, event, Delivered(time, labels))
     return repeated
 
 
@@ -89,8 +82,5 @@ class Forget(Job[int]):
     def __init__(self, before: int) -> None:
         self._before = before
 
-    def work(self, db: sqlite3.Connection) -> int:
-        return db.execute(
-            "DELETE FROM told WHERE (topic, id) IN (SELECT topic, id FROM told WHERE time < ? LIMIT ?)",
-            (self._before, STEP),
-        ).rowcount
+    def work(self, db: Connection) -> int:
+        return delivered_ids.forget(db, self._before, STEP)

@@ -7,7 +7,6 @@ nothing. With the last page the live notifications that waited go out (see `buff
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable
 
@@ -16,12 +15,15 @@ import numpy as np
 from edn import wire
 from edn.errors import CorruptMessage
 from edn.lines import cut, ends_of
-from edn_server.ingest import dedup as repeats
+from edn_server.ingest import dedup
 from edn_server.ingest.apply_frame import Applied
 from edn_server.ingest.undecided import Budget
-from edn_server.outbox import buffered as holds
-from edn_server.outbox import rows as outbox
-from edn_server.outbox.rows import Event
+from edn_server.outbox import buffered
+from edn_server.outbox.rows import group
+from edn_server.storage import outbox, replays, versions
+from edn_server.storage.interface import Connection
+from edn_server.storage.outbox import Event
+from edn_server.storage.replays import Source
 from edn_server.storage.usage import Drops
 from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import Hosting, LogState
@@ -42,6 +44,7 @@ class ApplyReplay(Job[wire.ReplayAck]):
         self._hosting = hosting
         self._batch = batch
         self._page = page
+        self._source = Source("log", page.log)
         self._on_applied = on_applied
         self._number: int | None = None
         self._over = False
@@ -52,27 +55,24 @@ class ApplyReplay(Job[wire.ReplayAck]):
         self._doubts = 0
         self._drops = Drops()
 
-    def work(self, db: sqlite3.Connection) -> wire.ReplayAck:
+    def work(self, db: Connection) -> wire.ReplayAck:
         page, hosting = self._page, self._hosting
         if not 0 <= page.after <= page.upto:
             raise CorruptMessage(f"a page of the offsets ({page.after}, {page.upto}]")
         number = self._find()
         if number is None:
             return wire.ReplayAck(page.upto, done=True)
-        (position,) = db.execute(
-            "SELECT position FROM replays WHERE number = ? AND log = ?", (number, page.log)
-        ).fetchone()
+        source = self._source
+        position = replays.position(db, number, source)
         if page.after != position:
             return wire.ReplayAck(position, done=False)
         self._number = number
         self._write_rows(db, number)
         if page.final:
-            db.execute("DELETE FROM replays WHERE number = ? AND log = ?", (number, page.log))
+            replays.finish(db, number, source)
             self._finish(db, number, hosting.logs[page.log])
         else:
-            db.execute(
-                "UPDATE replays SET position = ? WHERE number = ? AND log = ?", (page.upto, number, page.log)
-            )
+            replays.advance(db, number, source, page.upto)
         return wire.ReplayAck(page.upto, done=page.final)
 
     def done(self, result: wire.ReplayAck) -> None:
@@ -81,9 +81,9 @@ class ApplyReplay(Job[wire.ReplayAck]):
             return
         if result.done:
             subscription = hosting.versions[number].id
-            logs = hosting.replaying.get(number, set())
-            logs.discard(self._page.log)
-            if not logs:
+            sources = hosting.replaying.get(number, set())
+            sources.discard(self._source)
+            if not sources:
                 hosting.replaying.pop(number, None)
             hosting.mark_held([subscription])
             if self._over:
@@ -106,30 +106,31 @@ class ApplyReplay(Job[wire.ReplayAck]):
         page, hosting = self._page, self._hosting
         for number in hosting.numbers.get(page.subscription, []):
             if hosting.versions[number].version == page.version:
-                return number if page.log in hosting.replaying.get(number, ()) else None
+                return number if self._source in hosting.replaying.get(number, ()) else None
         return None
 
-    def _write_rows(self, db: sqlite3.Connection, number: int) -> None:
+    def _write_rows(self, db: Connection, number: int) -> None:
         hosting, segment = self._hosting, self._page.segment
         if segment is None:
             return
         places, sizes = self._match(db, segment, number)
         subscription = hosting.versions[number].id
-        speaker = holds.speaker(hosting, subscription)
+        speaker = buffered.speaker(hosting, subscription)
         if self._page.log in hosting.paused.get(subscription, ()):
-            address = holds.past(subscription)
+            queue = outbox.kept(subscription, "buffered", "history")
         else:
             address = hosting.addresses[hosting.address[speaker]]
+            queue = outbox.at(address)
             self._addresses.append(address)
         numbers = np.full(len(places), speaker, dtype=np.int32)
-        rows = list(outbox.group(places, numbers, np.zeros(len(places), dtype=np.int32), sizes))
+        rows = [row for _, row in group(places, numbers, np.zeros(len(places), dtype=np.int32), sizes)]
         if self._doubts:
             rows = [row._replace(doubt=number + 1) for row in rows]
-        named = [(address, row) for row in rows]
-        self._drops = outbox.write(db, self._batch, list(self._events.items()), named, hosting.limits)
+        events = list(self._events.items())
+        self._drops = outbox.write(db, self._batch, events, [(queue, row) for row in rows], hosting.limits)
         self._entries += sum(row.events for row in rows) - self._drops.total
 
-    def _match(self, db: sqlite3.Connection, segment: wire.Segment, number: int) -> tuple[Int64s, Int64s]:
+    def _match(self, db: Connection, segment: wire.Segment, number: int) -> tuple[Int64s, Int64s]:
         """Places of the events that the subscription matches exactly, and the sizes of all."""
         version = self._hosting.versions[number]
         if segment.topic != version.topic:
@@ -161,17 +162,17 @@ class ApplyReplay(Job[wire.ReplayAck]):
         places = np.array(matched, dtype=np.int64)
         if chosen:
             numbers = np.full(len(places), number, dtype=np.int32)
-            places = places[repeats.fresh(db, self._hosting, self._events, chosen, places, numbers)]
+            places = places[dedup.fresh(db, self._hosting, self._events, chosen, places, numbers)]
             self._events = {place: self._events[place] for place in places.tolist()}
         return places, sizes
 
-    def _finish(self, db: sqlite3.Connection, number: int, log: LogState) -> None:
+    def _finish(self, db: Connection, number: int, log: LogState) -> None:
         """The past is told: the live ones may follow, and a version that ended meanwhile is over."""
         hosting = self._hosting
         subscription = hosting.versions[number].id
-        others = hosting.replaying.get(number, set()) - {self._page.log}
+        others = hosting.replaying.get(number, set()) - {self._source}
         if not others:
-            self._addresses += holds.release(db, hosting, subscription, finished=[number])
+            self._addresses += buffered.release(db, hosting, subscription, finished=[number])
         if not others and len(hosting.over(np.array([number], dtype=np.int64), log)):
             self._over = True
-            db.execute("UPDATE versions SET over = ? WHERE number = ?", (outbox.last_row(db), number))
+            versions.end(db, [number], outbox.last_row(db))

@@ -7,7 +7,6 @@ delivered once, and retried until the endpoint accepts it.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 
 from edn import clock
@@ -15,9 +14,9 @@ from edn.errors import InvalidSink
 from edn.namespace import told_as
 from edn.soap.address import SoapAddress
 from edn.soap.eventing import CANCELLED, FAILED
-from edn_server.outbox import rows as outbox
 from edn_server.outbox.bodies import End, body_of
-from edn_server.storage import addresses
+from edn_server.storage import addresses, outbox
+from edn_server.storage.interface import Connection
 from edn_server.subscriptions.registry import Hosting
 
 _REASONS = {
@@ -26,7 +25,7 @@ _REASONS = {
 }
 
 
-def write(db: sqlite3.Connection, hosting: Hosting, cancelled: Iterable[tuple[int, str]]) -> list[str]:
+def write(db: Connection, hosting: Hosting, cancelled: Iterable[tuple[int, str]]) -> list[str]:
     """Rows for those who want to be told that versions ended, by (number, why); their addresses."""
     told = []
     now = int(clock.steady() * 1e6)
@@ -36,10 +35,7 @@ def write(db: sqlite3.Connection, hosting: Hosting, cancelled: Iterable[tuple[in
             continue
         named = told_as(hosting.versions[number].id)
         body = body_of(End(named, why, _REASONS.get(why, why)))
-        db.execute(
-            "INSERT INTO outbox (address, batch, events, composition, created) VALUES (?, ?, 1, ?, ?)",
-            (target, outbox.READY, body, now),
-        )
+        outbox.write_body(db, target, body, 1, created=now)
         told.append(target)
     return told
 

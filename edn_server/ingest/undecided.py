@@ -21,11 +21,9 @@ The verdict is the same wherever it is found: it depends on the event and the ve
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,9 +34,9 @@ import structlog
 from edn.filter import BoundFilter, Filter
 from edn.index.patterns import Patterns, Searched
 from edn.schema import Schema
-from edn_server.outbox import rows as outbox
-from edn_server.outbox.rows import Row
-from edn_server.storage.addresses import tenant_of
+from edn_server.storage import outbox, versions
+from edn_server.storage.interface import Connection, Reader
+from edn_server.storage.outbox import Row
 from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import Hosting
 
@@ -123,8 +121,7 @@ class Search:
 class Library:
     """Filters as they were stored, bound; sets of patterns, prepared. One thread."""
 
-    def __init__(self, reader: sqlite3.Connection) -> None:
-        self._reader = reader
+    def __init__(self) -> None:
         self._filters: OrderedDict[tuple[int, str, int], Asked] = OrderedDict()
         self._schemas: OrderedDict[tuple[int, int], Schema] = OrderedDict()
         self._prepared: OrderedDict[tuple[int, ...], dict[str, Search]] = OrderedDict()
@@ -133,25 +130,20 @@ class Library:
         self._latest: tuple[int, int] | None = None
         self._decoded: dict[int, tuple[Schema, dict[str, Any]]] = {}
 
-    def filter(self, number: int) -> Asked | None:
-        """The version with this number; None if there is none."""
-        row = self._reader.execute(
-            "SELECT v.id, v.version, v.filter, v.width, t.uid, t.columns FROM versions v"
-            " JOIN topics t ON t.uid = v.topic WHERE v.number = ?",
-            (number,),
-        ).fetchone()
-        if row is None:
+    def filter(self, db: Connection, number: int) -> Asked | None:
+        """Return the version with this number; None if there is none."""
+        found = versions.predicate(db, number)
+        if found is None:
             return None
-        id, version, text, width, topic, columns = row
-        asked = self._filters.get((number, id, version))
+        asked = self._filters.get((number, found.id, found.version))
         if asked is None:
-            schema = self._schemas.get((topic, width))
+            schema = self._schemas.get((found.topic, found.width))
             if schema is None:
-                pairs = msgspec.json.decode(columns, type=list[tuple[str, str]])
-                schema = _kept(self._schemas, (topic, width), Schema.from_wire(pairs[:width]), FILTERS)
-            bound = Filter.parse(msgspec.json.decode(text)).bind(schema)
-            asked = Asked(number, id, version, bound, schema)
-            _kept(self._filters, (number, id, version), asked, FILTERS)
+                schema = Schema.from_wire(found.schema_columns())
+                _kept(self._schemas, (found.topic, found.width), schema, FILTERS)
+            bound = Filter.parse(msgspec.json.decode(found.filter)).bind(schema)
+            asked = Asked(number, found.id, found.version, bound, schema)
+            _kept(self._filters, (number, found.id, found.version), asked, FILTERS)
         return asked
 
     def searches(self, asked: Sequence[BoundFilter]) -> dict[str, Search]:
@@ -190,26 +182,27 @@ def _size(searches: dict[str, Search]) -> int:
     return 256 + sum(search.patterns.nbytes for search in searches.values())
 
 
-def _kept(store: OrderedDict[Any, Any], key: Any, value: Any, most: int) -> Any:
+def _kept(store: OrderedDict[Any, Any], key: Any, value: Any, most: int) -> None:
     store[key] = value
     while len(store) > most:
         store.popitem(last=False)
-    return value
 
 
 class Decision:
     """One row in doubt: which of its matches are. `run` in one thread until it is `done`."""
 
-    def __init__(self, row: Row, reader: sqlite3.Connection, library: Library) -> None:
+    def __init__(self, row: Row, library: Library) -> None:
         self.row = row
         self.done = False
         #: (place, number) of what matches, and the filters that were asked
         self.matches: list[tuple[int, int]] = []
         self.asked: list[Asked] = []
-        self._steps = self._ask(reader, library)
+        self._library = library
+        self._steps: Iterator[None] | None = None
 
-    def run(self, seconds: float) -> None:
+    def run(self, db: Connection, seconds: float) -> None:
         """Ask on for so many seconds, resting in between."""
+        self._steps = self._steps or self._ask(db, self._library)
         now = rested = time.perf_counter()
         end = now + seconds
         for _ in self._steps:
@@ -233,16 +226,17 @@ class Decision:
         numbers = np.array([number for _, number in self.matches])
         return outbox.compose(np.array(list(places)), counts, numbers)
 
-    def _ask(self, reader: sqlite3.Connection, library: Library) -> Iterator[None]:
+    def _ask(self, db: Connection, library: Library) -> Iterator[None]:
         row = self.row
+        assert row.batch is not None
         named: dict[int, Asked | None] = {}
         recipients = dict(zip(row.places, row.recipients(), strict=True))
         for number in {number for numbers in recipients.values() for number in numbers}:
-            named[number] = library.filter(number if row.doubt == outbox.OWN else row.doubt - 1)
+            named[number] = library.filter(db, number if row.doubt == outbox.OWN else row.doubt - 1)
             yield
         self.asked = [one for one in named.values() if one is not None]
         for place in row.places:
-            body = outbox.read_events(reader, row.batch, [place])[place].body
+            body = outbox.read_events(db, row.batch, [place])[place].body
             asked = [(number, named[number]) for number in recipients[place]]
             texts = _Texts([one.bound for _, one in asked if one is not None], library)
             yield
@@ -307,22 +301,16 @@ class Decided(Job[int]):
         self._hosting = hosting
         self._written = False
 
-    def work(self, db: sqlite3.Connection) -> int:
+    def work(self, db: Connection) -> int:
         row, composition = self._decision.row, self._decision.composition()
         # A row that was renamed, or written anew, meanwhile is decided once more.
-        same = db.execute(
-            "SELECT 1 FROM outbox WHERE id = ? AND composition = ? AND doubt != 0", (row.id, row.composition)
-        ).fetchone()
-        if same is None:
+        if not outbox.is_undecided(db, row):
             return 0
         self._written = True
         if composition is None:
-            return outbox.Settle([(row.id, row.batch)]).work(db)
+            return outbox.settle(db, [(row.id, row.batch)])
         events = len({place for place, _ in self._decision.matches})
-        db.execute(
-            "UPDATE outbox SET composition = ?, events = ?, doubt = 0 WHERE id = ?",
-            (composition, events, row.id),
-        )
+        outbox.shorten(db, row.id, composition, events, decided=True)
         return row.events - events
 
     def done(self, result: int) -> None:
@@ -332,15 +320,9 @@ class Decided(Job[int]):
             hosting.tally.matched(np.array(matched, dtype=np.int64))
         for one in self._decision.asked:
             version = hosting.versions.get(one.number)
-            if (
-                version is not None
-                and version.bound is None
-                and (version.id, version.version)
-                == (
-                    one.id,
-                    one.version,
-                )
-            ):
+            if version is None or version.bound is not None:
+                continue
+            if (version.id, version.version) == (one.id, one.version):
                 version.bound = one.bound  # the writer's thread need not bind it again
 
 
@@ -349,7 +331,7 @@ class Decider:
 
     def __init__(
         self,
-        reader: sqlite3.Connection,
+        reader: Reader,
         hosting: Hosting,
         submit: Callable[[Job[int]], asyncio.Future[int]],
         on_decided: Callable[[str, int], None],
@@ -361,8 +343,7 @@ class Decider:
         self._submit = submit
         self._hosting = hosting
         self._on_decided = on_decided
-        self._library = Library(reader)
-        self._thread = ThreadPoolExecutor(1, "doubts")
+        self._library = Library()
         self._woken = asyncio.Event()
         self._woken.set()
 
@@ -371,7 +352,6 @@ class Decider:
         self._woken.set()
 
     def close(self) -> None:
-        self._thread.shutdown(wait=True)
         self._reader.close()
 
     async def run(self) -> None:
@@ -388,8 +368,7 @@ class Decider:
 
     async def _round(self) -> bool:
         """Decide what there is by now, tenant by tenant in turns; whether there was anything."""
-        loop = asyncio.get_running_loop()
-        waiting = await loop.run_in_executor(self._thread, find, self._reader)
+        waiting = await self._reader.reading(find)
         turns = deque(waiting)
         under_way: dict[str, Decision] = {}
         while turns:
@@ -397,8 +376,8 @@ class Decider:
             decision = under_way.get(tenant)
             if decision is None:
                 row = waiting[tenant].popleft()
-                decision = under_way[tenant] = Decision(row, self._reader, self._library)
-            await loop.run_in_executor(self._thread, decision.run, TURN)
+                decision = under_way[tenant] = Decision(row, self._library)
+            await self._reader.reading(decision.run, TURN)
             if decision.done:
                 del under_way[tenant]
                 shorter = await self._submit(Decided(decision, self._hosting))
@@ -408,18 +387,9 @@ class Decider:
         return bool(waiting)
 
 
-def find(reader: sqlite3.Connection) -> dict[str, deque[Row]]:
-    """The oldest rows in doubt of each address, by tenant, in their order."""
-    addresses = reader.execute(
-        "WITH RECURSIVE next(address) AS (SELECT min(address) FROM outbox WHERE doubt != 0 UNION ALL"
-        " SELECT (SELECT min(o.address) FROM outbox o WHERE o.address > next.address AND o.doubt != 0)"
-        " FROM next WHERE next.address IS NOT NULL) SELECT address FROM next WHERE address IS NOT NULL"
-    ).fetchall()
-    found: dict[str, list[Row]] = {}
-    for (address,) in addresses:
-        rows = reader.execute(
-            f"SELECT {outbox.ROW} FROM outbox WHERE address = ? AND doubt != 0 ORDER BY id LIMIT ?",
-            (address, ROWS),
-        )
-        found.setdefault(tenant_of(address), []).extend(Row(*values) for values in rows)
-    return {tenant: deque(sorted(rows, key=lambda row: row.id)) for tenant, rows in found.items()}
+def find(db: Connection) -> dict[str, deque[Row]]:
+    """Return the oldest rows in doubt of each address, by tenant, in their order."""
+    found: dict[str, deque[Row]] = {}
+    for row in outbox.undecided_rows(db, ROWS):
+        found.setdefault(row.tenant, deque()).append(row)
+    return found

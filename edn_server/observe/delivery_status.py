@@ -12,10 +12,8 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-import sqlite3
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -23,15 +21,17 @@ from edn import clock
 from edn.coordinates import rfc3339
 from edn.errors import Conflict, InvalidInput, NotFound
 from edn.namespace import told_as
-from edn_server.delivery import attempts
-from edn_server.delivery import dead_letters as deadletters
+from edn_server.delivery import attempts, dead_letters
 from edn_server.delivery.attempts import Attempt
-from edn_server.delivery.dead_letters import Letter, Revive, Revived
+from edn_server.delivery.dead_letters import Revive, Revived
 from edn_server.delivery.notifier import Notifier
 from edn_server.settings import Settings
 from edn_server.sinks.consent import State
+from edn_server.storage import dead_letters as letters
 from edn_server.storage import usage
 from edn_server.storage.addresses import ring_of, url_of
+from edn_server.storage.dead_letters import Letter
+from edn_server.storage.interface import Reader
 from edn_server.storage.writer import Writer
 from edn_server.subscriptions.registry import Hosting
 
@@ -41,8 +41,6 @@ RECOVERED = 20_000
 _CURSOR = re.compile(r"(\d{1,18})-(\d{1,18})\Z", re.ASCII)
 _EXAMPLES: dict[str, Any] = {"string": "example", "number": 1.5, "integer": 1, "boolean": True}
 
-T = TypeVar("T")
-
 
 class Evidence:
     def __init__(
@@ -51,7 +49,7 @@ class Evidence:
         hosting: Hosting,
         notifier: Notifier,
         writer: Writer,
-        reader: sqlite3.Connection,
+        reader: Reader,
         settings: Settings,
         consent_of: Callable[[str], State | None] = lambda address: None,
     ) -> None:
@@ -62,10 +60,8 @@ class Evidence:
         self._writer = writer
         self._reader = reader
         self._settings = settings
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="evidence")
 
     def close(self) -> None:
-        self._thread.shutdown()
         self._reader.close()
 
     # -- looking ----------------------------------------------------------------------------------------
@@ -74,8 +70,8 @@ class Evidence:
         """How it is with a subscription's address, and what became of its notifications."""
         numbers, address = self._find(subscription)
         parts = self._hosting.parts(subscription)
-        letters = await self._read(lambda db: deadletters.count(db, subscription))
-        standing = await self._read(lambda db: usage.standing(db, subscription, parts))
+        dead = await self._reader.reading(letters.count, subscription)
+        standing = await self._reader.reading(usage.standing, subscription, parts)
         health = self._notifier.health(address)
         versions = self._hosting.versions
         counts = [self._hosting.tally.of([number], versions[number].topic) for number in numbers]
@@ -94,7 +90,7 @@ class Evidence:
             "matched": sum(each.matched for each in counts),
             "delivered": sum(each.delivered for each in counts),
             "failed": sum(each.failed for each in counts),
-            "dead_letters": letters,
+            "dead_letters": dead,
             "buffered_bytes": standing.buffered_bytes,
             "dropped": standing.dropped,
             "dropped_limit": standing.reason,
@@ -104,7 +100,7 @@ class Evidence:
     async def attempts(self, subscription: str) -> list[dict[str, Any]]:
         """The last attempts at its address, the newest first."""
         _, address = self._find(subscription)
-        stored = await self._read(lambda db: attempts.stored(db, address))
+        stored = await self._reader.reading(attempts.stored, address)
         oldest = attempts.oldest(self._settings.attempts_kept)
         return [_attempt(one) for one in self._notifier.attempts.latest(address, stored, oldest)]
 
@@ -118,16 +114,16 @@ class Evidence:
             if given is None:
                 raise InvalidInput('after: not one that a listing gave as "next"', pointer="/after")
             beyond = (int(given[1]), int(given[2]))
-        found = await self._read(lambda db: deadletters.page(db, subscription, beyond, limit + 1))
+        found = await self._reader.reading(letters.page, subscription, beyond, limit + 1)
         following = f"{found[limit - 1].died}-{found[limit - 1].id}" if len(found) > limit else None
         return [self._letter(letter) for letter in found[:limit]], following
 
     async def letter(self, number: int) -> dict[str, Any]:
-        found = await self._read(lambda db: deadletters.find(db, number))
+        found = await self._reader.reading(letters.find, number)
         if found is None:
             raise NotFound(f'no dead letter "{self._settings.id}.{number}"')
         letter, body = found
-        named = list(dict.fromkeys(deadletters.recipients(body, letter.address)))
+        named = list(dict.fromkeys(dead_letters.recipients(body, letter.address)))
         return {**self._letter(letter), "subscriptions": named, "body": msgspec.json.decode(body)}
 
     # -- doing ------------------------------------------------------------------------------------------
@@ -146,16 +142,21 @@ class Evidence:
         if self._paused(subscription):
             raise Conflict("the subscription is paused; resume it first")
         died = round(clock.moment(since / 1e6) * 1e6)
-        letters = events = 0
-        while letters < RECOVERED:
-            step = deadletters.since(subscription, died, deadletters.STEP)
-            job = Revive(step, self._address, _steady(), waits=self._paused, only=subscription)
-            revived = await self._revive(job)
-            letters += revived.letters
-            events += revived.events
-            if revived.letters < deadletters.STEP:
-                return {"letters": letters, "notifications": events, "more": False}
-        return {"letters": letters, "notifications": events, "more": True}
+        revived = events = 0
+        while revived < RECOVERED:
+            job = Revive(
+                lambda db: letters.since(db, subscription, died, letters.STEP),
+                self._address,
+                _steady(),
+                waits=self._paused,
+                only=subscription,
+            )
+            step = await self._revive(job)
+            revived += step.letters
+            events += step.events
+            if step.letters < letters.STEP:
+                return {"letters": revived, "notifications": events, "more": False}
+        return {"letters": revived, "notifications": events, "more": True}
 
     async def enable(self, subscription: str) -> dict[str, Any]:
         """Send to its address again, at once; what died meanwhile stays dead until it is recovered."""
@@ -204,9 +205,6 @@ class Evidence:
         for address in revived.addresses:
             self._notifier.hurry(address)
         return revived
-
-    async def _read(self, question: Callable[[sqlite3.Connection], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, question, self._reader)
 
     def _letter(self, letter: Letter) -> dict[str, Any]:
         return {

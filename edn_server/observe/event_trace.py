@@ -15,7 +15,7 @@ import numpy as np
 from edn import wire
 from edn_server.delivery.attempts import Attempt
 from edn_server.ingest.apply_frame import Matches
-from edn_server.outbox.rows import READY, Row
+from edn_server.storage.outbox import Row
 from edn_server.subscriptions.registry import Hosting
 
 #: bytes of frames, and of rows, that are kept
@@ -89,7 +89,7 @@ class Journeys:
         found = []
         for post in tuple(self._posts):
             for row in post.rows:
-                if row.batch != batch or row.batch == READY or place not in row.places:
+                if row.batch != batch or place not in row.places:
                     continue
                 if number in row.recipients()[row.places.index(place)]:
                     found.append(post.attempt)

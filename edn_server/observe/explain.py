@@ -18,7 +18,8 @@ from edn.errors import CorruptMessage
 from edn.filter import BoundFilter
 from edn.filter.reasons import reasons
 from edn.schema import Schema
-from edn_server.subscriptions.registry import NEVER, Hosting
+from edn_server.storage.versions import NEVER
+from edn_server.subscriptions.registry import Hosting
 
 
 @dataclass(frozen=True, slots=True)

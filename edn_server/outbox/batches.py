@@ -8,15 +8,14 @@ record: the courier knows which it tried, and after a restart it takes all that 
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
-from edn_server.outbox import rows as outbox
-from edn_server.outbox.rows import Row
+from edn_server.outbox.bodies import enclose
 from edn_server.policies import Batching
+from edn_server.storage import outbox
+from edn_server.storage.interface import Connection
+from edn_server.storage.outbox import Row
 from edn_server.storage.writer import Job
 
 
@@ -42,16 +41,16 @@ class Parcel:
         return sum(row.events for row in self.rows)
 
     @property
-    def places(self) -> list[tuple[int, int]]:
+    def places(self) -> list[tuple[int, int | None]]:
         """(id, batch) of its rows, to settle them."""
         return [(row.id, row.batch) for row in self.rows]
 
 
 def pack(
-    db: sqlite3.Connection,
+    db: Connection,
     rows: Sequence[Row],
     batching: Batching,
-    entries: Callable[[Row], tuple[bytes, str]],
+    entries: Callable[[Connection, Row], tuple[bytes, str]],
     alone: Callable[[Row], bool],
 ) -> tuple[Parcel, bool]:
     """The next POST of rows that begin with an address's oldest, and whether it must be written down.
@@ -60,20 +59,19 @@ def pack(
     by themselves before. What was decided before is found again.
     """
     first = rows[0]
-    if first.batch == outbox.READY:
-        return Parcel((first,), first.composition), False
-    kept = db.execute("SELECT members FROM parcels WHERE id = ?", (first.id,)).fetchone()
-    if kept is not None:
-        members = outbox.rows_of(db, msgspec.msgpack.decode(kept[0], type=list[int]))
-        return _parcel(members, [entries(row) for row in members]), False
+    if first.batch is None:
+        return Parcel((first,), first.body), False
+    members = outbox.find_parcel(db, first.id)
+    if members is not None:
+        return _parcel(members, [entries(db, row) for row in members]), False
     taken: list[Row] = []
     parts: list[tuple[bytes, str]] = []
     events = size = 0
     for row in rows:
-        if taken and (row.batch == outbox.READY or alone(row) or events + row.events > batching.events):
+        if taken and (row.batch is None or alone(row) or events + row.events > batching.events):
             break
         try:
-            part = entries(row)
+            part = entries(db, row)
         except Exception:
             if not taken:
                 raise
@@ -91,9 +89,7 @@ def pack(
 
 def _parcel(rows: Sequence[Row], parts: Sequence[tuple[bytes, str]]) -> Parcel:
     traces = {trace for _, trace in parts}
-    return Parcel(
-        tuple(rows), outbox.enclose([part for part, _ in parts]), traces.pop() if len(traces) == 1 else ""
-    )
+    return Parcel(tuple(rows), enclose([part for part, _ in parts]), traces.pop() if len(traces) == 1 else "")
 
 
 class Keep(Job[None]):
@@ -102,6 +98,5 @@ class Keep(Job[None]):
     def __init__(self, parcel: Parcel) -> None:
         self._parcel = parcel
 
-    def work(self, db: sqlite3.Connection) -> None:
-        members = msgspec.msgpack.encode([row.id for row in self._parcel.rows])
-        db.execute("INSERT INTO parcels VALUES (?, ?)", (self._parcel.id, members))
+    def work(self, db: Connection) -> None:
+        outbox.store_parcel(db, [row.id for row in self._parcel.rows])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
-from edn_server.outbox.rows import Event
+from edn_server.storage.outbox import Event
 
 
 class RecentEvents:

@@ -32,7 +32,6 @@ import base64
 import hashlib
 import hmac
 import re
-import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -49,7 +48,9 @@ from edn_server.sinks.base import Answer, Message, Sink
 from edn_server.sinks.concurrency import Slots
 from edn_server.sinks.http import HttpSink
 from edn_server.sinks.resolver import Resolver
+from edn_server.storage import sink_state
 from edn_server.storage.addresses import url_of
+from edn_server.storage.interface import Connection
 from edn_server.storage.writer import Job
 
 logger = structlog.get_logger()
@@ -299,9 +300,9 @@ class AskedSink:
         return await self._http.send(replace(message, url=url, headers=(*message.headers, origin)))
 
 
-def load(db: sqlite3.Connection) -> dict[str, Standing]:
-    rows = db.execute("SELECT url, standing FROM consents").fetchall()
-    return {url: msgspec.json.decode(standing, type=Standing) for url, standing in rows}
+def load(db: Connection) -> dict[str, Standing]:
+    """Return the standing of sinks that were asked for their consent, by URL."""
+    return {url: msgspec.json.decode(data, type=Standing) for url, data in sink_state.consents(db)}
 
 
 class Save(Job[None]):
@@ -311,9 +312,6 @@ class Save(Job[None]):
         self._url = url
         self._standing = standing
 
-    def work(self, db: sqlite3.Connection) -> None:
-        if self._standing is None:
-            db.execute("DELETE FROM consents WHERE url = ?", (self._url,))
-        else:
-            data = msgspec.json.encode(self._standing)
-            db.execute("INSERT OR REPLACE INTO consents VALUES (?, ?)", (self._url, data))
+    def work(self, db: Connection) -> None:
+        data = None if self._standing is None else msgspec.json.encode(self._standing)
+        sink_state.store_consent(db, self._url, data)

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sqlite3
 from collections.abc import AsyncGenerator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -30,8 +29,8 @@ import msgspec
 from edn import clock
 from edn.errors import InvalidInput, NotFound
 from edn.namespace import told_as
-from edn_server.outbox import rows as outbox
-from edn_server.storage import addresses, usage
+from edn_server.storage import addresses, outbox, usage
+from edn_server.storage.interface import Connection
 from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import Hosting
 
@@ -110,7 +109,7 @@ class Streams:
         address = addresses.stream_of(subscription)
         position, missed = self._position(last_event_id)
         if position.row:
-            passed = outbox.Pass(address, position.row + (not position.left))
+            passed = Pass(address, position.row + (not position.left))
             self._rows.subtract(await self._submit(passed))
         return self._lines(subscription, address, position, missed)
 
@@ -198,6 +197,17 @@ def _line(event: str, reason: str) -> bytes:
     return msgspec.json.encode({"event": event, "data": {"reason": reason}}) + b"\n"
 
 
+class Pass(Job[int]):
+    """Deletes rows of a stream before one: they were read."""
+
+    def __init__(self, address: str, row: int) -> None:
+        self._address = address
+        self._row = row
+
+    def work(self, db: Connection) -> int:
+        return outbox.pass_rows(db, self._address, self._row)
+
+
 class Trim(Job[int]):
     """Rows of streams that are too old or too many, and those whose subscription has ended for a while.
 
@@ -212,22 +222,17 @@ class Trim(Job[int]):
         self._lives = lives
         self.more = False
 
-    def work(self, db: sqlite3.Connection) -> int:
-        going: dict[str, list[tuple[int, int]]] = {}
-        old = db.execute(
-            "SELECT address, id, batch FROM outbox WHERE address >= 'stream:' AND address < 'stream;'"
-            " AND created < ? ORDER BY created, id LIMIT ?",
-            (self._oldest, TRIM_ROWS),
-        ).fetchall()
+    def work(self, db: Connection) -> int:
+        going: dict[str, list[tuple[int, int | None]]] = {}
+        old = outbox.old_stream_rows(db, self._oldest, TRIM_ROWS)
         for address, id, batch in old:
             going.setdefault(address, []).append((id, batch))
         events = self._settle(db, going)
         left = TRIM_ROWS - len(old)
-        for address, kept in db.execute(
-            "SELECT address, events FROM kept WHERE kind = ?", (usage.UNREAD,)
-        ).fetchall():
+        for subscription, kept in usage.streams(db):
             if left <= 0:
                 break
+            address = addresses.stream_of(subscription)
             rows = self._ended(db, address, left) or self._surplus(db, address, kept, left)
             left -= len(rows)
             events += self._settle(db, {address: rows})
@@ -237,35 +242,27 @@ class Trim(Job[int]):
         return events
 
     def _living(self, address: str) -> bool:
-        return self._lives(address[len(addresses.STREAM) :])
+        return self._lives(addresses.streaming(address) or "")
 
-    def _ended(self, db: sqlite3.Connection, address: str, most: int) -> list[tuple[int, int]]:
-        if self._living(address):
-            return []
-        return db.execute(
-            "SELECT id, batch FROM outbox WHERE address = ? AND created < ? ORDER BY id LIMIT ?",
-            (address, self._left, most),
-        ).fetchall()
+    def _ended(self, db: Connection, address: str, most: int) -> list[tuple[int, int | None]]:
+        return [] if self._living(address) else outbox.rows_before(db, address, self._left, most)
 
-    def _surplus(self, db: sqlite3.Connection, address: str, kept: int, most: int) -> list[tuple[int, int]]:
+    def _surplus(self, db: Connection, address: str, kept: int, most: int) -> list[tuple[int, int | None]]:
         """The oldest rows beyond the events that a stream may have; its newest row stays in any case."""
         if kept <= self._most:
             return []
-        rows = db.execute(
-            "SELECT id, batch, events FROM outbox WHERE address = ? ORDER BY id LIMIT ?", (address, most + 1)
-        ).fetchall()
-        going = []
-        for id, batch, count in rows[:-1]:
+        going: list[tuple[int, int | None]] = []
+        for id, batch, count in outbox.oldest_rows(db, address, most + 1)[:-1]:
             if kept <= self._most:
                 break
             kept -= count
             going.append((id, batch))
         return going
 
-    def _settle(self, db: sqlite3.Connection, going: dict[str, list[tuple[int, int]]]) -> int:
+    def _settle(self, db: Connection, going: dict[str, list[tuple[int, int | None]]]) -> int:
         events = 0
         for address, rows in going.items():
             if rows and self._living(address):
-                outbox.mark(db, outbox.DROPPED, address, rows[-1][0])
-            events += outbox.Settle(rows).work(db)
+                outbox.mark(db, "dropped", address, rows[-1][0])
+            events += outbox.settle(db, rows)
         return events

@@ -8,24 +8,17 @@ a POST, a queue or a breaker, and no code has to check for it:
     acme//mailto:ann@example.org                      a sink of tenant acme, not signed
     //https://example.org/hook                        a sink of the operator, not signed
     stream:acme,s1                                    the stream of a subscription, by its key
-    hold:acme,s1 past                                 rows that are buffered for a subscription, by its key
 
 Tenant and ring hold no slash, so the URL is everything behind the second one, whatever characters it has. A
-tenant holds no colon either, so no sink's address begins like a stream or a buffer.
+tenant holds no colon either, so no sink's address begins like a stream.
 """
 
 from __future__ import annotations
 
 from edn import namespace
 
-#: begins the address of rows that are buffered and not sent
-HELD = "hold:"
-#: begins the address of rows that wait for the reader of a subscription's stream
+#: the scheme of a stream: rows wait for its reader
 STREAM = "stream:"
-#: end the addresses of rows that are held for other reasons than a pause (`outbox.buffered`)
-PAST = " past"
-FIRST = " first"
-WAITING = " waiting"
 
 
 def address_of(tenant: str, url: str, ring: str) -> str:
@@ -38,15 +31,20 @@ def address_of(tenant: str, url: str, ring: str) -> str:
 
 
 def is_sink(address: str) -> bool:
-    """Whether a courier delivers the rows of this address; those of streams and buffers wait."""
-    return not address.startswith((HELD, STREAM))
+    """Whether a courier delivers the rows of this address; those of streams wait for a reader."""
+    return not address.startswith(STREAM)
+
+
+def streaming(address: str) -> str | None:
+    """Return the subscription whose stream this is; None of a sink."""
+    return address[len(STREAM) :] if address.startswith(STREAM) else None
 
 
 def tenant_of(address: str) -> str:
     """Return the tenant that an address belongs to; empty is the operator."""
     if is_sink(address):
         return address.split("/", 2)[0]
-    return namespace.owner_of(address.partition(":")[2])
+    return namespace.owner_of(address[len(STREAM) :])
 
 
 def ring_of(address: str) -> str:
@@ -64,11 +62,6 @@ def host_of(address: str) -> str:
     url = url_of(address)
     rest = url.partition("://")[2]
     return rest.partition("/")[0].partition("?")[0] if rest else url
-
-
-def held(subscription: str) -> str:
-    """Compose the address of rows that are buffered for a subscription."""
-    return HELD + subscription
 
 
 def stream_of(subscription: str) -> str:

@@ -16,7 +16,6 @@ The writer's thread counts matches, the event loop deliveries; a lock keeps a pa
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +24,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from edn_server.storage import counters
+from edn_server.storage.interface import Connection
 from edn_server.storage.writer import Job
 
 KINDS = ("since", "matched", "delivered", "failed")
@@ -127,11 +128,11 @@ class Tally:
 
     # -- on disk ----------------------------------------------------------------------------------------
 
-    def load(self, db: sqlite3.Connection) -> None:
-        row = db.execute("SELECT value FROM meta WHERE name = 'evaluated'").fetchone()
-        if row is not None:
-            self._topics = msgspec.json.decode(row[0], type=dict[int, int])
-        for page, data in db.execute("SELECT page, counts FROM tallies ORDER BY page"):
+    def load(self, db: Connection) -> None:
+        evaluated = counters.evaluated(db)
+        if evaluated is not None:
+            self._topics = msgspec.json.decode(evaluated, type=dict[int, int])
+        for page, data in counters.pages(db):
             self._room((page + 1) * PAGE)
             self._counts[page * PAGE : (page + 1) * PAGE] = np.frombuffer(data, "<i8").reshape(PAGE, -1)
 
@@ -161,8 +162,7 @@ class Write(Job[None]):
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
 
-    def work(self, db: sqlite3.Connection) -> None:
+    def work(self, db: Connection) -> None:
         pages, topics = self._tally.take()
         if pages:
-            db.executemany("INSERT OR REPLACE INTO tallies VALUES (?, ?)", pages)
-            db.execute("INSERT OR REPLACE INTO meta VALUES ('evaluated', ?)", (topics,))
+            counters.store(db, pages, topics)

@@ -23,45 +23,14 @@ import numpy as np
 from edn.filter import BoundFilter, Filter
 from edn.namespace import is_member, subscription_of, told_as
 from edn.webhooks import KeyRing
+from edn_server.storage.replays import Source
 from edn_server.storage.usage import Limits
+from edn_server.storage.versions import NEVER, StoredVersion
 from edn_server.subscriptions.counters import Tally
-from edn_server.subscriptions.topic_index import Flags, Int32s, Int64s, Matrix, Topic
+from edn_server.subscriptions.topic_index import Flags, Int32s, Int64s, Topic
 
-#: an offset or a time that is never reached
-NEVER = np.iinfo(np.int64).max
 #: ends that came before their store, and are remembered: far more than a dispatcher has under way
 MOST_DISCARDED = 100_000
-#: begins the name under which the past of a subscription that comes from another server is awaited
-ARRIVAL = "move:"
-
-
-def arrival(log: str) -> str:
-    """Who tells such a past, besides the logs: the dispatcher of this one, which moves it."""
-    return ARRIVAL + log
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewVersion:
-    """A version as it is stored: what memory needs to know of it."""
-
-    number: int
-    id: str
-    version: int
-    topic: int
-    #: the filter as JSON text; bound again only if an event needs its exact predicate
-    filter: str
-    #: see `addresses`
-    address: str
-    recipient: str | None
-    #: microseconds; NEVER when it does not end by itself
-    expires: int
-    log: str
-    incarnation: int
-    #: columns of the topic when it was bound
-    width: int
-    lo: Matrix
-    hi: Matrix
-    exact: Flags
 
 
 class LogState:
@@ -136,10 +105,10 @@ class Hosting:
         self.living: Flags = np.zeros(capacity, dtype=np.bool_)
         #: what is found for it is kept and not sent
         self.held: Flags = np.zeros(capacity, dtype=np.bool_)
-        #: subscriptions that are paused, with the logs that say so and the revision of that; numbers whose
-        #: past is still coming, with its logs (and see `arrival`)
+        #: paused subscription → {log: revision of the pause}
         self.paused: dict[str, dict[str, int]] = {}
-        self.replaying: dict[int, set[str]] = {}
+        #: number whose history is still coming → where it comes from
+        self.replaying: dict[int, set[Source]] = {}
         #: index into `log_names`: whose dispatcher stored it
         self.stored_by: Int32s = np.zeros(capacity, dtype=np.int32)
         self.log_names: list[str] = []
@@ -252,12 +221,12 @@ class Hosting:
             return [subscription]
         return list(self.members.get(subscription, ()))
 
-    def insert(self, new: Sequence[NewVersion]) -> None:
+    def insert(self, new: Sequence[StoredVersion]) -> None:
         """Host versions that are durable; they match nothing before a log activates them."""
         if not new:
             return
         self._ensure(max(version.number for version in new) + 1)
-        by_topic: dict[int, list[NewVersion]] = {}
+        by_topic: dict[int, list[StoredVersion]] = {}
         for version in new:
             number = version.number
             self.name(number, version.id, version.recipient, version.topic)
@@ -280,7 +249,7 @@ class Hosting:
         for uid, versions in by_topic.items():
             self._insert_entries(self.topics[uid], versions)
 
-    def _insert_entries(self, topic: Topic, new: list[NewVersion]) -> None:
+    def _insert_entries(self, topic: Topic, new: list[StoredVersion]) -> None:
         rows = sum(len(version.exact) for version in new)
         entries = topic.take_entries(rows)
         lo = np.full((rows, topic.width), -np.inf)
@@ -345,7 +314,7 @@ class Hosting:
 
     def arriving(self, number: int) -> bool:
         """Whether the server that it comes from may still have something to deliver."""
-        return any(name.startswith(ARRIVAL) for name in self.replaying.get(number, ()))
+        return any(source.kind == "server" for source in self.replaying.get(number, ()))
 
     def begun(self, number: int, reading: LogState) -> bool:
         """Whether any log has activated it, also the one that is being read."""

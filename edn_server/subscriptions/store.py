@@ -15,13 +15,9 @@ dies with the process.
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
-import numpy as np
 
 from edn import wire
 from edn.errors import Conflict, CorruptMessage, InvalidFilter, InvalidInput
@@ -30,10 +26,14 @@ from edn.index import engine_name
 from edn.namespace import owner_of
 from edn.rect import Rects
 from edn.schema import Schema
-from edn.webhooks import KeyRing, newest
+from edn.webhooks import newest
+from edn_server.storage import logs, replays, versions
 from edn_server.storage.addresses import STREAM, address_of, stream_of
+from edn_server.storage.interface import Connection
+from edn_server.storage.replays import Source
+from edn_server.storage.versions import NEVER, StoredVersion, TopicRow
 from edn_server.storage.writer import Job
-from edn_server.subscriptions.registry import NEVER, Hosting, NewVersion, arrival
+from edn_server.subscriptions.registry import Hosting
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +70,6 @@ def prepare(request: wire.Store) -> Prepared:
     return Prepared(request, rects)
 
 
-def pack_rects(rects: Rects) -> bytes:
-    """lo, hi and exact as they lie in memory; `unpack_rects` needs the width."""
-    lo = np.ascontiguousarray(rects.lo, dtype="<f8").tobytes()
-    hi = np.ascontiguousarray(rects.hi, dtype="<f8").tobytes()
-    return lo + hi + np.ascontiguousarray(rects.exact, dtype=np.uint8).tobytes()
-
-
-def unpack_rects(data: bytes, width: int) -> Rects:
-    rows = len(data) // (16 * width + 1)
-    side = rows * width
-    bounds = np.frombuffer(data, dtype="<f8", count=2 * side)
-    exact = np.frombuffer(data, dtype=np.uint8, offset=16 * side).astype(np.bool_)
-    return Rects(bounds[:side].reshape(rows, width), bounds[side:].reshape(rows, width), exact)
-
-
 class StoreVersions(Job[wire.Stored]):
     """Store the versions of one request, all or none."""
 
@@ -94,27 +79,26 @@ class StoreVersions(Job[wire.Stored]):
         self._request = prepared.request
         self._rects = prepared.rects
         self._taken: list[int] = []
-        self._new: list[NewVersion] = []
+        self._new: list[StoredVersion] = []
         #: numbers that this request takes over from an earlier incarnation, or replaces
         self._adopted: list[tuple[int, int]] = []
         self._replaced: list[int] = []
         #: numbers of what comes from another server
         self._arriving: list[int] = []
 
-    def work(self, db: sqlite3.Connection) -> wire.Stored:
+    def work(self, db: Connection) -> wire.Stored:
         request = self._request
         self._check_incarnation(db)
         self._check_discarded()
         self._store_topic(db)
-        keep_rings(db, request.rings)
+        versions.store_rings(db, request.rings)
         for item, rects in zip(request.items, self._rects, strict=True):
             text = msgspec.json.encode(item.filter).decode()
             if not self._known(db, item, text):
                 self._store(db, item, text, rects)
         if self._new or self._adopted:
-            db.execute("UPDATE meta SET value = value + 1 WHERE name = 'seq'")
-        (seq,) = db.execute("SELECT value FROM meta WHERE name = 'seq'").fetchone()
-        return wire.Stored(epoch=self._epoch, seq=seq)
+            versions.count_store(db)
+        return wire.Stored(epoch=self._epoch, seq=versions.stores(db))
 
     def done(self, result: wire.Stored) -> None:
         hosting, request = self._hosting, self._request
@@ -133,7 +117,7 @@ class StoreVersions(Job[wire.Stored]):
                 each.expires[number] = expires
         hosting.insert(self._new)
         for number in self._arriving:
-            hosting.replaying.setdefault(number, set()).add(arrival(request.log))
+            hosting.replaying.setdefault(number, set()).add(Source("server", request.log))
         hosting.mark_held([hosting.versions[number].id for number in self._arriving])
 
     def undo(self) -> None:
@@ -143,19 +127,15 @@ class StoreVersions(Job[wire.Stored]):
 
     # -- inside the transaction -------------------------------------------------------------------------
 
-    def _check_incarnation(self, db: sqlite3.Connection) -> None:
+    def _check_incarnation(self, db: Connection) -> None:
         request = self._request
-        row = db.execute("SELECT incarnation FROM logs WHERE log = ?", (request.log,)).fetchone()
-        if row is not None and request.incarnation < row[0]:
+        newest = logs.incarnation(db, request.log)
+        if newest is not None and request.incarnation < newest:
             raise Conflict(
-                f"the dispatcher of log {request.log} has started {row[0]} times by now; this store is of "
+                f"the dispatcher of log {request.log} has started {newest} times by now; this store is of "
                 f"its start {request.incarnation}"
             )
-        db.execute(
-            "INSERT INTO logs (log, incarnation) VALUES (?1, ?2)"
-            " ON CONFLICT (log) DO UPDATE SET incarnation = ?2 WHERE incarnation < ?2",
-            (request.log, request.incarnation),
-        )
+        logs.raise_incarnation(db, request.log, request.incarnation)
 
     def _check_discarded(self) -> None:
         for item in self._request.items:
@@ -165,105 +145,73 @@ class StoreVersions(Job[wire.Stored]):
                     "store took too long"
                 )
 
-    def _store_topic(self, db: sqlite3.Connection) -> None:
+    def _store_topic(self, db: Connection) -> None:
         topic = self._request.topic
-        row = db.execute("SELECT columns FROM topics WHERE uid = ?", (topic.uid,)).fetchone()
-        known = msgspec.json.decode(row[0], type=list[tuple[str, str]]) if row else []
-        shared = min(len(known), len(topic.columns))
-        if known[:shared] != topic.columns[:shared]:
+        known = versions.columns_of(db, topic.uid)
+        shared = min(len(known or ()), len(topic.columns))
+        if known is not None and known[:shared] != topic.columns[:shared]:
             raise Conflict(
                 f"topic {topic.name} has other columns here; columns are append-only and never change"
             )
-        columns = msgspec.json.encode(topic.columns).decode()
-        if row is None:
-            db.execute(
-                "INSERT INTO topics VALUES (?, ?, ?, ?, ?)",
-                (topic.uid, topic.tenant, topic.name, columns, topic.engine),
-            )
-        elif len(topic.columns) > len(known):
-            db.execute("UPDATE topics SET columns = ? WHERE uid = ?", (columns, topic.uid))
+        if known is None or len(topic.columns) > len(known):
+            columns = list(topic.columns)
+            versions.store_topic(db, TopicRow(topic.uid, topic.tenant, topic.name, columns, topic.engine))
 
-    def _known(self, db: sqlite3.Connection, item: wire.StoreItem, text: str) -> bool:
+    def _known(self, db: Connection, item: wire.StoreItem, text: str) -> bool:
         """Whether the version is stored already; makes room when it replaces a leftover."""
         request = self._request
-        row = db.execute(
-            "SELECT number, topic, filter, address, recipient, log, incarnation,"
-            " EXISTS (SELECT 1 FROM intervals i WHERE i.number = v.number AND i.since IS NOT NULL)"
-            " FROM versions v WHERE id = ? AND version = ? AND over IS NULL",
-            (item.id, item.version),
-        ).fetchone()
-        if row is None:
+        known = versions.find(db, item.id, item.version)
+        if known is None:
             return False
-        number, *stored, log, incarnation, activated = row
-        address = _address(item)
-        same = stored == [request.topic.uid, text, address, item.recipient]
-        leftover = not activated and (log, incarnation) != (request.log, request.incarnation)
+        wanted = (request.topic.uid, text, _address(item), item.recipient)
+        same = (known.topic, known.filter, known.address, known.recipient) == wanted
+        own = (known.log, known.incarnation) == (request.log, request.incarnation)
+        leftover = not known.activated and not own
         if same and leftover:
-            db.execute(
-                "UPDATE versions SET log = ?, incarnation = ?, expires = ? WHERE number = ?",
-                (request.log, request.incarnation, item.expires, number),
-            )
-            self._adopted.append((number, _expiry(item)))
-            self._await(db, item, number)
+            versions.adopt(db, known.number, request.log, request.incarnation, _expiry(item))
+            self._adopted.append((known.number, _expiry(item)))
+            self._await(db, item, known.number)
             return True
         if same:
             return True
         if leftover:
-            db.execute("UPDATE versions SET over = 0 WHERE number = ?", (number,))
-            self._replaced.append(number)
+            versions.end(db, [known.number], 0)
+            self._replaced.append(known.number)
             return False
         raise Conflict(
             f"version {item.version} of subscription {item.id} is stored with another filter or sink; "
             "a changed subscription has a version of its own"
         )
 
-    def _store(self, db: sqlite3.Connection, item: wire.StoreItem, text: str, rects: Rects) -> None:
+    def _store(self, db: Connection, item: wire.StoreItem, text: str, rects: Rects) -> None:
         request = self._request
         number = self._hosting.take_number()
         self._taken.append(number)
-        address = _address(item)
-        values: tuple[Any, ...] = (
-            number, item.id, item.version, item.owner, request.topic.uid, text, address, item.recipient,
-            item.expires, request.log, request.incarnation, rects.width, pack_rects(rects), None, item.ring,
-            False,
-        )  # fmt: skip
-        db.execute(f"INSERT INTO versions VALUES ({', '.join('?' * len(values))})", values)
-        self._await(db, item, number)
-        self._new.append(
-            NewVersion(
-                number=number,
-                id=item.id,
-                version=item.version,
-                topic=request.topic.uid,
-                filter=text,
-                address=address,
-                recipient=item.recipient,
-                expires=_expiry(item),
-                log=request.log,
-                incarnation=request.incarnation,
-                width=rects.width,
-                lo=rects.lo,
-                hi=rects.hi,
-                exact=rects.exact,
-            )
+        stored = StoredVersion(
+            number=number,
+            id=item.id,
+            version=item.version,
+            topic=request.topic.uid,
+            filter=text,
+            address=_address(item),
+            recipient=item.recipient,
+            expires=_expiry(item),
+            log=request.log,
+            incarnation=request.incarnation,
+            width=rects.width,
+            lo=rects.lo,
+            hi=rects.hi,
+            exact=rects.exact,
         )
+        versions.insert(db, stored, owner=item.owner, ring=item.ring)
+        self._await(db, item, number)
+        self._new.append(stored)
 
-    def _await(self, db: sqlite3.Connection, item: wire.StoreItem, number: int) -> None:
-        """What is found for one that comes from another server is held from its first match on."""
+    def _await(self, db: Connection, item: wire.StoreItem, number: int) -> None:
+        """Let all matches of a subscription that comes from another server wait."""
         if item.arriving:
-            db.execute(
-                "INSERT OR IGNORE INTO replays (number, log, position) VALUES (?, ?, 0)",
-                (number, arrival(self._request.log)),
-            )
+            replays.begin(db, [number], Source("server", self._request.log))
             self._arriving.append(number)
-
-
-def keep_rings(db: sqlite3.Connection, rings: Sequence[KeyRing]) -> None:
-    db.executemany(
-        "INSERT INTO rings VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (id) DO UPDATE"
-        " SET current = ?2, previous = ?3, until = ?4, version = ?5 WHERE version <= ?5",
-        [(ring.id, ring.current, ring.previous, ring.until, ring.version) for ring in rings],
-    )
 
 
 def _address(item: wire.StoreItem) -> str:

@@ -241,7 +241,7 @@ class Server:
 
     def disk(self) -> str:
         """A digest of all that is stored."""
-        with contextlib.closing(self.node._folder.connect(read_only=True)) as db:
+        with contextlib.closing(self.node._store._folder.connect(read_only=True)) as db:
             return hashlib.sha256("\n".join(db.iterdump()).encode()).hexdigest()
 
     def memory(self) -> dict[str, Any]:

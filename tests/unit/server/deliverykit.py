@@ -128,7 +128,7 @@ async def notifying(
         notifier = Notifier(
             hosting=kit.hosting,
             writer=kit.writer,
-            reader=kit.folder.connect(read_only=True),
+            reader=kit.reader(),
             sinks=sinks,
             key="0" * 32,
             settings=given,
@@ -173,7 +173,7 @@ async def asking(kit: Kit, **changes: Any) -> AsyncIterator[tuple[Notifier, Evid
             hosting=kit.hosting,
             notifier=notifier,
             writer=kit.writer,
-            reader=kit.folder.connect(read_only=True),
+            reader=kit.reader(),
             settings=settings(**given),
         )
         try:

@@ -16,8 +16,9 @@ from serverkit import Kit, activate, control, item
 
 from edn.errors import Conflict, InvalidInput, NotFound
 from edn_server.delivery import dead_letters as deadletters
-from edn_server.outbox import rows as outbox
 from edn_server.policies import Batching, BreakerLimits, RetryPolicy
+from edn_server.storage import dead_letters as letter_table
+from edn_server.storage import outbox
 from edn_server.storage.addresses import address_of
 
 
@@ -105,7 +106,7 @@ def test_recovering_since_a_time_sends_what_died_from_then_on_in_order(kit: Kit)
             await notifier.idle()
             letters, _ = await evidence.letters("s0", None, 10)
             with contextlib.closing(kit.folder.connect(read_only=True)) as db:
-                third = deadletters.page(db, "s0", (0, 0), 10)[2]
+                third = letter_table.page(db, "s0", (0, 0), 10)[2]
             receiver.posts.clear()
             queued = await evidence.recover("s0", third.died)
             await notifier.idle()
@@ -207,7 +208,7 @@ def test_letters_that_are_too_old_go(kit: Kit) -> None:
         async with asking(kit) as (notifier, evidence):
             await notifier.idle()
             with contextlib.closing(kit.folder.connect(read_only=True)) as db:
-                newest = deadletters.page(db, None, (0, 0), 10)[-1]
+                newest = letter_table.page(db, None, (0, 0), 10)[-1]
             purge = deadletters.Purge(newest.died, lambda _: False)
             assert await asyncio.wrap_future(kit.writer.submit(purge)) == 2
             assert len((await evidence.letters("s0", None, 10))[0]) == 1

@@ -10,7 +10,7 @@ from serverkit import LOG, Kit, activate, control, item, topic
 
 from edn import wire
 from edn.errors import Conflict
-from edn_server.outbox import rows as outbox
+from edn_server.outbox import cleanup
 from edn_server.outbox.rows import Settle
 from edn_server.subscriptions.store import StoreVersions, prepare
 from edn_server.subscriptions.topic_index import Topic
@@ -20,7 +20,7 @@ EVENT = {"symbol": "GE", "price": 5}
 
 def forget(kit: Kit) -> int:
     kit.collect()
-    return kit.writer.submit(outbox.ForgetTopics(kit.hosting)).result(30)
+    return kit.writer.submit(cleanup.ForgetTopics(kit.hosting)).result(30)
 
 
 def settle(kit: Kit) -> None:
@@ -69,7 +69,7 @@ def test_a_store_in_the_transaction_that_forgets_a_topic_brings_it_back(kit: Kit
     kit.collect()
     store = StoreVersions(kit.hosting, kit.epoch, prepare(wire.Store(LOG, 1, topic(), [item("t")], [])))
     # One group, as the queue may make it.
-    kit.writer._commit([(outbox.ForgetTopics(kit.hosting), Future()), (store, Future())])
+    kit.writer._commit([(cleanup.ForgetTopics(kit.hosting), Future()), (store, Future())])
     assert kit.count("topics") == 1
     assert kit.hosting.topics[1].versions == 1
     kit.frame(1, 3, activate(2, ("t", 1)), events=[(3, EVENT)])

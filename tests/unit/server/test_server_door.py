@@ -376,7 +376,7 @@ def test_a_folder_of_another_format_is_refused_and_left_as_it_is(
 ) -> None:
     folder = Folder(tmp_path)
     db = folder.connect()
-    db.execute("UPDATE meta SET value = ? WHERE name = 'format'", (found,))
+    db.execute(f"PRAGMA user_version = {found}")
     db.close()
     folder.close()
     for _ in range(2):

@@ -18,7 +18,7 @@ from edn_server.handover import departures as departing
 from edn_server.handover.arrivals import Arrive, TakeKept, TakeTold
 from edn_server.handover.departures import Depart
 from edn_server.ingest.control_records import Follow
-from edn_server.outbox import rows as outbox
+from edn_server.outbox import cleanup
 from edn_server.storage import addresses
 from edn_server.storage.writer import Call
 
@@ -71,14 +71,14 @@ def deliver(kit: Kit) -> list[tuple[str, str]]:
 
 def deliver_to(kit: Kit) -> list[tuple[str, str, str]]:
     """The same, with the address of each."""
-    rows = [row for row in kit.rows() if not row.address.startswith(addresses.HELD)]
+    rows = [row for row in kit.rows() if row.address]
     heard = [
         (match["subscription"], entry["event"]["id"], addresses.url_of(row.address))
         for row in rows
         for entry in kit.body(row)["notifications"]
         for match in entry["matches"]
     ]
-    kit.writer.submit(outbox.Settle([(row.id, row.batch) for row in rows])).result(30)
+    kit.writer.submit(cleanup.Settle([(row.id, row.batch) for row in rows])).result(30)
     return heard
 
 
