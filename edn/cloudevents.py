@@ -387,7 +387,7 @@ class SinkAddress:
     mode: str
     #: where events are posted
     to: str
-    #: nothing is posted before the sink has consented (`edn_server.consent`)
+    #: nothing is posted before the sink has consented (`edn_server.sinks.consent`)
     consent: bool = False
 
     def url(self) -> str:

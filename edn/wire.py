@@ -39,11 +39,11 @@ rectangles each, and is answered `RoutingSummaries`: advisory, for choosing the 
 What a client posts to it goes on to `POST /internal/subscribe` on the dispatcher as `Subscribe`, with
 that choice; the answer is that of `POST /v1/subscriptions`, in JSON.
 
-*Consent.* A dispatcher that is called where a sink was told that it may consent (`edn_server.consent`) passes
-that on to the server that asked, by `POST /internal/consents` (`Consented`).
+*Consent.* A dispatcher that is called where a sink was told that it may consent (`edn_server.sinks.consent`)
+passes that on to the server that asked, by `POST /internal/consents` (`Consented`).
 
 *Streams.* `GET /internal/subscriptions/{id}/events` on a server answers, line by line and without end, what a
-subscription without a sink is told (`edn_server.streams`).
+subscription without a sink is told (`edn_server.sinks.sse`).
 
 *Other dispatchers.* A dispatcher asks each of the others, again and again, by `POST /internal/changes` with
 `PeerPoll`, what has changed there since the place that it has taken over, and is answered `PeerPage`; an
@@ -351,7 +351,7 @@ class AskJourney(msgspec.Struct, frozen=True):
 
 
 class JourneyAttempt(msgspec.Struct, frozen=True, array_like=True):
-    """A POST that told of it; as `edn_server.attempts.Attempt`."""
+    """A POST that told of it; as `edn_server.delivery.attempts.Attempt`."""
 
     time: Int64
     webhook_id: str

@@ -18,7 +18,7 @@ from edn.process import bind, configure_logs, report_failure, serve, url_of
 from edn.warm import warm
 from edn_server.app import create_app
 from edn_server.config import Settings
-from edn_server.node import Node
+from edn_server.services import Node
 from partitioning import online
 
 

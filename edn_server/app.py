@@ -18,9 +18,12 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from edn import __version__, wire
 from edn.asgi import BodyLimit, install
 from edn.errors import Unavailable
-from edn_server import evidence_door, messages, metrics, receiving
-from edn_server.messages import PROBLEM_BODY, UNAUTHORIZED
-from edn_server.node import Node
+from edn_server.api import delivery as evidence_door
+from edn_server.api import messages
+from edn_server.api import proxy as receiving
+from edn_server.api.messages import PROBLEM_BODY, UNAUTHORIZED
+from edn_server.observe import metrics
+from edn_server.services import Node
 
 #: bytes of one frame or store request
 BODY_BYTES = 64 << 20
@@ -139,7 +142,7 @@ def create_app(node: Node, url: str) -> FastAPI:
         dependencies=[Depends(network_only)],
         response_class=StreamingResponse,
         responses={
-            200: {"description": "lines of JSON (`edn_server.streams`)", **_LINES_BODY},
+            200: {"description": "lines of JSON (`edn_server.sinks.sse`)", **_LINES_BODY},
             404: {"description": "it is not here", **PROBLEM_BODY},
             422: {"description": "Last-Event-ID is none of this stream", **PROBLEM_BODY},
             503: {"description": "not started yet", **PROBLEM_BODY},

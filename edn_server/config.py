@@ -28,12 +28,9 @@ from edn.runtime.config import (
     parse_url,
     setting,
 )
-from edn_server import usage
-from edn_server.breaker import Limits
-from edn_server.parcels import Batching
-from edn_server.retry import Policy
+from edn_server.policies import Batching, BreakerLimits, RetryPolicy, UsageLimits
 
-_BATCHING, _RETRIES, _BREAKING, _USAGE = Batching(), Policy(), Limits(), usage.Limits()
+_BATCHING, _RETRIES, _BREAKING, _USAGE = Batching(), RetryPolicy(), BreakerLimits(), UsageLimits()
 
 
 def _matching(expected: str, pattern: str) -> Rule:
@@ -164,20 +161,20 @@ class Settings(ServiceSettings):
         return Batching(events=self.batch_events, bytes=self.batch_bytes, delay=self.batch_delay)
 
     @cached_property
-    def retries(self) -> Policy:
-        return Policy(
+    def retries(self) -> RetryPolicy:
+        return RetryPolicy(
             steps=self.retry_steps,
             give_up_seconds=self.give_up_seconds,
             refused_attempts=self.refused_attempts,
         )
 
     @cached_property
-    def breaking(self) -> Limits:
-        return Limits(warn_seconds=self.warn_seconds, disable_seconds=self.disable_seconds)
+    def breaking(self) -> BreakerLimits:
+        return BreakerLimits(warn_seconds=self.warn_seconds, disable_seconds=self.disable_seconds)
 
     @property
-    def limits(self) -> usage.Limits:
-        return usage.Limits(paused=self.paused_bytes, stream=self.stream_bytes, dead=self.dead_letter_bytes)
+    def limits(self) -> UsageLimits:
+        return UsageLimits(paused=self.paused_bytes, stream=self.stream_bytes, dead=self.dead_letter_bytes)
 
     def read_secrets(self) -> Self:
         settings = super().read_secrets()

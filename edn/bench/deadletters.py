@@ -67,7 +67,7 @@ def run(*, letters: int, calls: int = 50, seed: int, progress: Progress) -> list
 
 
 def fill(database: Path, letters: int, progress: Progress) -> None:
-    """Letters as `edn_server.deadletters` writes them, spread over the subscriptions."""
+    """Letters as `edn_server.delivery.dead_letters` writes them, spread over the subscriptions."""
     with contextlib.closing(sqlite3.connect(database, isolation_level=None, timeout=60)) as db:
         db.execute("PRAGMA synchronous = OFF")
         db.executemany("INSERT INTO names VALUES (?, ?)", [(n + 1, f"s{n}") for n in range(SUBSCRIPTIONS)])

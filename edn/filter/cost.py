@@ -1,7 +1,8 @@
 """What the exact predicate of a filter may take for one event, estimated before it is asked.
 
 The estimate is in seconds of an ordinary machine. It decides where a predicate is evaluated
-(`edn_server.doubts`), never what it says. It must not be far too low for a filter that is written to be slow.
+(`edn_server.ingest.undecided`), never what it says. It must not be far too low for a filter that is written
+to be slow.
 """
 
 from __future__ import annotations

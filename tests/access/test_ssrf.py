@@ -13,9 +13,9 @@ from edn import sinkpolicy
 from edn.errors import InvalidSink
 from edn.sinkpolicy import check_url
 from edn_server.config import Settings
-from edn_server.delivery import HttpSink
-from edn_server.resolver import Resolver
-from edn_server.sinks import Answer, Message
+from edn_server.sinks.base import Answer, Message
+from edn_server.sinks.http import HttpSink
+from edn_server.sinks.resolver import Resolver
 
 #: hosts that lead to this machine, its network or its cloud's metadata
 LITERALS = [

@@ -17,7 +17,8 @@ from edn import cloudevents, strictjson
 from edn.errors import EdnError
 from edn.filter import Filter, dialects
 from edn.schema import Schema
-from edn_server.retry import Failed, Policy, asked, decide
+from edn_server.delivery.retry import Failed, asked, decide
+from edn_server.policies import RetryPolicy
 from tests.fuzz import soap, wire, xpath
 
 SCHEMA = Schema.parse(
@@ -221,7 +222,7 @@ _NOW = (datetime(2026, 11, 16, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC))
 
 def retry_after(data: bytes) -> None:
     """The header of a sink's answer, as the connection hands it on: the delay is finite and bounded."""
-    policy = Policy()
+    policy = RetryPolicy()
     longest = max(*policy.steps, policy.longest_asked)
     for text in (data.decode("latin-1"), data.decode("utf-8", "replace")):
         for now in _NOW:

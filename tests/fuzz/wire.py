@@ -29,9 +29,9 @@ from edn.errors import EdnError
 from edn.schema import Schema
 from edn.summary import Summary
 from edn.webhooks import KeyRing
-from edn_server import messages
+from edn_server.api import messages
 from edn_server.config import Settings
-from edn_server.node import Node
+from edn_server.services import Node
 
 #: every message of the protocol
 MESSAGES: list[type[msgspec.Struct]] = sorted(
@@ -241,7 +241,7 @@ class Server:
 
     def disk(self) -> str:
         """A digest of all that is stored."""
-        with contextlib.closing(self.node._folder.connect(read_only=True)) as db:
+        with contextlib.closing(self.node._store._folder.connect(read_only=True)) as db:
             return hashlib.sha256("\n".join(db.iterdump()).encode()).hexdigest()
 
     def memory(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ import dispatcher.app
 import dispatcher.config
 import edn_server.app
 from edn_server.config import Settings
-from edn_server.node import Node
+from edn_server.services import Node
 from tests.hostile.requests import ATTRIBUTES, SINK
 from tests.network import Network
 

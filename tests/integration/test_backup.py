@@ -22,7 +22,7 @@ from edn.checker import Recorder, check_recording
 from edn.checker.verdicts import Verdict
 from edn.cli import backing_up
 from edn.errors import Unavailable
-from edn_server.database import Folder
+from edn_server.storage.database import Folder
 from tests.integration.scenario import settle
 from tests.network import Network, Receiver, until
 

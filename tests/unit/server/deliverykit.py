@@ -13,20 +13,18 @@ from typing import Any
 
 from serverkit import Kit, activate, item
 
-from edn_server.breaker import Limits
 from edn_server.config import Settings
-from edn_server.delivery import HttpSink
-from edn_server.evidence import Evidence
-from edn_server.mail import MailSink
-from edn_server.notifier import Notifier
-from edn_server.parcels import Batching
-from edn_server.retry import Policy
-from edn_server.sinks import Sink, Sinks
+from edn_server.delivery.notifier import Notifier
+from edn_server.observe.delivery_status import Evidence
+from edn_server.policies import Batching, RetryPolicy
+from edn_server.sinks.base import Sink, Sinks
+from edn_server.sinks.http import HttpSink
+from edn_server.sinks.mail import MailSink
 
 EVENT = {"symbol": "GE", "price": 5}
 #: what a receiver answers that wants none of it, and a policy that gives up then
 REFUSED = "400 No\r\ncontent-type: text/plain\r\n"
-ONE = Policy(steps=(0.001,), refused_attempts=1)
+ONE = RetryPolicy(steps=(0.001,), refused_attempts=1)
 
 
 @dataclass
@@ -116,9 +114,9 @@ SETTINGS: dict[str, Any] = {
 
 
 def settings(
-    retries: Policy | None = None,
+    retries: RetryPolicy | None = None,
     batching: Batching | None = None,
-    breaking: Limits | None = None,
+    breaking: BreakerLimits | None = None,
     **changes: Any,
 ) -> Settings:
     given = SETTINGS | changes
@@ -144,7 +142,7 @@ async def notifying(
         notifier = Notifier(
             hosting=kit.hosting,
             writer=kit.writer,
-            reader=kit.folder.connect(read_only=True),
+            reader=kit.reader(),
             sinks=sinks,
             key="0" * 32,
             settings=given,
@@ -189,7 +187,7 @@ async def asking(kit: Kit, **changes: Any) -> AsyncIterator[tuple[Notifier, Evid
             hosting=kit.hosting,
             notifier=notifier,
             writer=kit.writer,
-            reader=kit.folder.connect(read_only=True),
+            reader=kit.reader(),
             settings=settings(**given),
         )
         try:

@@ -11,13 +11,15 @@ from typing import Any
 from edn import wire
 from edn.schema import Schema
 from edn.webhooks import KeyRing
-from edn_server import doubts, outbox
-from edn_server.database import Folder
-from edn_server.loading import load
-from edn_server.replaying import ApplyReplay
-from edn_server.storing import StoreVersions, prepare
-from edn_server.stream import Applied, ApplyFrame
-from edn_server.writer import Writer
+from edn_server.ingest import undecided as doubts
+from edn_server.ingest.apply_frame import Applied, ApplyFrame
+from edn_server.ingest.replay import ApplyReplay
+from edn_server.outbox import bodies, cleanup
+from edn_server.storage import outbox
+from edn_server.storage.database import Folder, SqliteReader
+from edn_server.storage.writer import Writer
+from edn_server.subscriptions.load import load
+from edn_server.subscriptions.store import StoreVersions, prepare
 
 COLUMNS = [("symbol", "string"), ("price", "number")]
 LOG = "log-a"
@@ -157,32 +159,35 @@ class Kit:
         """Decide all rows in doubt; how many there were."""
         decided = 0
         with contextlib.closing(self.folder.connect(read_only=True)) as reader:
-            library = doubts.Library(reader)
+            library = doubts.Library()
             while found := doubts.find(reader):
                 for row in [row for rows in found.values() for row in rows]:
-                    decision = doubts.Decision(row, reader, library)
+                    decision = doubts.Decision(row, library)
                     while not decision.done:
-                        decision.run(0.0)
+                        decision.run(reader, 0.0)
                     self.writer.submit(doubts.Decided(decision, self.hosting)).result(30)
                     decided += 1
         return decided
 
+    def reader(self) -> SqliteReader:
+        return SqliteReader(self.folder.connect(read_only=True), "tests")
+
     def collect(self) -> int:
-        return self.writer.submit(outbox.Collect(self.hosting)).result(30)
+        return self.writer.submit(cleanup.Collect(self.hosting)).result(30)
 
     def rows(self) -> list[outbox.Row]:
         with contextlib.closing(self.folder.connect(read_only=True)) as db:
-            found = db.execute("SELECT id, address, batch, composition FROM outbox ORDER BY id").fetchall()
-            return [outbox.Row(*values) for values in found]
+            ids = [id for (id,) in db.execute("SELECT id FROM outbox").fetchall()]
+            return outbox.rows_by_id(db, ids)
 
     def body(self, row: outbox.Row) -> dict[str, Any]:
         """What the row's POST says."""
         with contextlib.closing(self.folder.connect(read_only=True)) as db:
             events = outbox.read_events(db, row.batch, row.places)
         names = self.hosting.topics
-        fragments = [outbox.event_fragment(events[p], names[events[p].topic].name) for p in row.places]
+        fragments = [bodies.event_fragment(events[p], names[events[p].topic].name) for p in row.places]
         body: dict[str, Any] = json.loads(
-            outbox.enclose([outbox.entries_of(row, fragments, self.hosting.fragments)])
+            bodies.enclose([bodies.entries_of(row, fragments, self.hosting.fragments)])
         )
         return body
 

@@ -14,8 +14,10 @@ from serverkit import Kit, activate, control, item, segment, topic
 
 from edn.filter import BoundFilter, Filter
 from edn.schema import Schema
-from edn_server import doubts, outbox
-from edn_server.doubts import Budget, Decider
+from edn_server.ingest import undecided as doubts
+from edn_server.ingest.undecided import Budget, Decider
+from edn_server.outbox import cleanup
+from edn_server.storage import outbox
 from tests.oracle import meaning
 from tests.oracle.values import read_event
 
@@ -116,7 +118,7 @@ def test_doubts_survive_a_restart_and_the_end_of_the_version(kit: Kit) -> None:
     kit.frame(0, 1, activate(1, ("some", 1)))
     kit.frame(1, 14, control(14, "deactivate", ids=["some"]), events=EVENTS)
     kit.collect()
-    kit.writer.submit(outbox.ForgetTopics(kit.hosting)).result(30)
+    kit.writer.submit(cleanup.ForgetTopics(kit.hosting)).result(30)
     kit.reopen()
     assert kit.decide() == 1
     assert told(kit, "some") == ["e10", "e13"]
@@ -187,7 +189,7 @@ def test_tenants_take_turns(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def work() -> None:
         decider = Decider(
-            kit.folder.connect(read_only=True),
+            kit.reader(),
             kit.hosting,
             lambda job: asyncio.wrap_future(kit.writer.submit(job)),
             lambda address, _: decided.append(address),
@@ -249,7 +251,7 @@ def test_decisions_are_those_of_the_definition(
     schema = Schema.parse(types)
     bound = [Filter.parse(filter).bind(schema) for filter in given]
 
-    library = doubts.Library(kit_less_reader())
+    library = doubts.Library()
     for place, event in enumerate(events):
         texts = doubts._Texts(bound, library)
         values = library.values(1, place, json.dumps(event).encode(), schema)
@@ -264,7 +266,7 @@ def kit_less_reader() -> sqlite3.Connection:
 
 def test_prepared_patterns_are_kept_up_to_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doubts, "PREPARED", 10_000)
-    library = doubts.Library(kit_less_reader())
+    library = doubts.Library()
     schema = Schema.parse({"symbol": "string"})
     for batch in range(20):
         words = {"$any": [{"symbol": {"contains": f"{batch} {n}"}} for n in range(30)]}

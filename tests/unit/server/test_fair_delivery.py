@@ -12,7 +12,7 @@ from serverkit import Kit, activate, item, segment, topic
 
 from edn.namespace import key_of
 from edn_server.config import Settings
-from edn_server.sinks import Answer, Message
+from edn_server.sinks.base import Answer, Message
 
 
 class ControlledSink:

@@ -10,18 +10,18 @@ from serverkit import LOG, Kit, activate, control, item, topic
 
 from edn import wire
 from edn.errors import Conflict
-from edn_server import outbox
-from edn_server.outbox import Settle
-from edn_server.storing import StoreVersions, prepare
-from edn_server.topic import Topic
-from edn_server.writer import Entry
+from edn.runtime.sqlite_writer import Entry
+from edn_server.outbox import cleanup
+from edn_server.outbox.rows import Settle
+from edn_server.subscriptions.store import StoreVersions, prepare
+from edn_server.subscriptions.topic_index import Topic
 
 EVENT = {"symbol": "GE", "price": 5}
 
 
 def forget(kit: Kit) -> int:
     kit.collect()
-    return kit.writer.submit(outbox.ForgetTopics(kit.hosting)).result(30)
+    return kit.writer.submit(cleanup.ForgetTopics(kit.hosting)).result(30)
 
 
 def settle(kit: Kit) -> None:
@@ -70,7 +70,7 @@ def test_a_store_in_the_transaction_that_forgets_a_topic_brings_it_back(kit: Kit
     kit.collect()
     store = StoreVersions(kit.hosting, kit.epoch, prepare(wire.Store(LOG, 1, topic(), [item("t")], [])))
     # One group, as the queue may make it.
-    kit.writer._commit([Entry(outbox.ForgetTopics(kit.hosting), Future()), Entry(store, Future())])
+    kit.writer._commit([Entry(cleanup.ForgetTopics(kit.hosting), Future()), Entry(store, Future())])
     assert kit.count("topics") == 1
     assert kit.hosting.topics[1].versions == 1
     kit.frame(1, 3, activate(2, ("t", 1)), events=[(3, EVENT)])
@@ -127,6 +127,6 @@ def test_a_store_that_comes_after_its_end_is_refused(kit: Kit) -> None:
 def test_ends_that_came_too_early_are_remembered_up_to_a_bound(
     kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edn_server.hosting.MOST_DISCARDED", 2)
+    monkeypatch.setattr("edn_server.subscriptions.registry.MOST_DISCARDED", 2)
     kit.frame(0, 1, control(1, "deactivate", versions=[("a", 1), ("b", 1), ("c", 1)]))
     assert [id for _, id, _ in kit.hosting.discarded] == ["b", "c"]

@@ -14,8 +14,8 @@ from deliverykit import settings
 from edn import sinkpolicy
 from edn.errors import InvalidSink
 from edn_server.config import Settings
-from edn_server.delivery import HttpSink
-from edn_server.sinks import Answer, Message, Sinks
+from edn_server.sinks.base import Answer, Message, Sinks
+from edn_server.sinks.http import HttpSink
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

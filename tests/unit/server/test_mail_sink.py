@@ -18,7 +18,7 @@ from standardwebhooks import Webhook
 from edn import sinkpolicy, webhooks
 from edn.errors import InvalidSink
 from edn.webhooks import KeyRing
-from edn_server.parcels import Batching
+from edn_server.policies import Batching
 from tests.network.processes import free_port
 
 

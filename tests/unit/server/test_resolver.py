@@ -10,9 +10,9 @@ import pytest
 import uvloop
 
 from edn.process import CannotStart
-from edn_server import resolver as module
 from edn_server.config import Settings
-from edn_server.resolver import Resolver, Unresolved
+from edn_server.sinks import resolver as module
+from edn_server.sinks.resolver import Resolver, Unresolved
 
 
 class Names:

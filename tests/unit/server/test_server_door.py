@@ -19,12 +19,13 @@ from serverkit import LOG, activate, control, item, segment, topic
 from edn import wire
 from edn.process import CannotStart
 from edn.summary import Summary
-from edn_server import registration, usage
 from edn_server.app import create_app
 from edn_server.config import Settings
-from edn_server.database import FORMAT, Folder
-from edn_server.node import Node
-from edn_server.registration import Refused, Registration
+from edn_server.dispatchers import registration
+from edn_server.dispatchers.registration import Refused, Registration
+from edn_server.policies import UsageLimits
+from edn_server.services import Node
+from edn_server.storage.database import FORMAT, Folder
 
 SECRET = "a secret of the tests"
 BEARER = {"authorization": f"Bearer {SECRET}"}
@@ -152,7 +153,7 @@ def test_a_node_has_the_limits_of_its_settings_and_forgets_topics_by_itself(
     monkeypatch.setattr("edn_server.node.COLLECT_SECONDS", 0.01)
 
     async def scenario(client: httpx.AsyncClient, node: Node) -> None:
-        assert node.hosting.limits == usage.Limits(paused=1, stream=2, dead=3)
+        assert node.hosting.limits == UsageLimits(paused=1, stream=2, dead=3)
         await node.store(wire.Store(LOG, 1, topic(), [item("s")]))
         await node.apply(wire.Frame(LOG, 1, 0, 1, [activate(1, ("s", 1))], []))
         assert list(node.hosting.topics) == [1]
@@ -387,7 +388,7 @@ def test_a_folder_of_another_format_is_refused_and_left_as_it_is(
 ) -> None:
     folder = Folder(tmp_path)
     db = folder.connect()
-    db.execute("UPDATE meta SET value = ? WHERE name = 'format'", (found,))
+    db.execute(f"PRAGMA user_version = {found}")
     db.close()
     folder.close()
     for _ in range(2):

@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from serverkit import LOG, Kit, activate, control, item
 
 from edn import wire
-from edn_server import addresses, departing, outbox
-from edn_server.arriving import Arrive, TakeKept, TakeTold
-from edn_server.controls import Follow
-from edn_server.departing import Depart
-from edn_server.writer import Call
+from edn_server.handover import departures as departing
+from edn_server.handover.arrivals import Arrive, TakeKept, TakeTold
+from edn_server.handover.departures import Depart
+from edn_server.ingest.control_records import Follow
+from edn_server.outbox import cleanup
+from edn_server.storage import addresses
+from edn_server.storage.writer import Call
 
 EVENT = {"symbol": "GE", "price": 31.0}
 OTHER = "log-b"
@@ -69,14 +71,14 @@ def deliver(kit: Kit) -> list[tuple[str, str]]:
 
 def deliver_to(kit: Kit) -> list[tuple[str, str, str]]:
     """The same, with the address of each."""
-    rows = [row for row in kit.rows() if not row.address.startswith(addresses.HELD)]
+    rows = [row for row in kit.rows() if row.address]
     heard = [
         (match["subscription"], entry["event"]["id"], addresses.url_of(row.address))
         for row in rows
         for entry in kit.body(row)["notifications"]
         for match in entry["matches"]
     ]
-    kit.writer.submit(outbox.Settle([(row.id, row.batch) for row in rows])).result(30)
+    kit.writer.submit(cleanup.Settle([(row.id, row.batch) for row in rows])).result(30)
     return heard
 
 
@@ -204,7 +206,7 @@ def test_what_the_old_server_told_is_taken_out_though_another_log_brought_it_fir
 def test_an_address_that_fails_for_long_keeps_the_rows_of_those_who_live_elsewhere(
     pair: tuple[Kit, Kit],
 ) -> None:
-    from edn_server import ended
+    from edn_server.delivery import cleanup as ended
 
     here, _ = pair
     began(here)

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from serverkit import LOG, Kit, activate, control, item, segment
 
 from edn import wire
-from edn_server import addresses, departing, outbox
-from edn_server.arriving import Arrive, TakeKept, TakeTold
-from edn_server.controls import Follow
-from edn_server.departing import Depart
-from edn_server.outbox import Event
-from edn_server.stream import Applied, ApplyFrame
-from edn_server.writer import Call
+from edn_server.handover import departures as departing
+from edn_server.handover.arrivals import Arrive, TakeKept, TakeTold
+from edn_server.handover.departures import Depart
+from edn_server.ingest.apply_frame import Applied, ApplyFrame
+from edn_server.ingest.control_records import Follow
+from edn_server.outbox import cleanup
+from edn_server.outbox.rows import Event
+from edn_server.storage.writer import Call
 
 OTHER = "log-b"
 LOGS = (LOG, OTHER)
@@ -188,12 +189,12 @@ class World:
 
     def deliver(self, place: int) -> None:
         server = self.servers[place]
-        rows = [row for row in server.kit.rows() if not row.address.startswith(addresses.HELD)]
+        rows = [row for row in server.kit.rows() if row.address]
         for row in rows:
             for entry in server.kit.body(row)["notifications"]:
                 self.heard.append(entry["event"]["id"])
         server.backlog -= server.kit.writer.submit(
-            outbox.Settle([(row.id, row.batch) for row in rows])
+            cleanup.Settle([(row.id, row.batch) for row in rows])
         ).result(30)
 
 

@@ -15,9 +15,9 @@ from fastapi import FastAPI
 
 from edn import wire
 from edn.asgi import install
-from edn_server.dispatchers import Dispatchers
-from edn_server.exchange import Exchange
-from edn_server.receiving import Receiving, routes
+from edn_server.api.proxy import Receiving, routes
+from edn_server.dispatchers.client import Dispatchers
+from edn_server.dispatchers.placement_hints import Exchange
 
 TOPIC = wire.TopicInfo(3, "", "quotes", [("price", "number")], "bitmap")
 Handler = Callable[[httpx.Request], httpx.Response]
@@ -225,7 +225,7 @@ def test_location_and_limits_count_as_on_the_dispatcher() -> None:
 def test_while_nobody_comes_nothing_is_asked_and_the_first_who_comes_is_left_to_the_dispatcher(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("edn_server.exchange.NOBODY_SECONDS", -1.0)
+    monkeypatch.setattr("edn_server.dispatchers.placement_hints.NOBODY_SECONDS", -1.0)
     asked = 0
 
     async def ask() -> None:

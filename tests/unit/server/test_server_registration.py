@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from edn import wire
-from edn_server import registration
-from edn_server.registration import Refused, Registration
+from edn_server.dispatchers import registration
+from edn_server.dispatchers.registration import Refused, Registration
 
 REGISTERED = wire.encode(wire.Registered("log", 1, 0.01))
 OWN = wire.Register("s1", "http://127.0.0.1:1", "k" * 16, 1, {}, 0)

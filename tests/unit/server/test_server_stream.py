@@ -10,11 +10,12 @@ from serverkit import COLUMNS, LOG, Kit, activate, control, item, segment, topic
 
 from edn import wire
 from edn.errors import Conflict, CorruptMessage, InvalidFilter, InvalidInput
-from edn_server import outbox
-from edn_server.addresses import url_of
-from edn_server.outbox import Settle
-from edn_server.storing import prepare
-from edn_server.stream import ApplyFrame
+from edn_server.ingest.apply_frame import ApplyFrame
+from edn_server.outbox import cleanup, rows
+from edn_server.outbox.cleanup import Settle
+from edn_server.storage.addresses import url_of
+from edn_server.storage.writer import Job
+from edn_server.subscriptions.store import prepare
 
 CHEAP = {"price": {"lt": 10}}
 EVENT = {"symbol": "GE", "price": 5}
@@ -265,10 +266,10 @@ def test_columns_may_come_later_and_older_points_lack_them(kit: Kit) -> None:
 def test_rows_are_split_by_events_and_by_bytes(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     kit.store(item("s"))
     kit.frame(0, 1, activate(1, ("s", 1)))
-    monkeypatch.setattr(outbox, "ROW_EVENTS", 4)
+    monkeypatch.setattr(rows, "ROW_EVENTS", 4)
     kit.frame(1, 11, events=[(o, EVENT) for o in range(2, 12)])
     assert [len(row.places) for row in kit.rows()] == [4, 4, 2]
-    monkeypatch.setattr(outbox, "ROW_BYTES", 500)
+    monkeypatch.setattr(rows, "ROW_BYTES", 500)
     big = {"symbol": "x" * 600, "price": 1}
     kit.frame(11, 14, events=[(12, big), (13, EVENT), (14, EVENT)])
     assert [len(row.places) for row in kit.rows()][3:] == [1, 2]
@@ -392,7 +393,7 @@ def test_payloads_that_no_waiting_row_names_are_trimmed(kit: Kit) -> None:
     row = next(row for row in kit.rows() if url_of(row.address) != SINK_B)
     kit.writer.submit(Settle([(row.id, row.batch)])).result(30)
     assert kit.count("events") == 20
-    assert kit.writer.submit(outbox.Trim(row.batch)).result(30) == 12
+    assert kit.writer.submit(cleanup.Trim(row.batch)).result(30) == 12
     assert kit.told() == [("cheap", f"e{o}") for o in range(2, 10)]
 
 
@@ -460,7 +461,7 @@ def test_seq_and_what_is_stored_survive_a_restart(kit: Kit) -> None:
     assert kit.told() == [("s", "e2")]
 
 
-class _Execute(outbox.Job[None]):
+class _Execute(Job[None]):
     fresh = True
 
     def __init__(self, statement: str) -> None:

@@ -13,9 +13,10 @@ import pytest
 from deliverykit import EVENT, notifying
 from serverkit import Kit, activate, control, item
 
-from edn_server import addresses, streams
-from edn_server.streams import Streams
-from edn_server.writer import Job
+from edn_server.sinks import sse as streams
+from edn_server.sinks.sse import Streams
+from edn_server.storage import addresses
+from edn_server.storage.writer import Job
 
 ADDRESS = addresses.stream_of("s")
 

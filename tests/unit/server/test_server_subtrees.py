@@ -12,7 +12,7 @@ from edn.soap.address import SoapAddress
 from edn.soap.addressing import WSA_2005, Endpoint
 from edn.soap.envelope import SOAP_12
 from edn.soap.eventing import CANCELLED, WSE_2004
-from edn_server.departing import Depart
+from edn_server.handover.departures import Depart
 
 FIRST, SECOND = "w+a", "w+b"
 

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from serverkit import Kit, activate, control, item
 
-from edn_server import attempts, tally
-from edn_server.attempts import MOST, Attempt, Attempts
-from edn_server.tally import PAGE, Counts, Tally
+from edn_server.delivery import attempts
+from edn_server.delivery.attempts import MOST, Attempt, Attempts
+from edn_server.subscriptions import counters as tally
+from edn_server.subscriptions.counters import PAGE, Counts, Tally
 
 numbers = st.lists(st.integers(0, 3 * PAGE), max_size=20)
 

@@ -1,0 +1,220 @@
+"""The routes that the dispatcher calls often: plain ASGI, a msgpack message in (or none), one out.
+
+Each is described once, for the router and for the OpenAPI document at /docs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import structlog
+from fastapi import FastAPI
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from edn import wire
+from edn.asgi import PROBLEM, problem_response, read_body
+from edn.errors import EdnError
+from edn_server.api.refusals import Refusals
+from edn_server.services import Node
+
+logger = structlog.get_logger()
+
+PROBLEM_BODY: dict[str, Any] = {"content": {PROBLEM: {"schema": {"type": "object"}}}}
+UNAUTHORIZED: dict[int | str, dict[str, Any]] = {
+    "401": {"description": "the network secret is missing or wrong", **PROBLEM_BODY}
+}
+_MESSAGE_BODY: dict[str, Any] = {
+    "content": {wire.MSGPACK: {"schema": {"type": "string", "format": "binary"}}}
+}
+
+#: a frame beyond the cursor is answered with where the cursor is
+_GAP: dict[str, Any] = {
+    "description": "`edn.wire.FrameAck`: the frame begins beyond the cursor",
+    "content": {**_MESSAGE_BODY["content"], **PROBLEM_BODY["content"]},
+}
+
+#: status and content of the answer to a message
+Answer = Callable[[Any], Awaitable[tuple[int, msgspec.Struct]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """A route: a POST of what it takes, or a GET if that is nothing."""
+
+    path: str
+    summary: str
+    takes: type[msgspec.Struct] | None
+    gives: type[msgspec.Struct]
+    answer: Answer
+    #: status → what it means here, besides what every route answers
+    more: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def method(self) -> str:
+        return "GET" if self.takes is None else "POST"
+
+    def operation(self) -> dict[str, Any]:
+        """As the OpenAPI document has it."""
+        described: dict[str, Any] = {
+            "tags": ["internal"],
+            "summary": self.summary,
+            "responses": {
+                "200": {"description": f"`edn.wire.{self.gives.__name__}`", **_MESSAGE_BODY},
+                **UNAUTHORIZED,
+                **self.more,
+            },
+        }
+        if self.takes is not None:
+            described["responses"] |= {
+                "400": {"description": "not the message that this route takes", **PROBLEM_BODY},
+                "413": {"description": "longer than the limit", **PROBLEM_BODY},
+                "503": {"description": "the disk did not take it; try again", **PROBLEM_BODY},
+            }
+            message = {"description": f"`edn.wire.{self.takes.__name__}`", "required": True}
+            described["requestBody"] = {**message, **_MESSAGE_BODY}
+        return described
+
+
+class _Endpoint:
+    def __init__(self, refusals: Refusals, described: _Described) -> None:
+        self._refusals = refusals
+        takes = described.takes
+        self._decoder = None if takes is None else wire.Decoder(takes)
+        self._answer = described.answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response: Response
+        try:
+            self._refusals.check(scope)
+            body = await read_body(receive)
+            message = None if self._decoder is None else self._decoder.decode(body)
+            status, answer = await self._answer(message)
+            response = Response(wire.encode(answer), status_code=status, media_type=wire.MSGPACK)
+        except EdnError as error:
+            response = problem_response(error)
+        except Exception as error:
+            logger.error("unhandled", path=scope["path"], exc_info=error)
+            response = problem_response(EdnError("the server failed at this request; its log says why"))
+        await response(scope, receive, send)
+
+
+def mount(app: FastAPI, node: Node) -> None:
+    """Add the routes to an app, and to the document that describes it."""
+    table = _table(node)
+    app.router.routes.extend(
+        Route(one.path, _Endpoint(node.refusals, one), methods=[one.method]) for one in table
+    )
+    generate = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        document = generate()
+        for one in table:
+            document["paths"].setdefault(one.path, {one.method.lower(): one.operation()})
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
+
+
+def _table(node: Node) -> list[_Described]:
+    """All of them; `edn.wire` tells their theory of operation."""
+
+    def ok(work: Callable[[Any], Awaitable[msgspec.Struct]]) -> Answer:
+        async def answer(message: Any) -> tuple[int, msgspec.Struct]:
+            return 200, await work(message)
+
+        return answer
+
+    async def stream(frame: wire.Frame) -> tuple[int, msgspec.Struct]:
+        applied = await node.apply(frame)
+        return (409 if applied.gap else 200), applied.ack
+
+    async def journey(question: wire.AskJourney) -> tuple[int, msgspec.Struct]:
+        return 200, node.journey(question)
+
+    async def summary(_: None) -> tuple[int, msgspec.Struct]:
+        return 200, await node.summary()
+
+    unbound = {
+        "409": {"description": "an earlier incarnation, or other content", **PROBLEM_BODY},
+        "422": {
+            "description": "a filter that does not bind, or a sink that does not consent",
+            **PROBLEM_BODY,
+        },
+    }
+    rows: list[tuple[str, str, type[msgspec.Struct] | None, type[msgspec.Struct], Answer]] = [
+        (
+            "subscriptions",
+            "Store versions of subscriptions, inactive",
+            wire.Store,
+            wire.Stored,
+            ok(node.store),
+        ),
+        ("stream", "Apply a frame of a log", wire.Frame, wire.FrameAck, stream),
+        (
+            "replay",
+            "Tell a new subscription of events that were available when it began",
+            wire.ReplayPage,
+            wire.ReplayAck,
+            ok(node.replay),
+        ),
+        ("explain", "What an event would be to this server", wire.Explain, wire.Explained, ok(node.explain)),
+        ("journey", "What became of a recent event", wire.AskJourney, wire.Journey, journey),
+        ("summary", "The summary of what is hosted", None, wire.SummarySnapshot, summary),
+        (
+            "departures",
+            "What is left of subscriptions that have moved away",
+            wire.Departures,
+            wire.Departed,
+            ok(node.departures),
+        ),
+        (
+            "departures/kept",
+            "What was kept for one that was paused",
+            wire.KeptAfter,
+            wire.Kept,
+            ok(node.kept),
+        ),
+        (
+            "departures/told",
+            "Whom events were told to that may come again",
+            wire.ToldAfter,
+            wire.Told,
+            ok(node.told),
+        ),
+        (
+            "arrivals",
+            "Nothing is left on the servers that these come from",
+            wire.Arrivals,
+            wire.Taken,
+            ok(node.arrivals),
+        ),
+        (
+            "arrivals/kept",
+            "What another server kept for a subscription",
+            wire.Kept,
+            wire.Taken,
+            ok(node.take_kept),
+        ),
+        (
+            "arrivals/told",
+            "Whom another server told of events that may come again",
+            wire.Told,
+            wire.Taken,
+            ok(node.take_told),
+        ),
+        ("consents", "A sink has consented later", wire.Consented, wire.Taken, ok(node.consented)),
+    ]
+    more: dict[str, dict[str, dict[str, Any]]] = {
+        "subscriptions": unbound,
+        "stream": {"409": _GAP},
+        "consents": {"422": {"description": "a rate that is none", **PROBLEM_BODY}},
+    }
+    return [
+        _Described(f"/internal/{path}", summary, takes, gives, answer, more.get(path, {}))
+        for path, summary, takes, gives, answer in rows
+    ]

@@ -1,0 +1,121 @@
+"""A server's metrics: read from what it counts anyway, and two histograms that count once a POST."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from edn import __version__, clock, metrics, storage
+from edn.asgi import check_bearer
+from edn.errors import Unauthorized
+from edn.metrics import Metric, Values
+from edn_server.api.messages import PROBLEM_BODY, UNAUTHORIZED
+from edn_server.api.proxy import client_of
+from edn_server.services import Node
+from edn_server.subscriptions.topic_index import Topic
+
+_TOPIC = ("topic",)
+_REFUSED: dict[int | str, dict[str, Any]] = {
+    403: {"description": "the key may not read metrics", **PROBLEM_BODY},
+    429: {"description": "too many calls", **PROBLEM_BODY},
+    503: {"description": "not started yet, or the dispatcher cannot be reached", **PROBLEM_BODY},
+}
+
+METRICS = (
+    Metric("edn_server_info", "gauge", "1; which server and which version.", ("id", "version")),
+    Metric("edn_server_ready", "gauge", "1 if it is registered and has read every log's join record."),
+    Metric("edn_server_subscriptions", "gauge", "Subscriptions that it hosts."),
+    Metric("edn_server_paused_subscriptions", "gauge", "Those of them that are paused."),
+    Metric("edn_server_clock_suspect", "gauge", "1 while the wall clock departs from the elapsed time."),
+    Metric("edn_server_clock_adopted_total", "counter", "Corrections of the wall clock adopted."),
+    Metric("edn_server_log_cursor_offset", "gauge", "Up to which offset a log is applied.", ("log",)),
+    Metric("edn_server_topic_rectangles", "gauge", "Rectangles of a topic's subscriptions.", _TOPIC),
+    Metric(
+        "edn_server_topic_maximal_rectangles", "gauge", "Those that no other covers: the summary.", _TOPIC
+    ),
+    Metric("edn_server_evaluated_events_total", "counter", "Events of a topic that came here.", _TOPIC),
+    Metric("edn_server_backlog_notifications", "gauge", "Notifications that wait to be delivered."),
+    Metric("edn_server_notifications_delivered_total", "counter", "Notifications that sinks took."),
+    Metric("edn_server_posts_delivered_total", "counter", "POSTs that sinks took."),
+    Metric("edn_server_posts_failed_total", "counter", "Attempts that were not taken."),
+    Metric("edn_server_dead_letters_total", "counter", "POSTs that were given up."),
+    Metric("edn_server_dropped_rows_total", "counter", "Rows of subscriptions that ended while failing."),
+    Metric("edn_server_failing_addresses", "gauge", "Addresses that fail or are disabled."),
+    Metric(
+        "edn_server_limit_drops_total",
+        "counter",
+        "Notifications, and dead letters, dropped because a tenant was at a limit of bytes.",
+        ("limit",),
+    ),
+    Metric("edn_server_disk_free_bytes", "gauge", "Bytes free on the database's disk."),
+    Metric(
+        "edn_server_disk_short", "gauge", "1 while it takes no events because its disk has too little room."
+    ),
+)
+
+
+def read(node: Node) -> dict[str, Values]:
+    # The writer's thread may be changing these; what is read is old or new, never half of each.
+    topics = list(node.hosting.topics.values())
+    evaluated = node.hosting.tally.topics()
+    values: dict[str, Values] = {
+        "info": {(node.settings.id, __version__): 1},
+        "ready": float(node.not_ready() is None),
+        "subscriptions": len(node.hosting.numbers),
+        "paused_subscriptions": len(node.hosting.paused),
+        "clock_suspect": float(clock.suspect() is not None),
+        "clock_adopted_total": clock.keeper.adoptions,
+        "log_cursor_offset": {(log,): cursor for log, cursor in node.cursors().items()},
+        "topic_rectangles": _by_path(topics, lambda topic: topic.rectangles),
+        "topic_maximal_rectangles": _by_path(topics, lambda topic: topic.maximal),
+        "evaluated_events_total": _by_path(topics, lambda topic: evaluated.get(topic.uid, 0)),
+        "backlog_notifications": node.backlog,
+        "disk_free_bytes": storage.free_bytes(node.settings.data),
+        "disk_short": float(node.shortage is not None),
+    }
+    if node.notifier is not None:
+        counters = node.notifier.counters
+        values |= {
+            "notifications_delivered_total": counters.notified,
+            "posts_delivered_total": counters.delivered,
+            "posts_failed_total": counters.failed,
+            "dead_letters_total": counters.dead,
+            "limit_drops_total": {
+                ("paused_bytes",): counters.paused_dropped,
+                ("stream_bytes",): counters.unread_dropped,
+                ("dead_letter_bytes",): counters.letters_dropped,
+            },
+            "dropped_rows_total": counters.dropped,
+            "failing_addresses": node.notifier.failing,
+        }
+    return {f"edn_server_{name}": value for name, value in values.items()}
+
+
+def routes(node: Node) -> APIRouter:
+    router = APIRouter(tags=["health"])
+    table, timings = metrics.Table(METRICS, lambda: read(node)), node.timings
+    registry = metrics.registry(table, timings.posts, timings.deliveries)
+
+    @router.get(
+        "/metrics", response_class=Response, responses={**metrics.CONTENT, **UNAUTHORIZED, **_REFUSED}
+    )
+    async def scrape(request: Request) -> Response:
+        """For Prometheus: with a key of the scope `metrics`, an operator's, or the network's secret."""
+        client = client_of(request)
+        try:
+            check_bearer(client.authorization, node.settings.secret)
+        except Unauthorized:
+            await node.receiving().check_metrics(client)
+        return metrics.answer(registry, request.headers.get("accept", ""))
+
+    return router
+
+
+def _by_path(topics: Sequence[Topic], count: Callable[[Topic], int]) -> Values:
+    """Add up a figure by path: tenants' topics of one name stay apart, a topic made anew goes on."""
+    sums: dict[tuple[str, ...], float] = {}
+    for topic in topics:
+        sums[(topic.path,)] = sums.get((topic.path,), 0) + count(topic)
+    return sums

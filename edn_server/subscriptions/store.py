@@ -1,0 +1,225 @@
+"""A store request becomes durable, inactive versions of subscriptions.
+
+Storing is idempotent per (id, version): the same again is answered again. A version that no log has
+activated may be stored anew by a later incarnation of its dispatcher, which then answers for it: *join* drops
+only what an earlier one left behind. The same (id, version) with other content is refused, unless it replaces
+such a leftover.
+
+Filters are bound before the transaction, outside the writer's thread; one that does not bind stores nothing.
+
+A dispatcher that had no answer in time ends the versions in its log, and may be read before the store is
+carried out here. So an end of a version that is not stored is remembered (`Hosting.discarded`), and the store
+that comes after it is refused: nobody would ever end it again. Memory is enough, because a store that waits
+dies with the process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from edn import wire
+from edn.errors import Conflict, CorruptMessage, InvalidFilter, InvalidInput
+from edn.filter import Filter
+from edn.index import engine_name
+from edn.namespace import owner_of
+from edn.rect import Rects
+from edn.schema import Schema
+from edn.webhooks import newest
+from edn_server.storage import logs, replays, versions
+from edn_server.storage.addresses import STREAM, address_of, stream_of
+from edn_server.storage.interface import Connection
+from edn_server.storage.replays import Source
+from edn_server.storage.versions import NEVER, StoredVersion, TopicRow
+from edn_server.storage.writer import Job
+from edn_server.subscriptions.registry import Hosting
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A store request whose filters bind."""
+
+    request: wire.Store
+    rects: list[Rects]
+
+
+def prepare(request: wire.Store) -> Prepared:
+    """Bind every filter; an error names the item. Any thread may call it."""
+    schema = Schema.from_wire(request.topic.columns)
+    try:
+        engine_name(request.topic.engine)
+    except (ValueError, KeyError, InvalidInput) as error:
+        raise InvalidInput(f'the matcher "{request.topic.engine}" is not known here: {error}') from None
+    rects: list[Rects] = []
+    for index, item in enumerate(request.items):
+        if {item.tenant, owner_of(item.id)} != {request.topic.tenant}:
+            raise CorruptMessage(
+                f"subscription {item.id} must belong to the tenant of its topic, {request.topic.tenant!r}, "
+                f"got {owner_of(item.id)!r} and {item.tenant!r}"
+            )
+        try:
+            rects.append(Filter.parse(item.filter).bind(schema).rects())
+        except InvalidFilter as error:
+            place = f"/items/{index}/filter{error.pointer or ''}"
+            raise InvalidFilter(error.detail, pointer=place, column=error.column) from None
+        try:
+            _address(item)
+        except ValueError as error:
+            raise CorruptMessage(str(error)) from None
+    return Prepared(request, rects)
+
+
+class StoreVersions(Job[wire.Stored]):
+    """Store the versions of one request, all or none."""
+
+    def __init__(self, hosting: Hosting, epoch: int, prepared: Prepared) -> None:
+        self._hosting = hosting
+        self._epoch = epoch
+        self._request = prepared.request
+        self._rects = prepared.rects
+        self._taken: list[int] = []
+        self._new: list[StoredVersion] = []
+        #: numbers that this request takes over from an earlier incarnation, or replaces
+        self._adopted: list[tuple[int, int]] = []
+        self._replaced: list[int] = []
+        #: numbers of what comes from another server
+        self._arriving: list[int] = []
+
+    def work(self, db: Connection) -> wire.Stored:
+        request = self._request
+        self._check_incarnation(db)
+        self._check_discarded()
+        self._store_topic(db)
+        versions.store_rings(db, request.rings)
+        for item, rects in zip(request.items, self._rects, strict=True):
+            text = msgspec.json.encode(item.filter).decode()
+            if not self._known(db, item, text):
+                self._store(db, item, text, rects)
+        if self._new or self._adopted:
+            versions.count_store(db)
+        return wire.Stored(epoch=self._epoch, seq=versions.stores(db))
+
+    def done(self, result: wire.Stored) -> None:
+        hosting, request = self._hosting, self._request
+        hosting.seq = max(hosting.seq, result.seq)
+        newest(hosting.rings, request.rings)
+        log = hosting.log(request.log)
+        log.incarnation = max(log.incarnation, request.incarnation)
+        topic = request.topic
+        hosting.add_topic(topic.uid, topic.tenant, topic.name, topic.columns, topic.engine)
+        hosting.remove(self._replaced)
+        for number, expires in self._adopted:
+            hosting.incarnation[number] = request.incarnation
+            hosting.stored_by[number] = hosting.log_number(request.log)
+            hosting.expires[number] = expires
+            for each in hosting.logs.values():
+                each.expires[number] = expires
+        hosting.insert(self._new)
+        for number in self._arriving:
+            hosting.replaying.setdefault(number, set()).add(Source("server", request.log))
+        hosting.mark_held([hosting.versions[number].id for number in self._arriving])
+
+    def undo(self) -> None:
+        for number in self._taken:
+            self._hosting.free_number(number)
+        self._taken.clear()
+
+    # -- inside the transaction -------------------------------------------------------------------------
+
+    def _check_incarnation(self, db: Connection) -> None:
+        request = self._request
+        newest = logs.incarnation(db, request.log)
+        if newest is not None and request.incarnation < newest:
+            raise Conflict(
+                f"the dispatcher of log {request.log} has started {newest} times by now; this store is of "
+                f"its start {request.incarnation}"
+            )
+        logs.raise_incarnation(db, request.log, request.incarnation)
+
+    def _check_discarded(self) -> None:
+        for item in self._request.items:
+            if (self._request.log, item.id, item.version) in self._hosting.discarded:
+                raise Conflict(
+                    f"version {item.version} of subscription {item.id} was ended before it was stored: its "
+                    "store took too long"
+                )
+
+    def _store_topic(self, db: Connection) -> None:
+        topic = self._request.topic
+        known = versions.columns_of(db, topic.uid)
+        shared = min(len(known or ()), len(topic.columns))
+        if known is not None and known[:shared] != topic.columns[:shared]:
+            raise Conflict(
+                f"topic {topic.name} has other columns here; columns are append-only and never change"
+            )
+        if known is None or len(topic.columns) > len(known):
+            columns = list(topic.columns)
+            versions.store_topic(db, TopicRow(topic.uid, topic.tenant, topic.name, columns, topic.engine))
+
+    def _known(self, db: Connection, item: wire.StoreItem, text: str) -> bool:
+        """Whether the version is stored already; makes room when it replaces a leftover."""
+        request = self._request
+        known = versions.find(db, item.id, item.version)
+        if known is None:
+            return False
+        wanted = (request.topic.uid, text, _address(item), item.recipient)
+        same = (known.topic, known.filter, known.address, known.recipient) == wanted
+        own = (known.log, known.incarnation) == (request.log, request.incarnation)
+        leftover = not known.activated and not own
+        if same and leftover:
+            versions.adopt(db, known.number, request.log, request.incarnation, _expiry(item))
+            self._adopted.append((known.number, _expiry(item)))
+            self._await(db, item, known.number)
+            return True
+        if same:
+            return True
+        if leftover:
+            versions.end(db, [known.number], 0)
+            self._replaced.append(known.number)
+            return False
+        raise Conflict(
+            f"version {item.version} of subscription {item.id} is stored with another filter or sink; "
+            "a changed subscription has a version of its own"
+        )
+
+    def _store(self, db: Connection, item: wire.StoreItem, text: str, rects: Rects) -> None:
+        request = self._request
+        number = self._hosting.take_number()
+        self._taken.append(number)
+        stored = StoredVersion(
+            number=number,
+            id=item.id,
+            version=item.version,
+            topic=request.topic.uid,
+            filter=text,
+            address=_address(item),
+            recipient=item.recipient,
+            expires=_expiry(item),
+            log=request.log,
+            incarnation=request.incarnation,
+            width=rects.width,
+            lo=rects.lo,
+            hi=rects.hi,
+            exact=rects.exact,
+        )
+        versions.insert(db, stored, owner=item.owner, ring=item.ring)
+        self._await(db, item, number)
+        self._new.append(stored)
+
+    def _await(self, db: Connection, item: wire.StoreItem, number: int) -> None:
+        """Let all matches of a subscription that comes from another server wait."""
+        if item.arriving:
+            replays.begin(db, [number], Source("server", self._request.log))
+            self._arriving.append(number)
+
+
+def _address(item: wire.StoreItem) -> str:
+    """Compose the address of a version; that of a stream is made of its key, whatever it is said to be."""
+    if item.url.startswith(STREAM):
+        return stream_of(item.id)
+    return address_of(item.tenant, item.url, item.ring)
+
+
+def _expiry(item: wire.StoreItem) -> int:
+    return NEVER if item.expires is None else item.expires
