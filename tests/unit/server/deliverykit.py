@@ -16,7 +16,7 @@ from serverkit import Kit, activate, item
 from edn_server.config import Settings
 from edn_server.delivery.notifier import Notifier
 from edn_server.observe.delivery_status import Evidence
-from edn_server.policies import Batching, RetryPolicy
+from edn_server.policies import Batching, BreakerLimits, RetryPolicy
 from edn_server.sinks.base import Sink, Sinks
 from edn_server.sinks.http import HttpSink
 from edn_server.sinks.mail import MailSink
