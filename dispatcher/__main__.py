@@ -12,11 +12,12 @@ import sys
 from dispatcher.app import create_app
 from dispatcher.config import Settings
 from dispatcher.store.event_log import DatabaseError
-from edn import defects, storage, summary
+from edn import defects, summary
 from edn.errors import EdnError
-from edn.heads import Connections
-from edn.privacy import keep_private
-from edn.process import CannotStart, bind, configure_logs, lock_folder, report_failure, serve, url_of
+from edn.http.request_head import Connections
+from edn.runtime import disk
+from edn.runtime.private_files import keep_private
+from edn.runtime.process import CannotStart, bind, configure_logs, lock_folder, report_failure, serve, url_of
 from partitioning import online
 
 
@@ -26,7 +27,7 @@ def main(argv: list[str] | None = None) -> int:
         keep_private()
         configure_logs()
         defects.announce()
-        lock = storage.open_with_room(settings.data, lambda: lock_folder(settings.data))
+        lock = disk.open_with_room(settings.data, lambda: lock_folder(settings.data))
         listeners = [bind(settings.host, settings.port)]
         found: dict[str, object] = {"url": url_of(listeners[0])}
         ready = {"role": "dispatcher", **found}
@@ -35,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
             found["admin_port"] = listeners[1].getsockname()[1]
             ready["admin"] = url_of(listeners[1])
         settings = settings.model_copy(update=found)
-        app = storage.open_with_room(settings.data, lambda: create_app(settings))
+        app = disk.open_with_room(settings.data, lambda: create_app(settings))
     except EdnError as error:
         return report_failure("dispatcher", error)
     except DatabaseError as error:  # a full disk, say

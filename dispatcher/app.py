@@ -8,38 +8,31 @@ from fastapi import APIRouter, FastAPI
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from dispatcher import (
-    backup_door,
+from dispatcher.api import (
     bodies,
-    clock_door,
-    cloudevents_door,
-    consent_door,
-    evidence,
-    explaining_door,
+    cloudevents,
+    consent,
+    delivery,
+    explain,
     internal,
-    keys_door,
-    metrics,
-    moving_door,
     openapi,
-    operations_door,
-    routes_door,
-    streaming,
-    subscriptions_door,
-    topics_door,
-    tuning_door,
+    streams,
+    subscriptions,
 )
-from dispatcher.access import Guard, Need, needs
-from dispatcher.audit import Audit
+from dispatcher.api import topics as topics_door
+from dispatcher.api.admin import backup, clock, keys, metrics, operations, repartitions, routes, tuning
+from dispatcher.api.dashboard import door as dashboard_door
+from dispatcher.api.publish import BODY_BYTES, PublishEndpoint
+from dispatcher.api.soap.door import PATH as SOAP_PATH
+from dispatcher.api.soap.door import SoapEndpoint
+from dispatcher.auth.access import Guard, Need, needs
+from dispatcher.auth.audit import Audit
 from dispatcher.config import Settings
-from dispatcher.dashboard import door as dashboard_door
-from dispatcher.dashboard.projecting import Projector
-from dispatcher.door import Door
-from dispatcher.leading import Leading
-from dispatcher.publishing import BODY_BYTES, PublishEndpoint
-from dispatcher.soap.door import PATH as SOAP_PATH
-from dispatcher.soap.door import SoapEndpoint
-from edn.asgi import BodyLimit, StrictRoute, install, refuse
+from dispatcher.observe.projection import Projector
+from dispatcher.replication.proxy import Leading
+from dispatcher.services import Door
 from edn.errors import EdnError
+from edn.http.asgi import BodyLimit, StrictRoute, install, refuse
 
 
 class _App(FastAPI):
@@ -120,7 +113,7 @@ def create_app(settings: Settings) -> FastAPI:
 def _plain_routes(app: _App) -> list[Route]:
     """Those that are answered before FastAPI is asked: for the guard, and for the wrong method.
 
-    `dispatcher.openapi` describes them.
+    `dispatcher.api.openapi` describes them.
     """
     plain = [Route(PublishEndpoint.PATH, app.publish, methods=["POST"], include_in_schema=False)]
     for method, need in (("GET", Need.PUBLIC), ("POST", Need.KEY)):
@@ -134,20 +127,20 @@ def _routers(door: Door) -> list[APIRouter]:
     network, topics = door.network, door.topics
     return [
         topics_door.routes(topics, door.joining, door.guard.quotas),
-        explaining_door.routes(topics, door.explainer, door.follower),
-        subscriptions_door.routes(door),
-        operations_door.routes(network, door.peers),
-        clock_door.routes(door),
+        explain.routes(topics, door.explainer, door.follower),
+        subscriptions.routes(door),
+        operations.routes(network, door.peers),
+        clock.routes(door),
         internal.routes(door),
-        cloudevents_door.routes(door),
-        consent_door.routes(network),
-        keys_door.routes(door.keys),
-        routes_door.routes(network, topics),
-        tuning_door.routes(network, door.tuner),
+        cloudevents.routes(door),
+        consent.routes(network),
+        keys.routes(door.keys),
+        routes.routes(network, topics),
+        tuning.routes(network, door.tuner),
         dashboard_door.routes(door.sampler, Projector(network), topics, door.guard),
         metrics.routes(network, topics, door.tuner, door.accepting, door.partition),
-        backup_door.routes(network),
-        moving_door.routes(door.repartitioning, door.settling, door.proposing),
-        evidence.routes(network, door.subscribing.find),
-        streaming.routes(network, door.subscribing.find, door.guard),
+        backup.routes(network),
+        repartitions.routes(door.repartitioning, door.settling, door.proposing),
+        delivery.routes(network, door.subscribing.find),
+        streams.routes(network, door.subscribing.find, door.guard),
     ]

@@ -7,8 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
-from dispatcher.quotas import TenantLimits
-from edn.process import is_loopback
+from dispatcher.auth.quotas import TenantLimits
 from edn.runtime.config import (
     Count,
     Port,
@@ -24,6 +23,7 @@ from edn.runtime.config import (
     one_of,
     setting,
 )
+from edn.runtime.process import is_loopback
 from partitioning import online
 
 _TENANT = TenantLimits()

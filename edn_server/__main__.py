@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import sys
 
-from edn import defects, storage
+from edn import defects
 from edn.errors import EdnError
-from edn.heads import Connections
-from edn.privacy import keep_private
-from edn.process import bind, configure_logs, report_failure, serve, url_of
+from edn.http.request_head import Connections
+from edn.runtime import disk
+from edn.runtime.private_files import keep_private
+from edn.runtime.process import bind, configure_logs, report_failure, serve, url_of
 from edn.warm import warm
 from edn_server.app import create_app
 from edn_server.config import Settings
@@ -28,7 +29,7 @@ def main(argv: list[str] | None = None) -> int:
         keep_private()
         configure_logs()
         defects.announce()
-        node = storage.open_with_room(settings.data, lambda: Node(settings))
+        node = disk.open_with_room(settings.data, lambda: Node(settings))
         try:
             listener = bind(settings.host, settings.port)
         except EdnError:

@@ -15,9 +15,9 @@ from pydantic import BaseModel
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, Response, StreamingResponse
 
-from edn import __version__, wire
-from edn.asgi import BodyLimit, install
+from edn import __version__, protocol
 from edn.errors import Unavailable
+from edn.http.asgi import BodyLimit, install
 from edn_server.api import delivery as evidence_door
 from edn_server.api import messages
 from edn_server.api import proxy as receiving
@@ -29,7 +29,7 @@ from edn_server.services import Node
 BODY_BYTES = 64 << 20
 _SQLITE = "application/vnd.sqlite3"
 _DATABASE = {_SQLITE: {"schema": {"type": "string", "format": "binary"}}}
-_LINES_BODY = {"content": {wire.LINES: {"schema": {"type": "string"}}}}
+_LINES_BODY = {"content": {protocol.LINES: {"schema": {"type": "string"}}}}
 
 
 class Health(BaseModel):
@@ -153,7 +153,7 @@ def create_app(node: Node, url: str) -> FastAPI:
         if node.streams is None:
             raise Unavailable("not started yet", retry_after=1)
         lines = await node.streams.follow(id, last_event_id)
-        return StreamingResponse(lines, media_type=wire.LINES)
+        return StreamingResponse(lines, media_type=protocol.LINES)
 
     app.include_router(receiving.routes(node.receiving))
     limits = {receiving.PATH: receiving.BODY_LIMIT}

@@ -10,7 +10,6 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field
 
-from edn.process import CannotStart
 from edn.runtime.config import (
     URL,
     Count,
@@ -28,6 +27,7 @@ from edn.runtime.config import (
     parse_url,
     setting,
 )
+from edn.runtime.process import CannotStart
 from edn_server.policies import Batching, BreakerLimits, RetryPolicy, UsageLimits
 
 _BATCHING, _RETRIES, _BREAKING, _USAGE = Batching(), RetryPolicy(), BreakerLimits(), UsageLimits()

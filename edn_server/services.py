@@ -13,11 +13,12 @@ from typing import Any
 
 import structlog
 
-from edn import clock, memory, wire
-from edn.consent import asked_of
+from edn import protocol
 from edn.errors import Unavailable
-from edn.process import copy_in
-from edn.storage import Disk, Space
+from edn.formats.consent import asked_of
+from edn.runtime import clock, memory
+from edn.runtime.disk import Disk, Space
+from edn.runtime.process import copy_in
 from edn.summary import Summary
 from edn_server.api.proxy import Receiving
 from edn_server.api.refusals import Refusals
@@ -239,59 +240,59 @@ class Node:
             raise Unavailable("not started yet", retry_after=1)
         return self._receiving
 
-    async def store(self, request: wire.Store) -> wire.Stored:
+    async def store(self, request: protocol.Store) -> protocol.Stored:
         await self._check_room()
         prepared = await asyncio.to_thread(prepare, request)
         if request.asking and self._consents is not None:
             await self._consents.ensure((item.tenant, item.url) for item in request.items)
         return await self._submit(StoreVersions(self.hosting, self.epoch, prepared))
 
-    async def apply(self, frame: wire.Frame) -> Applied:
+    async def apply(self, frame: protocol.Frame) -> Applied:
         await self._check_room()
         self._batch += 1
         return await self._submit(ApplyFrame(self.hosting, self.epoch, self._batch, frame, self._on_applied))
 
-    async def replay(self, page: wire.ReplayPage) -> wire.ReplayAck:
+    async def replay(self, page: protocol.ReplayPage) -> protocol.ReplayAck:
         await self._check_room()
         self._batch += 1
         return await self._submit(ApplyReplay(self.hosting, self._batch, page, self._on_applied))
 
-    async def explain(self, question: wire.Explain) -> wire.Explained:
+    async def explain(self, question: protocol.Explain) -> protocol.Explained:
         found = await self._submit(Call(lambda _: candidates(self.hosting, question)))
         return await asyncio.to_thread(explain, found, question)
 
-    async def departures(self, request: wire.Departures) -> wire.Departed:
+    async def departures(self, request: protocol.Departures) -> protocol.Departed:
         answer, dropped = await self._submit(Depart(self.hosting, request))
         if self.notifier is not None:
             self.notifier.counters.backlog -= dropped
         return answer
 
-    async def kept(self, question: wire.KeptAfter) -> wire.Kept:
+    async def kept(self, question: protocol.KeptAfter) -> protocol.Kept:
         return await self._submit(Call(lambda db: departing.kept(db, question)))
 
-    async def told(self, question: wire.ToldAfter) -> wire.Told:
+    async def told(self, question: protocol.ToldAfter) -> protocol.Told:
         return await self._submit(Call(lambda db: departing.told(db, question)))
 
-    async def take_kept(self, page: wire.Kept) -> wire.Taken:
+    async def take_kept(self, page: protocol.Kept) -> protocol.Taken:
         await self._check_room()
         self._batch += 1
         return await self._submit(TakeKept(self.hosting, self._batch, page, self._on_applied))
 
-    async def take_told(self, page: wire.Told) -> wire.Taken:
-        return wire.Taken(await self._submit(TakeTold(self.hosting, page, self._on_applied)))
+    async def take_told(self, page: protocol.Told) -> protocol.Taken:
+        return protocol.Taken(await self._submit(TakeTold(self.hosting, page, self._on_applied)))
 
-    async def consented(self, message: wire.Consented) -> wire.Taken:
+    async def consented(self, message: protocol.Consented) -> protocol.Taken:
         if self._consents is None:
             raise Unavailable("not started yet", retry_after=1)
-        return wire.Taken(unknown=not await self._consents.consented(message.token, message.rate))
+        return protocol.Taken(unknown=not await self._consents.consented(message.token, message.rate))
 
-    async def arrivals(self, request: wire.Arrivals) -> wire.Taken:
+    async def arrivals(self, request: protocol.Arrivals) -> protocol.Taken:
         return await self._submit(Arrive(self.hosting, request, self._on_applied))
 
-    def journey(self, question: wire.AskJourney) -> wire.Journey:
+    def journey(self, question: protocol.AskJourney) -> protocol.Journey:
         return self.journeys.find(self.hosting, question.log, question.offset)
 
-    async def summary(self) -> wire.SummarySnapshot:
+    async def summary(self) -> protocol.SummarySnapshot:
         """One moment's maximal rectangles, read where nothing can change them; built elsewhere."""
 
         def read(_: Connection) -> tuple[int, dict[int, Any]]:
@@ -304,7 +305,7 @@ class Node:
         def build() -> dict[int, bytes]:
             return {uid: Summary.build(lo, hi).to_bytes() for uid, (lo, hi) in rects.items()}
 
-        return wire.SummarySnapshot(epoch=self.epoch, seq=seq, topics=await asyncio.to_thread(build))
+        return protocol.SummarySnapshot(epoch=self.epoch, seq=seq, topics=await asyncio.to_thread(build))
 
     async def backup(self) -> Path:
         """A copy of the data as of one moment; whoever asks for it takes it away."""
@@ -375,8 +376,8 @@ class Node:
     async def _submit(self, job: Job[Result]) -> Result:
         return await self._store.committed(job)
 
-    def _describe(self, url: str) -> wire.Register:
-        return wire.Register(
+    def _describe(self, url: str) -> protocol.Register:
+        return protocol.Register(
             id=self.settings.id,
             url=url,
             key=self.key,
@@ -387,7 +388,7 @@ class Node:
             distance=self.settings.distance,
         )
 
-    async def _follow(self, url: str, answer: wire.Registered) -> None:
+    async def _follow(self, url: str, answer: protocol.Registered) -> None:
         await self._submit(Follow(self.hosting, url, answer.log, answer.incarnation))
 
     async def _register(self, registration: Registration) -> None:

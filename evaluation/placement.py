@@ -21,12 +21,12 @@ import httpx
 import msgspec
 import numpy as np
 
-from edn import wire
+from edn import protocol
 from edn.arrays import Floats
-from edn.bench.network import NOWHERE, STEP, filters, names_of, network
-from edn.bench.report import Progress, rows
-from edn.bench.workloads import uniform_points, uniform_rectangles
 from edn.client import Client, NewSubscription
+from edn.tools.bench.network import NOWHERE, STEP, filters, names_of, network
+from edn.tools.bench.report import Progress, rows
+from edn.tools.bench.workloads import uniform_points, uniform_rectangles
 from evaluation.placing import hit_ratio
 from partitioning.online import Limits, Settings, new_placement
 
@@ -219,7 +219,7 @@ def _at_the_doors(
     time.sleep(3.0)  # two exchanges: what the servers know is what is asked for here
     answer = http.get("/internal/routing-summaries", headers={"authorization": f"Bearer {secret}"})
     answer.raise_for_status()
-    told = wire.decode(answer.content, wire.RoutingSummaries)
+    told = protocol.decode(answer.content, protocol.RoutingSummaries)
     right: Counter[bool] = Counter()
     for server in http.get("/v1/servers").json()["servers"]:
         for _ in range(AT_EACH_DOOR):
@@ -237,7 +237,7 @@ def _at_the_doors(
     return right
 
 
-def _named(told: wire.RoutingSummaries, low: Floats, high: Floats) -> set[str]:
+def _named(told: protocol.RoutingSummaries, low: Floats, high: Floats) -> set[str]:
     """The servers with the best that the exchanged summaries offer; several, where they tie.
 
     A server at its limit is passed over, and at its limit is one from moment to moment: whoever would be
@@ -247,7 +247,7 @@ def _named(told: wire.RoutingSummaries, low: Floats, high: Floats) -> set[str]:
     below = Limits(threshold=rule.threshold, factor=rule.factor).candidates(present)
     policy = new_placement(rule.policy, settings=Settings(bound=rule.bound, spread=rule.spread))
     for boxes in told.boxes:
-        lo, hi = wire.points_array(boxes.lo, boxes.width), wire.points_array(boxes.hi, boxes.width)
+        lo, hi = protocol.points_array(boxes.lo, boxes.width), protocol.points_array(boxes.hi, boxes.width)
         policy.summarise(boxes.server, lo, hi)
 
     def best(among: list[str]) -> set[str]:

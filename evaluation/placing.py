@@ -19,9 +19,9 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from edn.arrays import Floats, Ints
-from edn.bench.workloads import Workload, crowd, uniform, zipf, zipf_both
 from edn.errors import InvalidInput
 from edn.summary import Maximal, Summary, new_router
+from edn.tools.bench.workloads import Workload, crowd, uniform, zipf, zipf_both
 from evaluation.experiment import Progress
 from evaluation.outcome import Series
 from partitioning.methods import Wish, partition

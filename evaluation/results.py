@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from edn.bench.report import machine
 from edn.errors import InvalidInput
+from edn.tools.bench.report import machine
 from evaluation.claims import judge
 from evaluation.experiment import AnyExperiment, Progress, Scale
 from evaluation.outcome import Outcome, Series

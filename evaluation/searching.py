@@ -19,11 +19,11 @@ import msgspec
 import numpy as np
 
 from edn.arrays import Floats, Ints
-from edn.bench.workloads import SIDE, Workload, crowd, limited, local, uniform
-from edn.compiling import on_first_use
+from edn.index.compilation import on_first_use
 from edn.summary import Summary, new_router
 from edn.summary.hierarchy import By
 from edn.summary.measure import EVEN_SHARE
+from edn.tools.bench.workloads import SIDE, Workload, crowd, limited, local, uniform
 from evaluation.outcome import Series
 from evaluation.placing import maximal
 from partitioning.methods import Wish, partition

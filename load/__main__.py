@@ -21,9 +21,9 @@ import httpx
 import numpy as np
 
 from edn import AsyncClient, NewSubscription
-from edn.bench.report import fill, machine
 from edn.client import Server
 from edn.receiver import Notification, Receiver
+from edn.tools.bench.report import fill, machine
 from load import report
 from load.market import ATTRIBUTES, BATCH, TOPIC, filters
 from load.plan import SHAPES, Phase, phases

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from edn.bench.report import Cells, fill
+from edn.tools.bench.report import Cells, fill
 from load.plan import Phase
 from load.timeline import Moment
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edn.arrays import Floats, Ints, Words
-from edn.compiling import on_first_use
+from edn.index.compilation import on_first_use
 
 #: how an interval is divided: evenly in the key, in its bits, or by row number among equal keys
 BY_KEY, BY_BITS, BY_ROW = 0, 1, 2

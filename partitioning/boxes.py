@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from edn.arrays import Floats, Ints
-from edn.compiling import on_first_use
+from edn.index.compilation import on_first_use
 from partitioning.space import MISSING_LENGTH, THINNEST, GrowingSpace, Space
 
 

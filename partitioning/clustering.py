@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from edn.arrays import Bools, Floats, Ints
-from edn.compiling import on_first_use
+from edn.index.compilation import on_first_use
 from partitioning.binning import LAST_ROW
 from partitioning.contents import Contents
 from partitioning.rows import Chunk, Rows

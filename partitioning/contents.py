@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edn.arrays import Floats, Ints, Words
-from edn.compiling import on_first_use
+from edn.index.compilation import on_first_use
 from partitioning.rows import Chunk
 from partitioning.space import Space
 

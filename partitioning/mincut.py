@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from edn.arrays import Floats, Ints, Words
-from edn.compiling import on_first_use
+from edn.index.compilation import on_first_use
 
 #: vertices of a graph; its matrix of edges is dense
 MOST_VERTICES = 1000

@@ -161,7 +161,7 @@ def cancel(
 
 def _allowed(client: Client, topic: str | None, hosts: list[str]) -> list[str]:
     """Those of the servers that subscriptions to a topic are not bound away from."""
-    from edn.namespace import subtrees_of
+    from edn.model.namespace import subtrees_of
 
     names = [one.name for one in client.topics()]
     path = topic if topic is not None else names[0] if len(names) == 1 else None

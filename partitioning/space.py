@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edn.arrays import Floats
-from edn.compiling import on_first_use
+from edn.index.compilation import on_first_use
 
 #: the shortest that a side may count, relative to the scale of its dimension
 THINNEST = 2.0**-20

@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 
 from edn.arrays import Floats, Ints, Words
-from edn.compiling import on_first_use
+from edn.index.compilation import on_first_use
 from partitioning.contents import Contents, EventSample
 from partitioning.rows import Chunk, Rows
 from partitioning.selection import Cut, select

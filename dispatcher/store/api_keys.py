@@ -10,7 +10,7 @@ import msgspec
 
 from dispatcher.store.event_log import Transaction
 from dispatcher.store.interface import Connection
-from edn import wire
+from edn import protocol
 
 _FIELDS = "id, digest, name, tenant, scopes, quota, created, expires"
 
@@ -37,7 +37,7 @@ class Pool(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
 
 
 class Quota(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a key may use up; None is no limit. `dispatcher.quotas` enforces it."""
+    """What a key may use up; None is no limit. `dispatcher.auth.quotas` enforces it."""
 
     #: calls of any kind, and events published, on the average; bursts of a few seconds' worth pass
     requests_per_second: float | None = None
@@ -52,7 +52,7 @@ class Quota(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     members: int | None = None
     #: bytes of one body
     body: int | None = None
-    #: streams that are read with it at the same time; None is `dispatcher.quotas.STREAMS`
+    #: streams that are read with it at the same time; None is `dispatcher.auth.quotas.STREAMS`
     streams: int | None = None
     #: bytes of its tenant's events that stay available; None is the dispatcher's setting
     retained_bytes: int | None = None
@@ -108,7 +108,7 @@ def insert(transaction: Transaction, key: Key) -> None:
     )
 
 
-def take(transaction: Transaction, state: wire.KeyState) -> None:
+def take(transaction: Transaction, state: protocol.KeyState) -> None:
     """Insert a key that another dispatcher has made."""
     fields = (state.id, state.digest, state.name, state.tenant, state.scopes, state.quota)
     insert(transaction, _load((*fields, state.created, state.expires)))

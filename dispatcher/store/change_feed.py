@@ -3,9 +3,9 @@ others learn of it.
 
 Every change takes the next place in this order, and the thing that it concerns leaves its former one: so the
 table holds each thing once, and "all that has changed since a place" is one range. Things travel as what they
-are now, not as what happened to them (`edn.wire.PeerPage`). A thing's **revision** grows with each change,
-wherever it was made, and tells which of two states is the newer. What has ended stays as a tombstone, so that
-an older state cannot bring it back.
+are now, not as what happened to them (`edn.protocol.PeerPage`). A thing's **revision** grows with each
+change, wherever it was made, and tells which of two states is the newer. What has ended stays as a tombstone,
+so that an older state cannot bring it back.
 
 Without other dispatchers nothing of this is kept.
 """
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from dispatcher.store import directory, meta
 from dispatcher.store.event_log import Log, Transaction
 from dispatcher.store.interface import Connection
-from edn import wire
+from edn import protocol
 
 State = TypeVar("State")
 
@@ -89,7 +89,7 @@ def note(
     gone: int | None = None,
     version: int | None = None,
     server: str | None = None,
-    stored: wire.Stored | None = None,
+    stored: protocol.Stored | None = None,
     since: int | None = None,
     renewed: bool = False,
     former: str | None = None,
@@ -125,7 +125,7 @@ def note(
 
 
 def note_version(
-    transaction: Transaction, subscription: str, stored: wire.Stored, *, former: str | None = None
+    transaction: Transaction, subscription: str, stored: protocol.Stored, *, former: str | None = None
 ) -> int:
     """A subscription goes on as another version, which its server has stored; since when it wants to hear
     stays. `former`: the server that it was on, if it has moved.
@@ -207,13 +207,13 @@ class Page:
     """What has changed in the places (after, upto]; things that others need to understand come along."""
 
     upto: int
-    servers: list[wire.ServerState]
-    topics: list[wire.TopicState]
-    rings: list[wire.RingState]
-    subscriptions: list[wire.SubscriptionState]
-    keys: list[wire.KeyState]
-    gone: list[wire.Gone]
-    bindings: list[wire.BindingState]
+    servers: list[protocol.ServerState]
+    topics: list[protocol.TopicState]
+    rings: list[protocol.RingState]
+    subscriptions: list[protocol.SubscriptionState]
+    keys: list[protocol.KeyState]
+    gone: list[protocol.Gone]
+    bindings: list[protocol.BindingState]
 
 
 def read(connection: Connection, after: int) -> Page:
@@ -255,9 +255,9 @@ def _present(states: Iterable[State | None]) -> list[State]:
     return [state for state in states if state is not None]
 
 
-def _end(change: Change) -> wire.Gone:
+def _end(change: Change) -> protocol.Gone:
     topic, filter = (None, None) if change.wanted is None else json.loads(change.wanted)
-    return wire.Gone(
+    return protocol.Gone(
         int(change.kind),
         change.name,
         change.revision,
@@ -270,12 +270,12 @@ def _end(change: Change) -> wire.Gone:
     )
 
 
-def _server(connection: Connection, name: str) -> wire.ServerState | None:
+def _server(connection: Connection, name: str) -> protocol.ServerState | None:
     row = connection.execute("SELECT id, url, key, epoch FROM servers WHERE id = ?", (name,)).fetchone()
-    return None if row is None else wire.ServerState(*row)
+    return None if row is None else protocol.ServerState(*row)
 
 
-def _topic(connection: Connection, uid: str) -> wire.TopicState | None:
+def _topic(connection: Connection, uid: str) -> protocol.TopicState | None:
     row = connection.execute(
         "SELECT uid, CASE tenant WHEN '' THEN t.name ELSE tenant || '/' || t.name END, t.revision, columns,"
         " attributes, engine, created, availability, c.revision,"
@@ -285,18 +285,18 @@ def _topic(connection: Connection, uid: str) -> wire.TopicState | None:
     if row is None:
         return None
     *fields, chosen = row
-    return wire.TopicState(*[*fields, bool(chosen)])
+    return protocol.TopicState(*[*fields, bool(chosen)])
 
 
-def _ring(connection: Connection, id: str) -> wire.RingState | None:
+def _ring(connection: Connection, id: str) -> protocol.RingState | None:
     row = connection.execute(
         "SELECT id, tenant, owner, url, given, current, previous, until, version FROM rings WHERE id = ?",
         (id,),
     ).fetchone()
-    return None if row is None else wire.RingState(*row)
+    return None if row is None else protocol.RingState(*row)
 
 
-def _key(connection: Connection, change: Change) -> wire.KeyState | None:
+def _key(connection: Connection, change: Change) -> protocol.KeyState | None:
     row = connection.execute(
         "SELECT id, digest, name, tenant, scopes, quota, created, expires FROM keys WHERE id = ?",
         (change.name,),
@@ -304,10 +304,10 @@ def _key(connection: Connection, change: Change) -> wire.KeyState | None:
     if row is None:
         return None
     id, digest, name, tenant, scopes, quota, created, expires = row
-    return wire.KeyState(id, digest, name, tenant, scopes, quota, created, expires, change.revision)
+    return protocol.KeyState(id, digest, name, tenant, scopes, quota, created, expires, change.revision)
 
 
-def _binding(connection: Connection, change: Change) -> wire.BindingState | None:
+def _binding(connection: Connection, change: Change) -> protocol.BindingState | None:
     row = connection.execute(
         "SELECT name, servers, engine, created FROM bindings WHERE name = ?", (change.name,)
     ).fetchone()
@@ -315,14 +315,14 @@ def _binding(connection: Connection, change: Change) -> wire.BindingState | None
         return None
     name, servers, engine, created = row
     named = None if servers is None else json.loads(servers)
-    return wire.BindingState(name, named, engine, created, change.revision)
+    return protocol.BindingState(name, named, engine, created, change.revision)
 
 
-def _subscription(connection: Connection, change: Change) -> wire.SubscriptionState | None:
+def _subscription(connection: Connection, change: Change) -> protocol.SubscriptionState | None:
     found = directory.find(connection, change.name)
     if found is None:
         return None
-    return wire.SubscriptionState(
+    return protocol.SubscriptionState(
         id=found.id,
         revision=change.revision,
         version=found.version,

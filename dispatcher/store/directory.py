@@ -1,7 +1,7 @@
 """The directory: id → server, owner, filter. What is known of every subscription without asking its server.
 
 A subscription to a subtree is a row without a topic and without a server; what it has of these its
-**members** have, a row a topic (`edn.namespace`). Listings show the one or the others, never both.
+**members** have, a row a topic (`edn.model.namespace`). Listings show the one or the others, never both.
 
 Reads go to the log's reading connection; writes happen inside an operation of the log, so that the directory
 and the log never disagree.
@@ -19,9 +19,9 @@ from typing import Any
 import msgspec
 
 from dispatcher.store.interface import Connection
-from edn import namespace
 from edn.errors import InvalidInput
-from edn.filter import Filter
+from edn.model import namespace
+from edn.model.filter import Filter
 
 _FIELDS = (
     "id, version, owner, topic, filter, url, recipient, expires, server, created, serial, location, ring, "
@@ -31,7 +31,7 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    #: its key: with the tenant, if it has one (`edn.namespace`)
+    #: its key: with the tenant, if it has one (`edn.model.namespace`)
     id: str
     #: grows with each change of filter or sink
     version: int

@@ -8,16 +8,16 @@ Callers `submit` an operation, a function of a `Transaction`; one thread commits
 visible, in order, to `on_commit`, and only then are the callers answered. So nothing is routed, and nothing
 acknowledged, before it is on disk.
 
-Offsets count events and changes from 1. The log's id is random; event ids that a publisher did not choose
-are the id's beginning and the offset. The order is that of the offsets alone. A record's time is the network
-time of its commit (`edn.clock`), which falls back when a wrong clock is corrected: numbers that must grow,
-such as the versions of subscriptions, come from `next_version`.
-`incarnation` counts the starts of this log's dispatcher.
+Offsets count events and changes from 1. The log's id is random; event ids that a publisher did not choose are
+the id's beginning and the offset. The order is that of the offsets alone. A record's time is the network time
+of its commit (`edn.runtime.clock`), which falls back when a wrong clock is corrected: numbers that must grow,
+such as the versions of subscriptions, come from `next_version`. `incarnation` counts the starts of this log's
+dispatcher.
 
 Readers have connections of their own, which see committed state.
 
 Truncation and vacuum run between the transactions of others (`upkeep`), in steps that are bounded in bytes,
-so that they succeed on a disk that is nearly full (see `edn.storage`). An I/O error ends the process.
+so that they succeed on a disk that is nearly full (see `edn.runtime.disk`). An I/O error ends the process.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ from dispatcher.store.records import (
     load_control,
     load_events,
 )
-from edn import defects, storage, wire
+from edn import defects, protocol
 from edn.arrays import Floats
 from edn.errors import Unavailable
+from edn.runtime import disk
 from edn.runtime.sqlite_writer import Mode, Operation, SqliteWriter
 
 logger = structlog.get_logger()
@@ -96,13 +97,13 @@ class Transaction:
         self.steady = self.steady or self.time
         self.estimate = max(self.estimate, self.time)
 
-    def append_control(self, server: str, kind: wire.Kind, **fields: Any) -> int:
+    def append_control(self, server: str, kind: protocol.Kind, **fields: Any) -> int:
         """Append a change that concerns `server`; its offset."""
         self.head += 1
-        control = wire.Control(offset=self.head, time=self.time, kind=kind, **fields)
+        control = protocol.Control(offset=self.head, time=self.time, kind=kind, **fields)
         self.connection.execute(
             "INSERT INTO records VALUES (?, 1, ?, NULL, ?, ?, NULL)",
-            (self.head, self.time, server, wire.encode(control)),
+            (self.head, self.time, server, protocol.encode(control)),
         )
         self.records.append(ControlRecord(self.head, server, control))
         return self.head
@@ -120,10 +121,10 @@ class Transaction:
         """Append events of one topic; their ids, made here where the publisher chose none.
 
         `availability`: for how many seconds each stays available to later subscribers; None is 0 for all.
-        `trace`: the trace context that they came with (`edn.tracing`).
+        `trace`: the trace context that they came with (`edn.formats.trace_context`).
         """
         first, count = self.head + 1, len(ids)
-        made = wire.made_ids(self.log, first, count)
+        made = protocol.made_ids(self.log, first, count)
         chosen = ids.count(None) < count
         named = [own or name for own, name in zip(ids, made, strict=True)] if chosen else made
         stamped = np.full(count, self.estimate, dtype=np.int64)
@@ -269,7 +270,7 @@ class _LogWriter(SqliteWriter[Transaction]):
         if error is not None:
             # Nothing of this transaction is on disk: not even an operation that seemed to go well.
             failure: Exception = error
-            if storage.is_full(error):
+            if disk.is_full(error):
                 failure = LogFull(f"disk: the log has no room: {error}", retry_after=5)
             elif isinstance(error, sqlite3.Error) or self.broken is not None:
                 failure = Unavailable(f"the log could not be written: {error}", retry_after=1)
@@ -293,9 +294,9 @@ class Log:
         estimate: Callable[[], float] | None = None,
         resume: Callable[[object, float], None] | None = None,
         watermark: int = 0,
-        on_failure: Callable[[], None] = storage.end_process,
+        on_failure: Callable[[], None] = disk.end_process,
     ) -> None:
-        """`clock`, `steady` and `estimate`: seconds, as in `edn.clock`; by default all are `clock`.
+        """`clock`, `steady` and `estimate`: seconds, as in `edn.runtime.clock`; by default all are `clock`.
 
         `resume` is called with the saved clock and the time of the last record, before anything is deleted.
 
@@ -304,7 +305,7 @@ class Log:
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "dispatcher.db"
-        self.disk = storage.Disk(self._path, watermark=watermark, reserve=min(_RESERVE_BYTES, watermark // 8))
+        self.disk = disk.Disk(self._path, watermark=watermark, reserve=min(_RESERVE_BYTES, watermark // 8))
         self._on_commit = on_commit
         self.clock: Callable[[], float] = clock
         self._steady = steady
@@ -318,8 +319,8 @@ class Log:
         self.on_change: Callable[[], None] | None = None
         #: called on the event loop when the disk had no room for a transaction
         self.on_full: Callable[[], object] | None = None
-        connection = storage.connect(self._path)
-        storage.recover(connection)
+        connection = disk.connect(self._path)
+        disk.recover(connection)
         self._writer = _LogWriter(self, connection, on_failure)
         self._open(connection)
         if resume is not None:
@@ -346,7 +347,7 @@ class Log:
         #: the last committed offset, and the log's time then
         self.head: int = last[0] if last else 0
         self.time: int = last[1] if last else 0
-        #: what `edn.clock` saved here; the greatest number that `next_version` may have returned
+        #: what `edn.runtime.clock` saved here; the greatest number that `next_version` may have returned
         self.saved_clock: object = found.get("clock")
         (newest,) = connection.execute("SELECT coalesce(max(version), 0) FROM subscriptions").fetchone()
         self._version: int = max(self.time, found.get("version", 0), newest)
@@ -454,9 +455,9 @@ class Log:
 
     def connect_reader(self) -> sqlite3.Connection:
         """Open one more connection that reads committed state; the caller closes it."""
-        return storage.connect(self._path, read_only=True)
+        return disk.connect(self._path, read_only=True)
 
-    def measure_space(self) -> storage.Space:
+    def measure_space(self) -> disk.Space:
         """Measure the disk below the file, and the free pages in it; cheap enough for every second."""
         return self.disk.measure(self._reader)
 
@@ -504,12 +505,12 @@ class Log:
                 connection.execute("COMMIT")
                 self.floor = max(self.floor, upto)
             slack = self.disk.slack(self.disk.measure(connection))
-            while storage.reclaim(connection, slack) and time.monotonic() < until:
+            while disk.reclaim(connection, slack) and time.monotonic() < until:
                 pass
         except sqlite3.Error as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            if not storage.is_full(error):
+            if not disk.is_full(error):
                 raise
             freed = self.disk.free_reserve()
             logger.warning("truncation_failed", error=str(error), reserve_freed=freed)
@@ -518,7 +519,7 @@ class Log:
         """Return free pages beyond `slack` bytes to the disk, for some seconds at most."""
         until = time.monotonic() + seconds
         connection = self._writer.connection
-        while await self.upkeep(lambda _: storage.reclaim(connection, slack), bare=True):
+        while await self.upkeep(lambda _: disk.reclaim(connection, slack), bare=True):
             if time.monotonic() >= until:
                 return
 
@@ -527,7 +528,7 @@ class Log:
 
     async def backup(self, target: Path) -> None:
         """Write a whole and compact copy, as of one moment."""
-        await asyncio.to_thread(storage.copy, self._path, target, watermark=self.disk.watermark)
+        await asyncio.to_thread(disk.copy, self._path, target, watermark=self.disk.watermark)
 
     # -- the writer thread ------------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from edn import wire
-from edn.lines import ends_of
+from edn import protocol
+from edn.formats.ndjson import ends_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class ControlRecord:
 
     offset: int
     server: str
-    control: wire.Control
+    control: protocol.Control
 
     @property
     def first(self) -> int:
@@ -58,7 +58,7 @@ class EventsRecord:
     #: which of `servers` needs which event; filled once, right after the commit
     routed: npt.NDArray[np.bool_] | None = None
     servers: tuple[str, ...] = ()
-    #: the trace context of each (`edn.tracing`); empty where no publisher sent one
+    #: the trace context of each (`edn.formats.trace_context`); empty where no publisher sent one
     traces: Sequence[str] = ()
     _ends: npt.NDArray[np.int64] | None = None
 
@@ -114,18 +114,18 @@ class _StoredEvents(msgspec.Struct, frozen=True, array_like=True):
 
 
 _events_decoder = msgspec.msgpack.Decoder(_StoredEvents)
-_control_decoder = msgspec.msgpack.Decoder(wire.Control)
+_control_decoder = msgspec.msgpack.Decoder(protocol.Control)
 
 
 def events_payload(record: EventsRecord) -> bytes:
     return msgspec.msgpack.encode(
         _StoredEvents(
             record.ids,
-            wire.view(record.stamps),
+            protocol.view(record.stamps),
             record.lines,
             record.points.shape[1],
-            wire.view(record.points),
-            b"" if record.expiries is None else wire.view(record.expiries),
+            protocol.view(record.points),
+            b"" if record.expiries is None else protocol.view(record.expiries),
             record.traces,
         )
     )
@@ -133,9 +133,9 @@ def events_payload(record: EventsRecord) -> bytes:
 
 def load_events(first: int, time: int, topic: int, payload: bytes) -> EventsRecord:
     stored = _events_decoder.decode(payload)
-    points = wire.points_array(stored.points, stored.width)
-    stamps = wire.int64_array(stored.stamps)
-    expiries = wire.int64_array(stored.expiries) if stored.expiries else None
+    points = protocol.points_array(stored.points, stored.width)
+    stamps = protocol.int64_array(stored.stamps)
+    expiries = protocol.int64_array(stored.expiries) if stored.expiries else None
     return EventsRecord(
         first, time, topic, stored.ids, stamps, stored.lines, points, expiries, traces=stored.traces
     )

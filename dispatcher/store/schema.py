@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 
 from edn.errors import EdnError
-from edn.process import wrong_format
+from edn.runtime.process import wrong_format
 
 #: raised with every change of the tables below
 FORMAT = 1

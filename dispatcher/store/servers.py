@@ -8,7 +8,7 @@ from typing import Literal
 from dispatcher.store.event_log import Transaction
 from dispatcher.store.interface import Connection
 from dispatcher.store.records import load_control
-from edn import wire
+from edn import protocol
 
 #: emptied by an operator, or given up
 Leaving = Literal["draining", "lost"]
@@ -44,7 +44,7 @@ def first_record(connection: Connection, server: str) -> int | None:
     return None if first is None else int(first)
 
 
-def controls(connection: Connection, server: str, after: int) -> list[wire.Control]:
+def controls(connection: Connection, server: str, after: int) -> list[protocol.Control]:
     """Return the changes that concern a server, beyond an offset."""
     rows = connection.execute(
         "SELECT payload FROM records WHERE last > ? AND server = ? ORDER BY last", (after, server)

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from dispatcher.store.event_log import Transaction
 from dispatcher.store.interface import Connection
-from edn import namespace, wire
-from edn.webhooks import KeyRing
+from edn import protocol
+from edn.formats.webhooks import KeyRing
+from edn.model import namespace
 
 #: tenant, owner, URL, fingerprint of a secret that was given
 Key = tuple[str, str, str, str]
@@ -45,7 +46,7 @@ def insert(transaction: Transaction, id: str, key: Key, secret: str) -> None:
     )
 
 
-def take(transaction: Transaction, state: wire.RingState) -> None:
+def take(transaction: Transaction, state: protocol.RingState) -> None:
     """Insert a ring of another dispatcher, or replace the one of its id."""
     transaction.connection.execute(
         "INSERT OR REPLACE INTO rings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",

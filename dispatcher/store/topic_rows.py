@@ -15,8 +15,9 @@ import msgspec
 
 from dispatcher.store.event_log import Transaction
 from dispatcher.store.interface import Connection
-from edn import namespace, wire
-from edn.schema import Schema
+from edn import protocol
+from edn.model import namespace
+from edn.model.schema import Schema
 
 #: the matcher of topics above which nothing is bound
 DEFAULT_ENGINE = "bitmap"
@@ -28,7 +29,7 @@ _BINDING = "name, servers, engine, created"
 class Topic:
     #: never used again, not even by a topic of the same name
     uid: int
-    #: unique; see `dispatcher.topics.path_of`
+    #: unique; see `dispatcher.subscriptions.topics.path_of`
     path: str
     #: counts the changes of the schema
     revision: int
@@ -49,8 +50,8 @@ class Topic:
     def tenant(self) -> str:
         return self.path.rpartition("/")[0]
 
-    def info(self) -> wire.TopicInfo:
-        return wire.TopicInfo(self.uid, self.tenant, self.name, self.schema.to_wire(), self.engine)
+    def info(self) -> protocol.TopicInfo:
+        return protocol.TopicInfo(self.uid, self.tenant, self.name, self.schema.to_wire(), self.engine)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from edn.cli.console import (
     show_json,
 )
 from edn.cli.exporting import counting
-from edn.privacy import keep_private
+from edn.runtime.private_files import keep_private
 
 if TYPE_CHECKING:
     from edn.client import Client

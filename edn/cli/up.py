@@ -63,7 +63,7 @@ def up(
     import asyncio
 
     from edn.cli.network import Network, Settings, StartError, prepare
-    from edn.process import is_loopback
+    from edn.runtime.process import is_loopback
 
     settings = Settings(
         data=data.absolute(),

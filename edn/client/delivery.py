@@ -11,7 +11,7 @@ from edn.api.delivery import Attempt, AttemptList, DeadLetter, DeadLetterPage, D
 from edn.client import encoding
 from edn.client.conversation import Call, Plan, reading
 from edn.client.encoding import encode, expiry, given, subscription_path
-from edn.webhooks import new_secret
+from edn.formats.webhooks import new_secret
 
 
 def attempts(id: str) -> Call[list[Attempt]]:

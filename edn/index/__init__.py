@@ -4,8 +4,8 @@
 
     bitmap   coded blocks, bitmaps over them, compiled kernels: the default (`bitmap.py`, `docs/matching.md`)
     rtree    libspatialindex, as a second opinion and an example of an engine that is not ours (`spatial.py`)
-    scan     numpy, the yardstick of the others (`scan.py`)
-    xpath    bitmap for the rectangles of filters in XPath (`edn.xpath`), which topics of other engines refuse
+    scan     numpy, the yardstick of the others (`scan.py`) xpath    bitmap for the rectangles of filters in
+    XPath (`edn.model.xpath`), which topics of other engines refuse
 
 Other packages add theirs in the entry-point group `edn.matchers`. `patterns.py` finds many substrings in one
 pass over a text, for the exact predicates that rectangles leave open. `kernels.py` holds what the kernels

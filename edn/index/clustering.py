@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from edn.arrays import Ints
-from edn.compiling import kernel
+from edn.index.compilation import kernel
 from edn.index.kernels import BLOCK, Codes, integer
 
 _SAMPLE = 64

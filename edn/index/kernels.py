@@ -27,7 +27,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from edn.arrays import Floats, Ints, Words
-from edn.compiling import kernel
+from edn.index.compilation import kernel
 
 #: rectangles in a block, and blocks in a tile: the bits of a word
 BLOCK = 64

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edn.arrays import Bools, Bytes, Ints
-from edn.compiling import kernel
+from edn.index.compilation import kernel
 from edn.index.kernels import integer
 
 States = npt.NDArray[np.int32]

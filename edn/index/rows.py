@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edn.arrays import Floats, Ints, Words
-from edn.compiling import kernel
+from edn.index.compilation import kernel
 from edn.index.kernels import Codes, code_bounds, place
 from edn.index.table import Slots, enter
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import numpy as np
 
 from edn.arrays import Floats, Ints, Words
-from edn.bits import population, trailing_zeros
-from edn.compiling import kernel
+from edn.index.bits import population, trailing_zeros
+from edn.index.compilation import kernel
 from edn.index.kernels import (
     REACH_SHIFT,
     TILE_COLUMN_BYTES,

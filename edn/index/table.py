@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edn.arrays import Ints, Words
-from edn.compiling import kernel
+from edn.index.compilation import kernel
 from edn.index.kernels import integer
 
 Slots = npt.NDArray[np.int32]

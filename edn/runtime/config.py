@@ -39,9 +39,9 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from edn.heads import UNCOUNTED
-from edn.process import CannotStart, read_secret
-from edn.timekeeping import Limits
+from edn.http.request_head import UNCOUNTED
+from edn.runtime.process import CannotStart, read_secret
+from edn.runtime.timekeeper import Limits
 
 #: sections that a file may have
 SECTIONS = ("network", "dispatcher", "server")

@@ -15,7 +15,7 @@ is answered before it is on disk.
 
 A transaction is bounded by the number of its operations and by the sum of their `size`, in bytes.
 
-After an I/O error nobody knows what the file holds until it is opened anew (`edn.storage`): nothing is
+After an I/O error nobody knows what the file holds until it is opened anew (`edn.runtime.disk`): nothing is
 committed any more, every operation fails, and the file is left as it is.
 """
 
@@ -31,7 +31,7 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
-from edn import storage
+from edn.runtime import disk
 
 logger = structlog.get_logger()
 
@@ -84,7 +84,7 @@ class SqliteWriter(Generic[Context]):
         *,
         name: str,
         group: int = GROUP,
-        on_failure: Callable[[], None] = storage.end_process,
+        on_failure: Callable[[], None] = disk.end_process,
     ) -> None:
         """`on_failure` is called in the writer's thread after an I/O error."""
         self.connection = connection
@@ -193,7 +193,7 @@ class SqliteWriter(Generic[Context]):
             failure = error
             self._roll_back(error, worked)
         self.finish(context, wanted, failure)
-        if failure is not None and storage.is_failure(failure):
+        if failure is not None and disk.is_failure(failure):
             self._on_failure()
 
     def _perform(
@@ -204,7 +204,7 @@ class SqliteWriter(Generic[Context]):
             operation.result = operation.work(context)
         except Exception as error:
             operation.undo()
-            if isinstance(error, sqlite3.OperationalError) or storage.is_failure(error):
+            if isinstance(error, sqlite3.OperationalError) or disk.is_failure(error):
                 raise  # a full disk and its like concern the whole transaction
             operation.error = error
             self.connection.execute("ROLLBACK TO operation")
@@ -214,7 +214,7 @@ class SqliteWriter(Generic[Context]):
 
     def _roll_back(self, error: Exception, worked: list[Operation[Context]]) -> None:
         """Nothing of this transaction is on disk, not even an operation that succeeded."""
-        if storage.is_failure(error):
+        if disk.is_failure(error):
             self.broken, self._failed = error, True
         elif self.connection.in_transaction:
             self.connection.execute("ROLLBACK")

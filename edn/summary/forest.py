@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from edn.arrays import Floats, Ints, Words
-from edn.bits import trailing_zeros
+from edn.index.bits import trailing_zeros
 from edn.summary.kernels import CHUNK, edges_at_or_below, kernel
 
 #: values of `witness` that name no row

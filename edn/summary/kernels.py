@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from edn.arrays import Floats
-from edn.compiling import on_first_use, on_first_use_with_finite
+from edn.index.compilation import on_first_use, on_first_use_with_finite
 
 kernel = on_first_use
 finite_kernel = on_first_use_with_finite

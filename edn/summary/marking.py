@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edn.arrays import Bools, Floats, Ints, Words
-from edn.bits import trailing_zeros
+from edn.index.bits import trailing_zeros
 from edn.summary.kernels import edges_at_or_below, kernel
 
 #: bins a dimension; a power of two, so that the search for a bin takes the same steps everywhere

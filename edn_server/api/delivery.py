@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from edn.api import delivery as api
 from edn.api.document import document
-from edn.asgi import StrictRoute
 from edn.errors import Unavailable
+from edn.http.asgi import StrictRoute
 from edn_server.api.messages import PROBLEM_BODY, UNAUTHORIZED
 from edn_server.observe.delivery_status import Evidence
 from edn_server.services import Node

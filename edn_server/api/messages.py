@@ -16,9 +16,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from edn import wire
-from edn.asgi import PROBLEM, problem_response, read_body
+from edn import protocol
 from edn.errors import EdnError
+from edn.http.asgi import PROBLEM, problem_response, read_body
 from edn_server.api.refusals import Refusals
 from edn_server.services import Node
 
@@ -29,12 +29,12 @@ UNAUTHORIZED: dict[int | str, dict[str, Any]] = {
     "401": {"description": "the network secret is missing or wrong", **PROBLEM_BODY}
 }
 _MESSAGE_BODY: dict[str, Any] = {
-    "content": {wire.MSGPACK: {"schema": {"type": "string", "format": "binary"}}}
+    "content": {protocol.MSGPACK: {"schema": {"type": "string", "format": "binary"}}}
 }
 
 #: a frame beyond the cursor is answered with where the cursor is
 _GAP: dict[str, Any] = {
-    "description": "`edn.wire.FrameAck`: the frame begins beyond the cursor",
+    "description": "`edn.protocol.FrameAck`: the frame begins beyond the cursor",
     "content": {**_MESSAGE_BODY["content"], **PROBLEM_BODY["content"]},
 }
 
@@ -64,7 +64,7 @@ class _Described:
             "tags": ["internal"],
             "summary": self.summary,
             "responses": {
-                "200": {"description": f"`edn.wire.{self.gives.__name__}`", **_MESSAGE_BODY},
+                "200": {"description": f"`edn.protocol.{self.gives.__name__}`", **_MESSAGE_BODY},
                 **UNAUTHORIZED,
                 **self.more,
             },
@@ -75,7 +75,7 @@ class _Described:
                 "413": {"description": "longer than the limit", **PROBLEM_BODY},
                 "503": {"description": "the disk did not take it; try again", **PROBLEM_BODY},
             }
-            message = {"description": f"`edn.wire.{self.takes.__name__}`", "required": True}
+            message = {"description": f"`edn.protocol.{self.takes.__name__}`", "required": True}
             described["requestBody"] = {**message, **_MESSAGE_BODY}
         return described
 
@@ -84,7 +84,7 @@ class _Endpoint:
     def __init__(self, refusals: Refusals, described: _Described) -> None:
         self._refusals = refusals
         takes = described.takes
-        self._decoder = None if takes is None else wire.Decoder(takes)
+        self._decoder = None if takes is None else protocol.Decoder(takes)
         self._answer = described.answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,7 +94,7 @@ class _Endpoint:
             body = await read_body(receive)
             message = None if self._decoder is None else self._decoder.decode(body)
             status, answer = await self._answer(message)
-            response = Response(wire.encode(answer), status_code=status, media_type=wire.MSGPACK)
+            response = Response(protocol.encode(answer), status_code=status, media_type=protocol.MSGPACK)
         except EdnError as error:
             response = problem_response(error)
         except Exception as error:
@@ -121,7 +121,7 @@ def mount(app: FastAPI, node: Node) -> None:
 
 
 def _table(node: Node) -> list[_Described]:
-    """All of them; `edn.wire` tells their theory of operation."""
+    """All of them; `edn.protocol` tells their theory of operation."""
 
     def ok(work: Callable[[Any], Awaitable[msgspec.Struct]]) -> Answer:
         async def answer(message: Any) -> tuple[int, msgspec.Struct]:
@@ -129,11 +129,11 @@ def _table(node: Node) -> list[_Described]:
 
         return answer
 
-    async def stream(frame: wire.Frame) -> tuple[int, msgspec.Struct]:
+    async def stream(frame: protocol.Frame) -> tuple[int, msgspec.Struct]:
         applied = await node.apply(frame)
         return (409 if applied.gap else 200), applied.ack
 
-    async def journey(question: wire.AskJourney) -> tuple[int, msgspec.Struct]:
+    async def journey(question: protocol.AskJourney) -> tuple[int, msgspec.Struct]:
         return 200, node.journey(question)
 
     async def summary(_: None) -> tuple[int, msgspec.Struct]:
@@ -150,64 +150,70 @@ def _table(node: Node) -> list[_Described]:
         (
             "subscriptions",
             "Store versions of subscriptions, inactive",
-            wire.Store,
-            wire.Stored,
+            protocol.Store,
+            protocol.Stored,
             ok(node.store),
         ),
-        ("stream", "Apply a frame of a log", wire.Frame, wire.FrameAck, stream),
+        ("stream", "Apply a frame of a log", protocol.Frame, protocol.FrameAck, stream),
         (
             "replay",
             "Tell a new subscription of events that were available when it began",
-            wire.ReplayPage,
-            wire.ReplayAck,
+            protocol.ReplayPage,
+            protocol.ReplayAck,
             ok(node.replay),
         ),
-        ("explain", "What an event would be to this server", wire.Explain, wire.Explained, ok(node.explain)),
-        ("journey", "What became of a recent event", wire.AskJourney, wire.Journey, journey),
-        ("summary", "The summary of what is hosted", None, wire.SummarySnapshot, summary),
+        (
+            "explain",
+            "What an event would be to this server",
+            protocol.Explain,
+            protocol.Explained,
+            ok(node.explain),
+        ),
+        ("journey", "What became of a recent event", protocol.AskJourney, protocol.Journey, journey),
+        ("summary", "The summary of what is hosted", None, protocol.SummarySnapshot, summary),
         (
             "departures",
             "What is left of subscriptions that have moved away",
-            wire.Departures,
-            wire.Departed,
+            protocol.Departures,
+            protocol.Departed,
             ok(node.departures),
         ),
         (
             "departures/kept",
             "What was kept for one that was paused",
-            wire.KeptAfter,
-            wire.Kept,
+            protocol.KeptAfter,
+            protocol.Kept,
             ok(node.kept),
         ),
         (
             "departures/told",
             "Whom events were told to that may come again",
-            wire.ToldAfter,
-            wire.Told,
+            protocol.ToldAfter,
+            protocol.Told,
             ok(node.told),
         ),
         (
             "arrivals",
             "Nothing is left on the servers that these come from",
-            wire.Arrivals,
-            wire.Taken,
+            protocol.Arrivals,
+            protocol.Taken,
             ok(node.arrivals),
         ),
         (
             "arrivals/kept",
             "What another server kept for a subscription",
-            wire.Kept,
-            wire.Taken,
+            protocol.Kept,
+            protocol.Taken,
             ok(node.take_kept),
         ),
         (
             "arrivals/told",
             "Whom another server told of events that may come again",
-            wire.Told,
-            wire.Taken,
+            protocol.Told,
+            protocol.Taken,
             ok(node.take_told),
         ),
-        ("consents", "A sink has consented later", wire.Consented, wire.Taken, ok(node.consented)),
+        ("consents", "A sink has consented later", protocol.Consented, protocol.Taken, ok(node.consented)),
     ]
     more: dict[str, dict[str, dict[str, Any]]] = {
         "subscriptions": unbound,

@@ -18,11 +18,12 @@ from urllib.parse import quote
 import structlog
 from fastapi import APIRouter, Request, Response
 
-from edn import clock, wire
-from edn.asgi import CLIENT, CLIENT_HOST, PROBLEM, VIA
+from edn import protocol
 from edn.errors import EdnError, Forbidden, NotFound, Overloaded, Unauthorized, Unavailable
-from edn.runtime.control_client import problem_detail
-from edn.runtime.proxy import TIMEOUT, pass_back
+from edn.http.asgi import CLIENT, CLIENT_HOST, PROBLEM, VIA
+from edn.http.control_client import problem_detail
+from edn.http.proxy import TIMEOUT, pass_back
+from edn.runtime import clock
 from edn_server.dispatchers.client import Dispatchers
 from edn_server.dispatchers.placement_hints import Exchange
 
@@ -69,10 +70,10 @@ _REFUSALS = {
 }
 
 
-def client_of(request: Request) -> wire.Client:
+def client_of(request: Request) -> protocol.Client:
     """Return who calls, as far as the dispatcher needs to know it."""
     fields = request.headers
-    return wire.Client(
+    return protocol.Client(
         address=request.client.host if request.client else "",
         authorization=fields.get("authorization", ""),
         host=fields.get("host", ""),
@@ -92,16 +93,16 @@ class Receiving:
         #: clients that may read metrics, by digest, and when the dispatcher said so
         self._readers: dict[bytes, float] = {}
 
-    async def subscribe(self, body: bytes, client: wire.Client) -> Response:
+    async def subscribe(self, body: bytes, client: protocol.Client) -> Response:
         """`client`: the dispatcher holds its key, address and host against its own rules."""
         understand = self._exchange.candidates
         found = understand(body) if len(body) <= SMALL else await asyncio.to_thread(understand, body)
-        message = wire.Subscribe(body, self._exchange.suggest(found), client)
+        message = protocol.Subscribe(body, self._exchange.suggest(found), client)
         return await self._pass_on(
             "POST",
             "/internal/subscribe",
-            content=wire.encode(message),
-            headers={"content-type": wire.MSGPACK},
+            content=protocol.encode(message),
+            headers={"content-type": protocol.MSGPACK},
         )
 
     async def pass_on(self, request: Request, path: str) -> Response:
@@ -119,13 +120,13 @@ class Receiving:
             headers=kept,
         )
 
-    async def check_metrics(self, client: wire.Client) -> None:
+    async def check_metrics(self, client: protocol.Client) -> None:
         """Raise unless the dispatcher lets this client read metrics.
 
         While no dispatcher answers, a key that was good within `TRUSTED_SECONDS` is: that is when metrics
         are wanted most.
         """
-        mark = hashlib.sha256(wire.encode(client)).digest()
+        mark = hashlib.sha256(protocol.encode(client)).digest()
         good = self._readers.get(mark, -math.inf)
         if clock.monotonic() - good < FRESH_SECONDS:
             return
@@ -133,8 +134,8 @@ class Receiving:
             answer = await self._dispatchers.request(
                 "POST",
                 "/internal/metrics-access",
-                content=wire.encode(client),
-                headers={"content-type": wire.MSGPACK},
+                content=protocol.encode(client),
+                headers={"content-type": protocol.MSGPACK},
             )
             unreachable = answer.status_code >= 500
         except Exception as error:

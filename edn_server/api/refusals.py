@@ -11,8 +11,8 @@ from collections.abc import Callable
 import structlog
 from starlette.types import Scope
 
-from edn.asgi import check_bearer
 from edn.errors import Unauthorized
+from edn.http.asgi import check_bearer
 
 logger = structlog.get_logger()
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from edn import clock
+from edn.runtime import clock
 from edn_server.storage import sink_state
 from edn_server.storage.interface import Connection
 from edn_server.storage.writer import Job

@@ -34,7 +34,7 @@ Disabled = Literal["gone", "failing"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """Times are microseconds of steady time (`edn.clock`): no step of the wall clock ages a failure."""
+    """Times are microseconds of steady time (`edn.runtime.clock`); a wall clock step ages no failure."""
 
     #: attempts in a row that were not taken
     failures: int = 0

@@ -2,7 +2,7 @@
 
 A letter keeps its row's id, so that it goes out again under the same webhook-id. It names subscriptions of
 the tenant that its address belongs to: in the body by their ids, everywhere else by their keys (see
-`edn.namespace`).
+`edn.model.namespace`).
 
 A letter goes to where its subscriptions are now. If that is where it died, whole and as it was; if some of
 them have another sink by now, are paused or are no more, what goes to each address is a new row of its own,
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import msgspec
 import structlog
 
-from edn.namespace import key_of
+from edn.model.namespace import key_of
 from edn_server.outbox.batches import Parcel
 from edn_server.storage import dead_letters as letters
 from edn_server.storage import outbox, usage

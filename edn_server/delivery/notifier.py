@@ -25,8 +25,9 @@ from typing import Concatenate
 import numpy as np
 import structlog
 
-from edn import clock, sinkpolicy
-from edn.heads import descriptor_limit
+from edn.http import sink_policy
+from edn.http.request_head import descriptor_limit
+from edn.runtime import clock
 from edn_server.config import Settings
 from edn_server.delivery import circuit_breaker, cleanup, dead_letters, retry
 from edn_server.delivery.attempts import Attempt, Attempts
@@ -253,7 +254,7 @@ class Notifier:
                 try:
                     await self._deliver_waiting(address)
                 except Exception as error:
-                    logger.error("courier_failed", sink=sinkpolicy.redacted(url_of(address)), exc_info=error)
+                    logger.error("courier_failed", sink=sink_policy.redacted(url_of(address)), exc_info=error)
                     self._woken.add(address)
                     await self._recover(address, error)
         finally:
@@ -272,7 +273,7 @@ class Notifier:
                 return
             except Exception as further:
                 logger.error(
-                    "failure_not_recorded", sink=sinkpolicy.redacted(url_of(address)), exc_info=further
+                    "failure_not_recorded", sink=sink_policy.redacted(url_of(address)), exc_info=further
                 )
                 error = further
         now = int(clock.steady() * 1e6)
@@ -430,7 +431,7 @@ class Notifier:
         reason = answer.reason or f"it answered {answer.status}"
         logger.warning(
             "attempt_failed",
-            sink=sinkpolicy.redacted(url_of(address)),
+            sink=sink_policy.redacted(url_of(address)),
             row=parcel.id,
             attempt=after.attempt,
             status=answer.status,
@@ -457,7 +458,7 @@ class Notifier:
 
     def _tell(self, address: str, before: Health, became: Health) -> None:
         """Log the changes of an address that an operator should know."""
-        sink = sinkpolicy.redacted(url_of(address))
+        sink = sink_policy.redacted(url_of(address))
         since = clock.instant((became.failing_since or 0) / 1e6)
         shown = datetime.fromtimestamp(since, UTC).isoformat()
         if became.disabled is not None and before.disabled is None:

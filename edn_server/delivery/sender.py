@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from prometheus_client import Histogram
 
-from edn import clock, webhooks
+from edn.formats import webhooks
+from edn.runtime import clock
 from edn_server.delivery.attempts import Attempt, Attempts
 from edn_server.sinks.base import Answer, Message, Sinks
 from edn_server.storage.addresses import ring_of, tenant_of, url_of

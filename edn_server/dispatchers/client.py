@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from edn.runtime.control_client import NOT_REACHED, ControlAnswer, Transport, open_client
+from edn.http.control_client import NOT_REACHED, ControlAnswer, Transport, open_client
 
 
 class Dispatchers:

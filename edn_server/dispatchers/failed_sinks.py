@@ -12,8 +12,8 @@ from urllib.parse import quote
 import numpy as np
 import structlog
 
-from edn.namespace import subscription_of
-from edn.runtime.control_client import CallFailed
+from edn.http.control_client import CallFailed
+from edn.model.namespace import subscription_of
 from edn_server.dispatchers.client import Dispatchers
 from edn_server.storage import addresses
 from edn_server.subscriptions.registry import Hosting

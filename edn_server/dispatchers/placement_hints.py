@@ -19,11 +19,12 @@ from typing import Any
 
 import structlog
 
-from edn import strictjson, wire
+from edn import protocol
 from edn.errors import EdnError
-from edn.filter import Filter
-from edn.rect import Rects
-from edn.schema import Schema
+from edn.formats import strict_json
+from edn.model.filter import Filter
+from edn.model.rect import Rects
+from edn.model.schema import Schema
 from edn_server.dispatchers.client import Dispatchers
 from partitioning.online import Limits, Placement, Settings, new_placement
 
@@ -32,7 +33,7 @@ logger = structlog.get_logger()
 #: nobody came for so long: nothing is learnt until somebody does
 NOBODY_SECONDS = 60.0
 
-_decoder = wire.Decoder(wire.RoutingSummaries)
+_decoder = protocol.Decoder(protocol.RoutingSummaries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +58,11 @@ class Exchange:
         self._came = time.monotonic()
         #: whose word it is: what one dispatcher has counted means nothing to another
         self._told_by = ""
-        self._known: wire.RoutingSummaries | None = None
+        self._known: protocol.RoutingSummaries | None = None
         self._topics: dict[str, tuple[int, Schema]] = {}
         self._policies: dict[int, Placement] = {}
         #: topic → server → its rectangles
-        self._boxes: dict[int, dict[str, wire.Boxes]] = {}
+        self._boxes: dict[int, dict[str, protocol.Boxes]] = {}
         self._loads: dict[str, int] = {}
 
     @property
@@ -101,7 +102,7 @@ class Exchange:
         self._told_by = self._dispatchers.current
         self.learn(_decoder.decode(answer.content))
 
-    def learn(self, told: wire.RoutingSummaries) -> None:
+    def learn(self, told: protocol.RoutingSummaries) -> None:
         former = self._known
         self._known = told
         if former is None or former.incarnation != told.incarnation:
@@ -131,7 +132,7 @@ class Exchange:
         """
         topics = self._topics
         try:
-            given = strictjson.decode(body)
+            given = strict_json.decode(body)
         except EdnError:
             return []
         return [_candidate(one, topics) for one in (given if isinstance(given, list) else [given])]
@@ -180,19 +181,19 @@ class Exchange:
         return policy
 
 
-def _seats(known: wire.RoutingSummaries) -> Any:
+def _seats(known: protocol.RoutingSummaries) -> Any:
     """What policies are made from: another rule, another server or another place means other policies."""
     return known.rule, [(peer.id, peer.location, peer.distance) for peer in known.peers]
 
 
-def _schema(topic: wire.TopicInfo, former: Schema | None) -> Schema:
+def _schema(topic: protocol.TopicInfo, former: Schema | None) -> Schema:
     same = former is not None and former.to_wire() == topic.columns
     return former if same and former is not None else Schema.from_wire(topic.columns)
 
 
-def _summarise(policy: Placement, boxes: wire.Boxes) -> None:
+def _summarise(policy: Placement, boxes: protocol.Boxes) -> None:
     if boxes.lo:
-        lo, hi = wire.points_array(boxes.lo, boxes.width), wire.points_array(boxes.hi, boxes.width)
+        lo, hi = protocol.points_array(boxes.lo, boxes.width), protocol.points_array(boxes.hi, boxes.width)
         policy.summarise(boxes.server, lo, hi)
     else:
         policy.forget(boxes.server)

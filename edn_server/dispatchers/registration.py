@@ -16,9 +16,10 @@ import msgspec
 import psutil
 import structlog
 
-from edn import clock, wire
+from edn import protocol
 from edn.errors import CorruptMessage
-from edn.runtime.control_client import CallFailed, ControlAnswer, ControlClient, problem_detail
+from edn.http.control_client import CallFailed, ControlAnswer, ControlClient, problem_detail
+from edn.runtime import clock
 
 logger = structlog.get_logger()
 
@@ -43,10 +44,10 @@ class Registration:
         client: ControlClient,
         url: str,
         id: str,
-        describe: Callable[[], wire.Register],
+        describe: Callable[[], protocol.Register],
         backlog: Callable[[], int],
         notified: Callable[[], int] = lambda: 0,
-        on_registered: Callable[[wire.Registered], Awaitable[None]],
+        on_registered: Callable[[protocol.Registered], Awaitable[None]],
     ) -> None:
         """`client` knows the secret; `url`: the dispatcher's; `on_registered` is awaited."""
         self._client = client
@@ -75,14 +76,14 @@ class Registration:
             finally:
                 self.registered = False
 
-    async def _register(self) -> wire.Registered:
+    async def _register(self) -> protocol.Registered:
         pause = FIRST_PAUSE
         while True:
             reason = ""
             try:
                 response = await self._post("/internal/servers", self._describe())
                 if response.status_code in (200, 201):
-                    return wire.decode(response.content, wire.Registered)
+                    return protocol.decode(response.content, protocol.Registered)
                 reason = f"{response.status_code} {problem_detail(response)}"
                 if response.status_code == 409:
                     raise Refused(problem_detail(response))
@@ -98,7 +99,7 @@ class Registration:
         while True:
             await asyncio.sleep(seconds)
             own = self._describe()
-            beat = wire.Heartbeat(
+            beat = protocol.Heartbeat(
                 key=own.key,
                 epoch=own.epoch,
                 backlog=self._backlog(),
@@ -121,7 +122,7 @@ class Registration:
     async def _post(self, path: str, message: msgspec.Struct) -> ControlAnswer:
         return await self._client.post(
             f"{self._url}{path}",
-            content=wire.encode(message),
-            headers={"content-type": wire.MSGPACK},
+            content=protocol.encode(message),
+            headers={"content-type": protocol.MSGPACK},
             timeout=TIMEOUT,
         )

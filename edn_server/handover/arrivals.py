@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from edn import wire
+from edn import protocol
 from edn.errors import CorruptMessage
 from edn_server.ingest import dedup
 from edn_server.ingest.apply_frame import Applied
@@ -40,11 +40,11 @@ def _find(hosting: Hosting, id: str, version: int) -> int | None:
 
 def _applied(addresses: list[str], batch: int = 0, entries: int = 0) -> Applied:
     return Applied(
-        wire.FrameAck(0, 0), addresses=tuple(dict.fromkeys(addresses)), batch=batch, entries=entries
+        protocol.FrameAck(0, 0), addresses=tuple(dict.fromkeys(addresses)), batch=batch, entries=entries
     )
 
 
-class TakeKept(Job[wire.Taken]):
+class TakeKept(Job[protocol.Taken]):
     """What was kept for it on the server that it comes from: it goes out first, when anything does.
 
     Whether it is still kept here depends on what happened to the subscription since it came (`buffered`).
@@ -52,7 +52,7 @@ class TakeKept(Job[wire.Taken]):
 
     fresh = True
 
-    def __init__(self, hosting: Hosting, batch: int, page: wire.Kept, on_applied: OnApplied) -> None:
+    def __init__(self, hosting: Hosting, batch: int, page: protocol.Kept, on_applied: OnApplied) -> None:
         """`batch` is this page's alone."""
         self._hosting = hosting
         self._batch = batch
@@ -61,16 +61,16 @@ class TakeKept(Job[wire.Taken]):
         self._entries = 0
         self._drops = Drops()
 
-    def work(self, db: Connection) -> wire.Taken:
+    def work(self, db: Connection) -> protocol.Taken:
         page, hosting = self._page, self._hosting
         if not 0 <= page.after <= page.upto:
             raise CorruptMessage(f"rows of a page must rise, got ({page.after}, {page.upto}]")
         awaited = _find(hosting, page.subscription, page.version)
         if awaited is None:
-            return wire.Taken(unknown=True)
+            return protocol.Taken(unknown=True)
         position, fate = replays.arrival(db, awaited)
         if page.after != position:
-            return wire.Taken(position)
+            return protocol.Taken(position)
         events = [Event(one.topic, one.id, one.stamp, one.body, one.trace) for one in page.events]
         if events and fate != replays.UNWANTED:
             # The subscription may have been changed since it moved: its newest version sends the rows, while
@@ -88,9 +88,9 @@ class TakeKept(Job[wire.Taken]):
             self._drops = outbox.write(db, self._batch, list(enumerate(events)), named, hosting.limits)
             self._entries = len(events) - self._drops.total
         replays.advance_arrival(db, awaited, page.upto)
-        return wire.Taken(page.upto)
+        return protocol.Taken(page.upto)
 
-    def done(self, result: wire.Taken) -> None:
+    def done(self, result: protocol.Taken) -> None:
         self._on_applied(replace(_applied([], self._batch, self._entries), drops=self._drops), {})
 
 
@@ -99,7 +99,7 @@ class TakeTold(Job[int]):
 
     fresh = True
 
-    def __init__(self, hosting: Hosting, page: wire.Told, on_applied: OnApplied) -> None:
+    def __init__(self, hosting: Hosting, page: protocol.Told, on_applied: OnApplied) -> None:
         self._hosting = hosting
         self._page = page
         self._on_applied = on_applied
@@ -143,12 +143,12 @@ def _take_out(db: Connection, subscription: str, repeated: set[tuple[int, str]])
     return dropped
 
 
-class Arrive(Job[wire.Taken]):
+class Arrive(Job[protocol.Taken]):
     """Nothing is left on the servers that these come from: what was found here goes out."""
 
     fresh = True
 
-    def __init__(self, hosting: Hosting, request: wire.Arrivals, on_applied: OnApplied) -> None:
+    def __init__(self, hosting: Hosting, request: protocol.Arrivals, on_applied: OnApplied) -> None:
         self._hosting = hosting
         self._request = request
         self._on_applied = on_applied
@@ -156,7 +156,7 @@ class Arrive(Job[wire.Taken]):
         self._over: list[int] = []
         self._addresses: list[str] = []
 
-    def work(self, db: Connection) -> wire.Taken:
+    def work(self, db: Connection) -> protocol.Taken:
         hosting = self._hosting
         for id, version in dict.fromkeys(self._request.versions):
             number = _find(hosting, id, version)
@@ -170,13 +170,13 @@ class Arrive(Job[wire.Taken]):
             if len(hosting.over(np.array([number], dtype=np.int64))):
                 self._over.append(number)
                 versions.end(db, [number], outbox.last_row(db))
-        return wire.Taken()
+        return protocol.Taken()
 
     def _others(self, number: int) -> bool:
         """Whether a log is still to tell it a past of its own."""
         return any(source.kind == "log" for source in self._hosting.replaying[number])
 
-    def done(self, result: wire.Taken) -> None:
+    def done(self, result: protocol.Taken) -> None:
         hosting = self._hosting
         for number in self._arrived:
             waiting = {source for source in hosting.replaying[number] if source.kind == "log"}

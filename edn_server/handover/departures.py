@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edn import wire
+from edn import protocol
 from edn_server.ingest.dedup import label
 from edn_server.storage import addresses, delivered_ids, outbox, replays, versions
 from edn_server.storage.interface import Connection
@@ -25,16 +25,16 @@ PAGE_BYTES = 1 << 20
 TOLD_ROWS = 5000
 
 
-class Depart(Job[tuple[wire.Departed, int]]):
+class Depart(Job[tuple[protocol.Departed, int]]):
     """What is left of some; of others what is kept is forgotten, and how many notifications that was."""
 
     fresh = True
 
-    def __init__(self, hosting: Hosting, request: wire.Departures) -> None:
+    def __init__(self, hosting: Hosting, request: protocol.Departures) -> None:
         self._hosting = hosting
         self._request = request
 
-    def work(self, db: Connection) -> tuple[wire.Departed, int]:
+    def work(self, db: Connection) -> tuple[protocol.Departed, int]:
         hosting = self._hosting
         ended = [
             (id, version)
@@ -55,9 +55,9 @@ class Depart(Job[tuple[wire.Departed, int]]):
             if id not in hosting.numbers:
                 dropped += outbox.purge(db, id)
                 replays.unpause(db, id)
-        return wire.Departed([id for id, _ in ended], keeping, delivered), dropped
+        return protocol.Departed([id for id, _ in ended], keeping, delivered), dropped
 
-    def done(self, result: tuple[wire.Departed, int]) -> None:
+    def done(self, result: tuple[protocol.Departed, int]) -> None:
         for id in self._request.forget:
             if id not in self._hosting.numbers:
                 self._hosting.paused.pop(id, None)
@@ -68,24 +68,24 @@ class Depart(Job[tuple[wire.Departed, int]]):
         return any(hosting.versions[number].version < version for number in hosting.numbers.get(id, ()))
 
 
-def kept(db: Connection, question: wire.KeptAfter) -> wire.Kept:
+def kept(db: Connection, question: protocol.KeptAfter) -> protocol.Kept:
     """The next of what is kept for a subscription."""
     id = question.subscription
     rows = outbox.holdings(db, id)
     upto, size = question.after, 0
-    events: list[wire.KeptEvent] = []
+    events: list[protocol.KeptEvent] = []
     for row in rows[question.after :]:
         assert row.batch is not None
         found = outbox.read_events(db, row.batch, row.places)
-        events += [wire.KeptEvent(*found[place]) for place in row.places]
+        events += [protocol.KeptEvent(*found[place]) for place in row.places]
         size += sum(len(found[place].body) for place in row.places)
         upto += 1
         if size > PAGE_BYTES:
             break
-    return wire.Kept(id, 0, question.after, upto, events, final=upto >= len(rows))
+    return protocol.Kept(id, 0, question.after, upto, events, final=upto >= len(rows))
 
 
-def told(db: Connection, question: wire.ToldAfter) -> wire.Told:
+def told(db: Connection, question: protocol.ToldAfter) -> protocol.Told:
     """Of the next noted events those that some of these subscriptions were told of."""
     labels = np.array([label(id) for id in question.subscriptions], dtype="<u4")
     order = np.argsort(labels, kind="stable")
@@ -96,4 +96,4 @@ def told(db: Connection, question: wire.ToldAfter) -> wire.Told:
         if len(places):
             events.append((topic, id, delivered.time, sorted(places.tolist())))
     following = rows[-1][:2] if len(rows) == TOLD_ROWS else None
-    return wire.Told(events, question.subscriptions, following)
+    return protocol.Told(events, question.subscriptions, following)

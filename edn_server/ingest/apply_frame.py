@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edn import defects, wire
-from edn.coordinates import Key
+from edn import defects, protocol
 from edn.errors import CorruptMessage
-from edn.lines import cut, ends_of
-from edn.webhooks import newest
-from edn.wire import made_id
+from edn.formats.ndjson import cut, ends_of
+from edn.formats.webhooks import newest
+from edn.model.coordinates import Key
+from edn.protocol import made_id
 from edn_server.ingest import dedup
 from edn_server.ingest import subscription_end as ending
 from edn_server.ingest.control_records import Controls
@@ -58,7 +58,7 @@ class Matches:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    ack: wire.FrameAck
+    ack: protocol.FrameAck
     #: the frame begins beyond the cursor, and nothing was done
     gap: bool = False
     #: who has something to hear now
@@ -95,7 +95,7 @@ class ApplyFrame(Job[Applied]):
         hosting: Hosting,
         epoch: int,
         batch: int,
-        frame: wire.Frame,
+        frame: protocol.Frame,
         on_applied: Callable[[Applied, dict[int, Event]], None],
     ) -> None:
         """`batch` is this frame's alone; `on_applied` hears, in the writer's thread, what is committed."""
@@ -221,8 +221,8 @@ class ApplyFrame(Job[Applied]):
         frame = self._frame
         logs.advance(db, frame.log, frame.incarnation, frame.upto, self._controls.joined)
 
-    def _ack(self, cursor: int, matched: int = 0, useful: int = 0) -> wire.FrameAck:
-        return wire.FrameAck(
+    def _ack(self, cursor: int, matched: int = 0, useful: int = 0) -> protocol.FrameAck:
+        return protocol.FrameAck(
             epoch=self._epoch,
             cursor=cursor,
             shrinkable=self._hosting.shrinkable + self._entries_over(),
@@ -270,7 +270,7 @@ class ApplyFrame(Job[Applied]):
                 continue
             self._came.setdefault(segment.topic, []).append(columns.offsets)
             events, numbers, doubts = self._matches(topic, segment, columns)
-            stamps = wire.int64_array(segment.stamps)
+            stamps = protocol.int64_array(segment.stamps)
             for row in np.flatnonzero(np.bincount(events, minlength=len(own))).tolist():
                 index, place = columns.first + row, int(own[row])
                 body = cut(segment.lines, columns.ends, index)
@@ -290,11 +290,13 @@ class ApplyFrame(Job[Applied]):
             places, numbers, doubts = places[order], numbers[order], doubts[order]
         return places, numbers, doubts, sizes, offsets
 
-    def _columns(self, segment: wire.Segment, cursor: int) -> _Columns:
-        offsets, times = wire.int64_array(segment.offsets), wire.int64_array(segment.times)
+    def _columns(self, segment: protocol.Segment, cursor: int) -> _Columns:
+        offsets, times = protocol.int64_array(segment.offsets), protocol.int64_array(segment.times)
         count = len(offsets)
         # A row without columns has no bytes that could be counted.
-        points = wire.points_array(segment.points, segment.width) if segment.width else np.empty((count, 0))
+        points = (
+            protocol.points_array(segment.points, segment.width) if segment.width else np.empty((count, 0))
+        )
         ends = ends_of(segment.lines)
         same = len(times) == len(ends) == count == len(segment.stamps) // 8
         same = same and len(segment.ids) in (0, count) and len(segment.traces) in (0, count)
@@ -308,7 +310,7 @@ class ApplyFrame(Job[Applied]):
         return _Columns(offsets[first:], times[first:], points[first:], first, ends)
 
     def _matches(
-        self, topic: Topic, segment: wire.Segment, columns: _Columns
+        self, topic: Topic, segment: protocol.Segment, columns: _Columns
     ) -> tuple[Int64s, Int32s, Flags]:
         """(row of the segment, number) for each match, in the order of rows, and whether it is in doubt."""
         count = len(columns.offsets)
@@ -333,7 +335,7 @@ class ApplyFrame(Job[Applied]):
     def _decide(
         self,
         topic: Topic,
-        segment: wire.Segment,
+        segment: protocol.Segment,
         columns: _Columns,
         events: Int64s,
         numbers: Int32s,

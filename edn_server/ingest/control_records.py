@@ -27,8 +27,8 @@ from collections.abc import Sequence
 import numpy as np
 import structlog
 
-from edn import wire
-from edn.webhooks import KeyRing
+from edn import protocol
+from edn.formats.webhooks import KeyRing
 from edn_server.outbox.buffered import FrameHolds, release
 from edn_server.storage import logs, outbox, versions
 from edn_server.storage.interface import Connection
@@ -63,7 +63,7 @@ class Controls:
         self.holds = FrameHolds(hosting, log.name)
         self.joined = log.joined
 
-    def apply(self, control: wire.Control) -> None:
+    def apply(self, control: protocol.Control) -> None:
         offset = control.offset
         match control.kind:
             case "activate":
@@ -156,7 +156,7 @@ class Controls:
         self._set(self._log.expires, active, expires)
         self._moved.update(active)
 
-    def _join(self, control: wire.Control) -> None:
+    def _join(self, control: protocol.Control) -> None:
         hosting, log = self._hosting, self._log
         living = np.flatnonzero(hosting.living)
         living = living[(log.since[living] == NEVER) & (log.until[living] == NEVER)]

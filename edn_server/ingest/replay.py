@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edn import wire
+from edn import protocol
 from edn.errors import CorruptMessage
-from edn.lines import cut, ends_of
+from edn.formats.ndjson import cut, ends_of
 from edn_server.ingest import dedup
 from edn_server.ingest.apply_frame import Applied
 from edn_server.ingest.undecided import Budget
@@ -30,14 +30,14 @@ from edn_server.subscriptions.registry import Hosting, LogState
 from edn_server.subscriptions.topic_index import Int64s
 
 
-class ApplyReplay(Job[wire.ReplayAck]):
+class ApplyReplay(Job[protocol.ReplayAck]):
     fresh = True
 
     def __init__(
         self,
         hosting: Hosting,
         batch: int,
-        page: wire.ReplayPage,
+        page: protocol.ReplayPage,
         on_applied: Callable[[Applied, dict[int, Event]], None],
     ) -> None:
         """`batch` is this page's alone; `on_applied` hears, in the writer's thread, what is committed."""
@@ -55,17 +55,17 @@ class ApplyReplay(Job[wire.ReplayAck]):
         self._doubts = 0
         self._drops = Drops()
 
-    def work(self, db: Connection) -> wire.ReplayAck:
+    def work(self, db: Connection) -> protocol.ReplayAck:
         page, hosting = self._page, self._hosting
         if not 0 <= page.after <= page.upto:
             raise CorruptMessage(f"a page of the offsets ({page.after}, {page.upto}]")
         number = self._find()
         if number is None:
-            return wire.ReplayAck(page.upto, done=True)
+            return protocol.ReplayAck(page.upto, done=True)
         source = self._source
         position = replays.position(db, number, source)
         if page.after != position:
-            return wire.ReplayAck(position, done=False)
+            return protocol.ReplayAck(position, done=False)
         self._number = number
         self._write_rows(db, number)
         if page.final:
@@ -73,9 +73,9 @@ class ApplyReplay(Job[wire.ReplayAck]):
             self._finish(db, number, hosting.logs[page.log])
         else:
             replays.advance(db, number, source, page.upto)
-        return wire.ReplayAck(page.upto, done=page.final)
+        return protocol.ReplayAck(page.upto, done=page.final)
 
-    def done(self, result: wire.ReplayAck) -> None:
+    def done(self, result: protocol.ReplayAck) -> None:
         hosting, number = self._hosting, self._number
         if number is None:
             return
@@ -91,7 +91,7 @@ class ApplyReplay(Job[wire.ReplayAck]):
         matched = np.full(max(0, len(self._events) - self._doubts), number, dtype=np.int32)
         hosting.tally.matched(matched)
         applied = Applied(
-            wire.FrameAck(0, 0),
+            protocol.FrameAck(0, 0),
             addresses=tuple(dict.fromkeys(self._addresses)),
             batch=self._batch,
             entries=self._entries,
@@ -130,19 +130,19 @@ class ApplyReplay(Job[wire.ReplayAck]):
         self._drops = outbox.write(db, self._batch, events, [(queue, row) for row in rows], hosting.limits)
         self._entries += sum(row.events for row in rows) - self._drops.total
 
-    def _match(self, db: Connection, segment: wire.Segment, number: int) -> tuple[Int64s, Int64s]:
+    def _match(self, db: Connection, segment: protocol.Segment, number: int) -> tuple[Int64s, Int64s]:
         """Places of the events that the subscription matches exactly, and the sizes of all."""
         version = self._hosting.versions[number]
         if segment.topic != version.topic:
             raise CorruptMessage(f"a page must be of topic {version.topic}, got {segment.topic}")
         topic = self._hosting.topics[segment.topic]
-        ends, stamps = ends_of(segment.lines), wire.int64_array(segment.stamps)
-        offsets = wire.int64_array(segment.offsets)
+        ends, stamps = ends_of(segment.lines), protocol.int64_array(segment.stamps)
+        offsets = protocol.int64_array(segment.offsets)
         same = len(ends) == len(stamps) == len(offsets) == len(segment.times) // 8
         if not same or not {len(segment.ids), len(segment.traces)} <= {0, len(ends)}:
             raise CorruptMessage("the columns of a page differ in length")
         schema, bound = topic.schema(version.width), self._hosting.bound(number)
-        sizes, times = np.diff(ends, prepend=0), wire.int64_array(segment.times)
+        sizes, times = np.diff(ends, prepend=0), protocol.int64_array(segment.times)
         matched, chosen = [], {}
         budget, began = Budget(), time.perf_counter()
         left = budget.left(topic.tenant)
@@ -152,7 +152,7 @@ class ApplyReplay(Job[wire.ReplayAck]):
             # What the writer has no time for is decided later (see `undecided`).
             self._doubts += self._doubts > 0 or spent + bound.cost.seconds(len(body)) > left
             if self._doubts or bound.matches(schema.values(body)):
-                made = wire.made_id(self._page.log, int(offsets[place]))
+                made = protocol.made_id(self._page.log, int(offsets[place]))
                 name = segment.ids[place] if segment.ids else made
                 trace = segment.traces[place] if segment.traces else ""
                 self._events[place] = Event(segment.topic, name, int(stamps[place]), body, trace)

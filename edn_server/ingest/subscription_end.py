@@ -1,19 +1,19 @@
 """Writes the notice that a subscription ended by another's will than its subscriber's.
 
-WS-Eventing has a message for it, and subscribers may name an endpoint that it goes to (`edn.soap.address`).
-It is a row of the outbox like any other, written in the transaction in which the log ends the subscription:
-delivered once, and retried until the endpoint accepts it.
+WS-Eventing has a message for it, and subscribers may name an endpoint that it goes to
+(`edn.formats.soap.address`). It is a row of the outbox like any other, written in the transaction in which
+the log ends the subscription: delivered once, and retried until the endpoint accepts it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from edn import clock
 from edn.errors import InvalidSink
-from edn.namespace import told_as
-from edn.soap.address import SoapAddress
-from edn.soap.eventing import CANCELLED, FAILED
+from edn.formats.soap.address import SoapAddress
+from edn.formats.soap.eventing import CANCELLED, FAILED
+from edn.model.namespace import told_as
+from edn.runtime import clock
 from edn_server.outbox.bodies import End, body_of
 from edn_server.storage import addresses, outbox
 from edn_server.storage.interface import Connection

@@ -1,12 +1,10 @@
 """Exact predicates that would hold up everybody are asked later, in slices, and by turns between tenants.
 
-Theory of operation
--------------------
-A rectangle that only covers leaves a filter's exact predicate to be asked: for `contains`, `suffix`, XPath,
-and for what was too much for rectangles. The writer's thread, which serves all tenants, asks them as long as
-the frame's **budget** lasts: so much time for one tenant, and so much for all. Small events and filters never
-come near it. Whatever is beyond, or would be by its estimated cost (`edn.filter.cost`), is written to the
-outbox as if it matched, **in doubt**.
+Theory of operation ------------------- A rectangle that only covers leaves a filter's exact predicate to be
+asked: for `contains`, `suffix`, XPath, and for what was too much for rectangles. The writer's thread, which
+serves all tenants, asks them as long as the frame's **budget** lasts: so much time for one tenant, and so
+much for all. Small events and filters never come near it. Whatever is beyond, or would be by its estimated
+cost (`edn.model.filter.cost`), is written to the outbox as if it matched, **in doubt**.
 
 A row in doubt stands at its place in the order of its address, and is not read before it is decided; so
 delivery in order, pauses, moves and restarts need no care. An address is one tenant's, so only that tenant
@@ -31,9 +29,9 @@ import msgspec
 import numpy as np
 import structlog
 
-from edn.filter import BoundFilter, Filter
 from edn.index.patterns import Patterns, Searched
-from edn.schema import Schema
+from edn.model.filter import BoundFilter, Filter
+from edn.model.schema import Schema
 from edn_server.storage import outbox, versions
 from edn_server.storage.interface import Connection, Reader
 from edn_server.storage.outbox import Row

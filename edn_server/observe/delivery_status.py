@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
-from edn import clock
-from edn.coordinates import rfc3339
 from edn.errors import Conflict, InvalidInput, NotFound
-from edn.namespace import told_as
+from edn.model.coordinates import rfc3339
+from edn.model.namespace import told_as
+from edn.runtime import clock
 from edn_server.config import Settings
 from edn_server.delivery import attempts, dead_letters
 from edn_server.delivery.attempts import Attempt

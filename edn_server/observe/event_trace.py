@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edn import wire
+from edn import protocol
 from edn_server.delivery.attempts import Attempt
 from edn_server.ingest.apply_frame import Matches
 from edn_server.storage.outbox import Row
@@ -61,7 +61,7 @@ class Journeys:
         while self._row_bytes > ROW_BYTES and len(self._posts) > 1:
             self._row_bytes -= _size(self._posts.popleft().rows)
 
-    def find(self, hosting: Hosting, log: str, offset: int) -> wire.Journey:
+    def find(self, hosting: Hosting, log: str, offset: int) -> protocol.Journey:
         """What is known of one event; nothing, if it did not come lately."""
         # A copy at once: the writer's thread may be adding.
         for frame in reversed(tuple(self._frames)):
@@ -71,19 +71,21 @@ class Journeys:
             place = int(np.searchsorted(offsets, offset))
             if offsets[place] == offset:
                 numbers = frame.matches.numbers[frame.matches.places == place].tolist()
-                return wire.Journey(
+                return protocol.Journey(
                     committed=frame.committed,
                     recipients=[self._recipient(hosting, frame.batch, place, number) for number in numbers],
                 )
-        return wire.Journey(committed=None, recipients=[])
+        return protocol.Journey(committed=None, recipients=[])
 
-    def _recipient(self, hosting: Hosting, batch: int, place: int, number: int) -> wire.JourneyRecipient:
+    def _recipient(self, hosting: Hosting, batch: int, place: int, number: int) -> protocol.JourneyRecipient:
         version = hosting.versions.get(number)
         attempts = [
-            wire.JourneyAttempt(one.time, one.webhook_id, one.status, one.reason, one.seconds, one.outcome)
+            protocol.JourneyAttempt(
+                one.time, one.webhook_id, one.status, one.reason, one.seconds, one.outcome
+            )
             for one in self._attempts(batch, place, number)
         ]
-        return wire.JourneyRecipient(version.id if version is not None else "", attempts)
+        return protocol.JourneyRecipient(version.id if version is not None else "", attempts)
 
     def _attempts(self, batch: int, place: int, number: int) -> list[Attempt]:
         found = []

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edn import wire
-from edn.coordinates import Key
+from edn import protocol
 from edn.errors import CorruptMessage
-from edn.filter import BoundFilter
-from edn.filter.reasons import reasons
-from edn.schema import Schema
+from edn.model.coordinates import Key
+from edn.model.filter import BoundFilter
+from edn.model.filter.reasons import reasons
+from edn.model.schema import Schema
 from edn_server.storage.versions import NEVER
 from edn_server.subscriptions.registry import Hosting
 
@@ -32,7 +32,7 @@ class Candidate:
     paused: bool
 
 
-def candidates(hosting: Hosting, question: wire.Explain) -> list[Candidate]:
+def candidates(hosting: Hosting, question: protocol.Explain) -> list[Candidate]:
     """Find the subscriptions whose filters must be asked; in the writer's thread."""
     topic, log = hosting.topics.get(question.topic), hosting.logs.get(question.log)
     if topic is None or log is None:
@@ -52,10 +52,10 @@ def candidates(hosting: Hosting, question: wire.Explain) -> list[Candidate]:
     return found
 
 
-def explain(found: Sequence[Candidate], question: wire.Explain) -> wire.Explained:
+def explain(found: Sequence[Candidate], question: protocol.Explain) -> protocol.Explained:
     """Ask them; any thread, because filters may take long."""
     matched = 0
-    named: list[wire.Explanation] = []
+    named: list[protocol.Explanation] = []
     decoded: dict[int, dict[str, Key]] = {}
     # A rectangle that only covers is no match yet: the predicate decides, for all of them alike.
     for one in found:
@@ -65,5 +65,5 @@ def explain(found: Sequence[Candidate], question: wire.Explain) -> wire.Explaine
         matches = one.bound.matches(values)
         matched += matches
         if len(named) < question.limit:
-            named.append(wire.Explanation(one.id, matches, reasons(one.bound, values), one.paused))
-    return wire.Explained(matched, named)
+            named.append(protocol.Explanation(one.id, matches, reasons(one.bound, values), one.paused))
+    return protocol.Explained(matched, named)

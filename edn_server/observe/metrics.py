@@ -7,10 +7,11 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from edn import __version__, clock, metrics, storage
-from edn.asgi import check_bearer
+from edn import __version__
 from edn.errors import Unauthorized
-from edn.metrics import Metric, Values
+from edn.http.asgi import check_bearer
+from edn.runtime import clock, disk, metrics
+from edn.runtime.metrics import Metric, Values
 from edn_server.api.messages import PROBLEM_BODY, UNAUTHORIZED
 from edn_server.api.proxy import client_of
 from edn_server.services import Node
@@ -72,7 +73,7 @@ def read(node: Node) -> dict[str, Values]:
         "topic_maximal_rectangles": _by_path(topics, lambda topic: topic.maximal),
         "evaluated_events_total": _by_path(topics, lambda topic: evaluated.get(topic.uid, 0)),
         "backlog_notifications": node.backlog,
-        "disk_free_bytes": storage.free_bytes(node.settings.data),
+        "disk_free_bytes": disk.free_bytes(node.settings.data),
         "disk_short": float(node.shortage is not None),
     }
     if node.notifier is not None:

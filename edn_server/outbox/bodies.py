@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from edn import tracing
-from edn.coordinates import rfc3339
+from edn.formats import trace_context
+from edn.model.coordinates import rfc3339
 from edn_server.outbox.payload_cache import RecentEvents
 from edn_server.storage import outbox
 from edn_server.storage.interface import Connection
@@ -35,7 +35,7 @@ _STATE = b',"tracestate":'
 
 def _traced(trace: str) -> bytes:
     """The first members of an entry whose event has a trace context."""
-    fields = tracing.headers(trace)
+    fields = trace_context.headers(trace)
     return b"".join(b'"%b":%b,' % (name.encode(), msgspec.json.encode(value)) for name, value in fields)
 
 

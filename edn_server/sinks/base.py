@@ -6,7 +6,7 @@ cloudevents   `cloudevents`: CloudEvents, in the mode that the address names
 soap          `soap`: SOAP messages to the endpoint that the address names
 others        entry points of the group `edn.sinks`: the name is the scheme, the object is called with the
               server's settings and gives a `Sink`; its attribute `check` is asked about each new address
-              (see `edn.sinkpolicy`)
+              (see `edn.http.sink_policy`)
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self
 
-from edn.sinkpolicy import extension
+from edn.http.sink_policy import extension
 from edn_server.config import Settings
 
 #: bytes of a sink's answer that are kept
@@ -39,7 +39,7 @@ class Message:
     sign: Callable[[str, bytes], str] | None = field(default=None, repr=False)
     #: notifications in the body
     events: int = 1
-    #: the trace context that they share (`edn.tracing`); empty if they share none
+    #: the trace context that they share (`edn.formats.trace_context`); empty if they share none
     trace: str = ""
     content_type: str = "application/json"
     #: further headers of the request

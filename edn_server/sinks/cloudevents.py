@@ -18,9 +18,9 @@ from typing import Any
 
 import msgspec
 
-from edn import cloudevents
-from edn.cloudevents import CloudEvent, SinkAddress
 from edn.errors import InvalidSink
+from edn.formats import cloudevents
+from edn.formats.cloudevents import CloudEvent, SinkAddress
 from edn_server.config import Settings
 from edn_server.sinks.base import Answer, Message
 from edn_server.sinks.consent import Consents, Withheld

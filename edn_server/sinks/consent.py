@@ -2,7 +2,7 @@
 
 Theory of operation
 -------------------
-A subscription may want its sink to be asked first (`edn.consent`). The server that
+A subscription may want its sink to be asked first (`edn.formats.consent`). The server that
 hosts it asks, by an OPTIONS to the very URL, with the network's name and the rate that it would like:
 
     WebHook-Request-Origin, WebHook-Request-Rate, WebHook-Request-Callback
@@ -40,9 +40,10 @@ from typing import Literal
 import msgspec
 import structlog
 
-from edn import clock, sinkpolicy
-from edn.consent import PREFIX, asked_of
 from edn.errors import InvalidSink
+from edn.formats.consent import PREFIX, asked_of
+from edn.http import sink_policy
+from edn.runtime import clock
 from edn_server.config import Settings
 from edn_server.sinks.base import Answer, Message, Sink
 from edn_server.sinks.concurrency import Slots
@@ -203,7 +204,7 @@ class Consents:
             return known  # by the callback, meanwhile
         if isinstance(said, Granted):
             return await self._become(url, "granted", said.rate)
-        logger.warning("consent_withheld", sink=sinkpolicy.redacted(url), reason=said.reason)
+        logger.warning("consent_withheld", sink=sink_policy.redacted(url), reason=said.reason)
         if said.later and settings.webhook_callback:
             return known or await self._become(url, "awaiting", None)
         return said

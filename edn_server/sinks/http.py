@@ -5,7 +5,7 @@ addresses: nothing is resolved twice, so no name can point elsewhere in between.
 the sink's. No proxy and no redirect is followed. `resolver` looks names up, so that a name server that does
 not answer delays no other name.
 
-A POST may be repeated on a new connection (`edn.runtime.http_client`): it has the same webhook-id.
+A POST may be repeated on a new connection (`edn.http.client`): it has the same webhook-id.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from functools import partial
 
 import certifi
 
-from edn import __version__, sinkpolicy, tracing
+from edn import __version__
 from edn.errors import InvalidSink
-from edn.runtime.http_client import ExchangeFailed, Headers, HttpClient, Limits
+from edn.formats import trace_context
+from edn.http import sink_policy
+from edn.http.client import ExchangeFailed, Headers, HttpClient, Limits
 from edn_server.config import Settings
 from edn_server.sinks.base import ANSWER_BYTES, Answer, Message
 from edn_server.sinks.resolver import Resolver, Unresolved
@@ -60,7 +62,7 @@ class HttpSink:
         ]
         if message.signature is not None:
             headers.append(("webhook-signature", message.signature))
-        headers += tracing.headers(message.trace)
+        headers += trace_context.headers(message.trace)
         headers += message.headers
         return await self._request("POST", message.url, message.body, headers, self._seconds, message.tenant)
 
@@ -93,7 +95,7 @@ class HttpSink:
 
     async def _resolve(self, host: str, tenant: str) -> Sequence[str]:
         """The addresses of a host; raises `InvalidSink` if any of them is forbidden."""
-        literal = sinkpolicy.literal_address(host)
+        literal = sink_policy.literal_address(host)
         if literal is not None:
             addresses: Sequence[str] = [str(literal)]
         else:
@@ -102,7 +104,7 @@ class HttpSink:
             except Unresolved as error:
                 raise ExchangeFailed(str(error)) from None
         for address in addresses:
-            reason = sinkpolicy.refusal(address, allow_loopback=self._allow_loopback)
+            reason = sink_policy.refusal(address, allow_loopback=self._allow_loopback)
             if reason is not None:
                 raise InvalidSink(f"{host}: {reason}")
         return addresses

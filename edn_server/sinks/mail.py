@@ -18,8 +18,8 @@ from email.utils import formatdate
 
 import msgspec
 
-from edn import sinkpolicy
 from edn.errors import InvalidSink
+from edn.http import sink_policy
 from edn_server.config import Settings
 from edn_server.sinks.base import Answer, Message
 from edn_server.sinks.concurrency import Slots
@@ -46,7 +46,7 @@ class MailSink:
     def _send(self, message: Message) -> Answer:
         settings = self._settings
         try:
-            recipient = sinkpolicy.mail_address(message.url)
+            recipient = sink_policy.mail_address(message.url)
             mail = compose(message, recipient, settings.smtp_from)
             with smtplib.SMTP(
                 settings.smtp_host, settings.smtp_port, timeout=settings.attempt_seconds

@@ -14,8 +14,8 @@ changes of both; nsswitch modules (LDAP, mDNS) are not asked, which a sink on th
     bounded     a tenant has at most `LOOKUPS` look-ups in flight; its further ones wait, and only its own
 
 Whoever gives up waiting does not end a look-up: its outcome is cached for the next attempt. Addresses are not
-judged here: callers check every address of an answer at every connection (`edn.sinkpolicy`), so a cached
-answer is checked as a new one is. Event loop only.
+judged here: callers check every address of an answer at every connection (`edn.http.sink_policy`), so a
+cached answer is checked as a new one is. Event loop only.
 """
 
 from __future__ import annotations

@@ -17,13 +17,13 @@ from typing import Any
 import msgspec
 from lxml import etree
 
-from edn import eventxml, xml
 from edn.errors import InvalidSink
-from edn.eventxml import NAMESPACE
-from edn.soap import addressing, envelope, eventing
-from edn.soap.address import SoapAddress
-from edn.soap.addressing import Endpoint
-from edn.xml import Element
+from edn.formats import event_xml, xml
+from edn.formats.event_xml import NAMESPACE
+from edn.formats.soap import addressing, envelope, eventing
+from edn.formats.soap.address import SoapAddress
+from edn.formats.soap.addressing import Endpoint
+from edn.formats.xml import Element
 from edn_server.config import Settings
 from edn_server.outbox.bodies import End
 from edn_server.sinks.base import Answer, Message
@@ -126,7 +126,7 @@ def _messages(address: SoapAddress, content: _Content) -> list[tuple[str, Elemen
 
 
 def _event(entry: _Entry) -> Element:
-    event = eventxml.build(eventxml.flat(entry.event.attributes))
+    event = event_xml.build(event_xml.flat(entry.event.attributes))
     event.set("topic", entry.topic)
     event.set("id", xml.sayable(entry.event.id))
     event.set("time", entry.event.time)

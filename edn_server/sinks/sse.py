@@ -26,9 +26,9 @@ from typing import Protocol
 
 import msgspec
 
-from edn import clock
 from edn.errors import InvalidInput, NotFound
-from edn.namespace import told_as
+from edn.model.namespace import told_as
+from edn.runtime import clock
 from edn_server.storage import addresses, outbox, usage
 from edn_server.storage.interface import Connection
 from edn_server.storage.writer import Job

@@ -15,7 +15,7 @@ tenant holds no colon either, so no sink's address begins like a stream.
 
 from __future__ import annotations
 
-from edn import namespace
+from edn.model import namespace
 
 #: the scheme of a stream: rows wait for its reader
 STREAM = "stream:"

@@ -33,9 +33,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Concatenate
 
-from edn import storage
-from edn.process import CannotStart, lock_folder, wrong_format
-from edn.storage import Disk, Space
+from edn.runtime import disk as storage
+from edn.runtime.disk import Disk, Space
+from edn.runtime.process import CannotStart, lock_folder, wrong_format
 from edn_server.storage import outbox, usage
 from edn_server.storage.interface import Connection, Given, Identity, Result
 from edn_server.storage.writer import Call, Job, Writer

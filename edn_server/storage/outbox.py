@@ -22,8 +22,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from edn import clock
-from edn.namespace import owner_of
+from edn.model.namespace import owner_of
+from edn.runtime import clock
 from edn_server.policies import UsageLimits
 from edn_server.storage import addresses, usage
 from edn_server.storage.interface import Connection
@@ -51,7 +51,7 @@ class Event(NamedTuple):
     #: microseconds: the event's own time
     stamp: int
     body: bytes
-    #: the trace context that it came with (`edn.tracing`)
+    #: the trace context that it came with (`edn.formats.trace_context`)
     trace: str = ""
 
 

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from edn import clock
-from edn.namespace import OWNED, owner_of
+from edn.model.namespace import OWNED, owner_of
+from edn.runtime import clock
 from edn_server.policies import UsageLimits
 from edn_server.storage.interface import Connection
 

@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from edn.rect import Rects
-from edn.webhooks import KeyRing
+from edn.formats.webhooks import KeyRing
+from edn.model.rect import Rects
 from edn_server.storage.interface import Connection
 
 #: an offset or a time that is never reached

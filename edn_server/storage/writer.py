@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
-from edn import storage
+from edn.runtime import disk
 from edn.runtime.sqlite_writer import Mode, Operation, SqliteWriter
 
 logger = structlog.get_logger()
@@ -82,7 +82,7 @@ class Writer(SqliteWriter[sqlite3.Connection]):
         on_fatal: Callable[[BaseException], None],
         *,
         on_full: Callable[[], None] = lambda: None,
-        on_failure: Callable[[], None] = storage.end_process,
+        on_failure: Callable[[], None] = disk.end_process,
     ) -> None:
         """Start the thread. All callbacks run in it.
 
@@ -120,7 +120,7 @@ class Writer(SqliteWriter[sqlite3.Connection]):
         entries = [one for one in operations if isinstance(one, Entry)]
         if error is None:
             error = self._apply([entry for entry in entries if entry.error is None])
-        if any(storage.is_full(failed) for failed in (error, *(entry.error for entry in entries)) if failed):
+        if any(disk.is_full(failed) for failed in (error, *(entry.error for entry in entries)) if failed):
             self._on_full()
         for entry in entries:
             if failed := entry.error or error:

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from edn.filter import BoundFilter, Filter
-from edn.namespace import is_member, subscription_of, told_as
-from edn.webhooks import KeyRing
+from edn.formats.webhooks import KeyRing
+from edn.model.filter import BoundFilter, Filter
+from edn.model.namespace import is_member, subscription_of, told_as
 from edn_server.policies import UsageLimits
 from edn_server.storage.replays import Source
 from edn_server.storage.versions import NEVER, StoredVersion

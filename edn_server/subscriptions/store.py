@@ -19,14 +19,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from edn import wire
+from edn import protocol
 from edn.errors import Conflict, CorruptMessage, InvalidFilter, InvalidInput
-from edn.filter import Filter
+from edn.formats.webhooks import newest
 from edn.index import engine_name
-from edn.namespace import owner_of
-from edn.rect import Rects
-from edn.schema import Schema
-from edn.webhooks import newest
+from edn.model.filter import Filter
+from edn.model.namespace import owner_of
+from edn.model.rect import Rects
+from edn.model.schema import Schema
 from edn_server.storage import logs, replays, versions
 from edn_server.storage.addresses import STREAM, address_of, stream_of
 from edn_server.storage.interface import Connection
@@ -40,11 +40,11 @@ from edn_server.subscriptions.registry import Hosting
 class Prepared:
     """A store request whose filters bind."""
 
-    request: wire.Store
+    request: protocol.Store
     rects: list[Rects]
 
 
-def prepare(request: wire.Store) -> Prepared:
+def prepare(request: protocol.Store) -> Prepared:
     """Bind every filter; an error names the item. Any thread may call it."""
     schema = Schema.from_wire(request.topic.columns)
     try:
@@ -70,7 +70,7 @@ def prepare(request: wire.Store) -> Prepared:
     return Prepared(request, rects)
 
 
-class StoreVersions(Job[wire.Stored]):
+class StoreVersions(Job[protocol.Stored]):
     """Store the versions of one request, all or none."""
 
     def __init__(self, hosting: Hosting, epoch: int, prepared: Prepared) -> None:
@@ -86,7 +86,7 @@ class StoreVersions(Job[wire.Stored]):
         #: numbers of what comes from another server
         self._arriving: list[int] = []
 
-    def work(self, db: Connection) -> wire.Stored:
+    def work(self, db: Connection) -> protocol.Stored:
         request = self._request
         self._check_incarnation(db)
         self._check_discarded()
@@ -98,9 +98,9 @@ class StoreVersions(Job[wire.Stored]):
                 self._store(db, item, text, rects)
         if self._new or self._adopted:
             versions.count_store(db)
-        return wire.Stored(epoch=self._epoch, seq=versions.stores(db))
+        return protocol.Stored(epoch=self._epoch, seq=versions.stores(db))
 
-    def done(self, result: wire.Stored) -> None:
+    def done(self, result: protocol.Stored) -> None:
         hosting, request = self._hosting, self._request
         hosting.seq = max(hosting.seq, result.seq)
         newest(hosting.rings, request.rings)
@@ -157,7 +157,7 @@ class StoreVersions(Job[wire.Stored]):
             columns = list(topic.columns)
             versions.store_topic(db, TopicRow(topic.uid, topic.tenant, topic.name, columns, topic.engine))
 
-    def _known(self, db: Connection, item: wire.StoreItem, text: str) -> bool:
+    def _known(self, db: Connection, item: protocol.StoreItem, text: str) -> bool:
         """Whether the version is stored already; makes room when it replaces a leftover."""
         request = self._request
         known = versions.find(db, item.id, item.version)
@@ -183,7 +183,7 @@ class StoreVersions(Job[wire.Stored]):
             "a changed subscription has a version of its own"
         )
 
-    def _store(self, db: Connection, item: wire.StoreItem, text: str, rects: Rects) -> None:
+    def _store(self, db: Connection, item: protocol.StoreItem, text: str, rects: Rects) -> None:
         request = self._request
         number = self._hosting.take_number()
         self._taken.append(number)
@@ -207,19 +207,19 @@ class StoreVersions(Job[wire.Stored]):
         self._await(db, item, number)
         self._new.append(stored)
 
-    def _await(self, db: Connection, item: wire.StoreItem, number: int) -> None:
+    def _await(self, db: Connection, item: protocol.StoreItem, number: int) -> None:
         """Let all matches of a subscription that comes from another server wait."""
         if item.arriving:
             replays.begin(db, [number], Source("server", self._request.log))
             self._arriving.append(number)
 
 
-def _address(item: wire.StoreItem) -> str:
+def _address(item: protocol.StoreItem) -> str:
     """Compose the address of a version; that of a stream is made of its key, whatever it is said to be."""
     if item.url.startswith(STREAM):
         return stream_of(item.id)
     return address_of(item.tenant, item.url, item.ring)
 
 
-def _expiry(item: wire.StoreItem) -> int:
+def _expiry(item: protocol.StoreItem) -> int:
     return NEVER if item.expires is None else item.expires

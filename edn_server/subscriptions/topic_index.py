@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edn.index import Matcher, new_matcher
-from edn.rect import MISSING
-from edn.schema import Schema
+from edn.model.rect import MISSING
+from edn.model.schema import Schema
 from edn.summary import Maximal
 
 Int32s = npt.NDArray[np.int32]

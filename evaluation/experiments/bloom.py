@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from edn.arrays import Floats
-from edn.bench.cuts import PRECISIONS
-from edn.bench.cuts import draw as drawn
-from edn.bench.workloads import market
 from edn.summary import Summary, new_router
+from edn.tools.bench.cuts import PRECISIONS
+from edn.tools.bench.cuts import draw as drawn
+from edn.tools.bench.workloads import market
 from evaluation.claims import Claim, Reading, share
 from evaluation.drawing import Canvas
 from evaluation.experiment import Experiment, NetworkSizes, Progress

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edn.bench.cuts import PRECISIONS, PUBLISHED, CutQuality, cut_quality
-from edn.bench.cuts import draw as drawn
-from edn.bench.workloads import Workload, crowd, uniform, zipf
+from edn.tools.bench.cuts import PRECISIONS, PUBLISHED, CutQuality, cut_quality
+from edn.tools.bench.cuts import draw as drawn
+from edn.tools.bench.workloads import Workload, crowd, uniform, zipf
 from evaluation.claims import Claim, Reading, share
 from evaluation.drawing import Canvas
 from evaluation.experiment import Experiment, NetworkSizes, Progress

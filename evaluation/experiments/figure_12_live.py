@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from edn.bench import capacity
-from edn.bench.report import Progress as Line
+from edn.tools.bench import capacity
+from edn.tools.bench.report import Progress as Line
 from evaluation.claims import Claim, Number, Reading, number, share
 from evaluation.drawing import Canvas
 from evaluation.experiment import Experiment, Progress

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from edn.bench.workloads import SIDE
+from edn.tools.bench.workloads import SIDE
 from evaluation.claims import Claim, Number, readings, share, values
 from evaluation.drawing import Canvas
 from evaluation.experiment import Experiment, Progress

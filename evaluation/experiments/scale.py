@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from edn.arrays import Floats, Ints
-from edn.bench.workloads import uniform_points, uniform_rectangles
 from edn.index import new_matcher
 from edn.summary import new_router
+from edn.tools.bench.workloads import uniform_points, uniform_rectangles
 from evaluation.claims import Claim, Reading, share
 from evaluation.drawing import Canvas
 from evaluation.experiment import Experiment, Progress

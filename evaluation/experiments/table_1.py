@@ -10,7 +10,7 @@ from math import log
 
 import numpy as np
 
-from edn.bench.workloads import uniform_points, uniform_rectangles
+from edn.tools.bench.workloads import uniform_points, uniform_rectangles
 from evaluation.claims import Claim, Reading, share
 from evaluation.drawing import Canvas
 from evaluation.experiment import Experiment, Progress

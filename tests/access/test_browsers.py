@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 import dispatcher.app
-from dispatcher import browsers
+from dispatcher.auth import browsers
 from dispatcher.config import Settings
 from edn.errors import Forbidden
 

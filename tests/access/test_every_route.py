@@ -17,18 +17,18 @@ from fastapi.routing import iter_route_contexts
 from lxml import etree
 
 import dispatcher.app
-from dispatcher import access
-from dispatcher.access import Need
+from dispatcher.auth import access
+from dispatcher.auth.access import Need
+from dispatcher.auth.keys import Scope
 from dispatcher.config import Settings
-from dispatcher.door import Door
-from dispatcher.keys import Scope
+from dispatcher.services import Door
 from dispatcher.store.directory import Subscription, insert
 from dispatcher.store.event_log import Transaction
-from edn import wire
-from edn.asgi import CLIENT, CLIENT_HOST, VIA
+from edn import protocol
 from edn.errors import Unauthorized
-from edn.eventxml import NAMESPACE
-from edn.namespace import key_of
+from edn.formats.event_xml import NAMESPACE
+from edn.http.asgi import CLIENT, CLIENT_HOST, VIA
+from edn.model.namespace import key_of
 
 SECRET = "s" * 24
 #: bodies that a route takes from whoever may call it
@@ -358,9 +358,9 @@ def test_what_a_foreign_page_asks_of_a_server_is_refused_by_an_open_dispatcher(
                 ("http://evil.example" if field == "origin" else "evil.example", 403),
                 ("", 404),
             ):
-                client = wire.Client(**{"address": "127.0.0.1", "host": "localhost", field: foreign})
+                client = protocol.Client(**{"address": "127.0.0.1", "host": "localhost", field: foreign})
                 body = b'{"topic": "none"}'
-                content = wire.encode(wire.Subscribe(body, [], client))
+                content = protocol.encode(protocol.Subscribe(body, [], client))
                 answer = await door.http.post("/internal/subscribe", content=content, headers=secret)
                 assert answer.status_code == status, answer.text
                 via = {VIA: SECRET, CLIENT: "127.0.0.1", CLIENT_HOST: client.host}
@@ -368,7 +368,7 @@ def test_what_a_foreign_page_asks_of_a_server_is_refused_by_an_open_dispatcher(
                     via["origin"] = client.origin
                 answer = await door.http.get("/v1/subscriptions/none", headers=via)
                 assert answer.status_code == status, answer.text
-                content = wire.encode(client)
+                content = protocol.encode(client)
                 answer = await door.http.post("/internal/metrics-access", content=content, headers=secret)
                 assert answer.status_code == (403 if status == 403 else 204)
 

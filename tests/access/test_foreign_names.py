@@ -11,13 +11,13 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from dispatcher.keys import Scope
+from dispatcher.auth.keys import Scope
 from dispatcher.store.directory import find
-from dispatcher.topics import path_of
-from edn import wire
+from dispatcher.subscriptions.topics import path_of
+from edn import protocol
 from edn.errors import NotFound
-from edn.eventxml import NAMESPACE
-from edn.soap.eventing import WSE_2011
+from edn.formats.event_xml import NAMESPACE
+from edn.formats.soap.eventing import WSE_2011
 from tests.access.test_every_route import SECRET, House, house
 
 #: names that spell her topic, its subtree, or all of her topics
@@ -120,10 +120,10 @@ def test_a_server_that_passes_a_subscription_on_reaches_no_further(tmp_path: Pat
         async with house(tmp_path) as door:
             async for key in keys(door):
                 body = msgspec.json.encode({"topic": name, "sink": SINK})
-                message = wire.Subscribe(body, ["s1"], wire.Client("10.0.0.7", f"Bearer {key}"))
+                message = protocol.Subscribe(body, ["s1"], protocol.Client("10.0.0.7", f"Bearer {key}"))
                 answer = await door.http.post(
                     "/internal/subscribe",
-                    content=wire.encode(message),
+                    content=protocol.encode(message),
                     headers={"authorization": f"Bearer {SECRET}"},
                 )
                 assert answer.status_code in (403, 404, 422), answer.text

@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 import psutil
 
-from edn import clock
+from edn.runtime import clock
 from tests.chaos.proxy import Proxy
 from tests.chaos.schedule import DISPATCHER, SECOND
 from tests.chaos.spawning import Spawner

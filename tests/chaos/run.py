@@ -16,7 +16,7 @@ from typing import TypeVar
 import httpx
 
 from edn import defects
-from edn.checker import Recorder, RecordingError, check_recording
+from edn.tools.checker import Recorder, RecordingError, check_recording
 from tests.chaos import clients, schedule
 from tests.chaos.faults import Faults, small_disk
 from tests.chaos.fleet import Fleet

@@ -28,7 +28,7 @@ def _load() -> dict[str, Callable[[list[str]], int]]:
 
     import dispatcher.__main__
     import edn_server.__main__
-    from dispatcher.routing import RoutingTable
+    from dispatcher.routing.table import RoutingTable
     from edn import index
     from edn.summary import Maximal, Summary
 

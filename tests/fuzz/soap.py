@@ -11,18 +11,18 @@ from typing import Any
 
 from lxml import etree
 
-from dispatcher import access
-from dispatcher.access import Caller
-from dispatcher.bindings import check_name
-from dispatcher.expiry import parse_expires
-from dispatcher.publishing import Accepted
-from dispatcher.soap.door import SoapEndpoint
+from dispatcher.api.publish import Accepted
+from dispatcher.api.soap.door import SoapEndpoint
+from dispatcher.auth import access
+from dispatcher.auth.access import Caller
+from dispatcher.servers.bindings import check_name
 from dispatcher.store.topic_rows import Binding
+from dispatcher.subscriptions.expiry import parse_expires
 from edn.errors import InvalidSink, NotFound
-from edn.filter import Filter
-from edn.schema import Schema
-from edn.sinkpolicy import check_url
-from edn.soap.address import SoapAddress
+from edn.formats.soap.address import SoapAddress
+from edn.http.sink_policy import check_url
+from edn.model.filter import Filter
+from edn.model.schema import Schema
 
 SCHEMA = Schema.parse({"symbol": "string", "price": "number", "open": "boolean", "at.floor": "integer"})
 TOPIC = SimpleNamespace(

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from edn.clock import VARIABLE
+from edn.runtime.clock import VARIABLE
 from tests.network import Network, Receiver, until
 from tests.network.clock import set_clock
 

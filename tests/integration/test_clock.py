@@ -1,6 +1,6 @@
 """Wall clocks that jump by days, on real processes: nothing ends, is dropped or is disabled before its time.
 
-The processes' wall clock is stepped by a file (`edn.clock`); the elapsed time is real.
+The processes' wall clock is stepped by a file (`edn.runtime.clock`); the elapsed time is real.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from edn.clock import VARIABLE
+from edn.runtime.clock import VARIABLE
 from tests.network import Hook, Network, until
 from tests.network.clock import set_clock
 

@@ -1,4 +1,4 @@
-"""The wall clock of processes under test, stepped: see `edn.clock`."""
+"""The wall clock of processes under test, stepped: see `edn.runtime.clock`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import yaml
 
 import dispatcher.config
 import edn_server.config
-from dispatcher.metrics import METRICS as OF_DISPATCHER
+from dispatcher.api.admin.metrics import METRICS as OF_DISPATCHER
 from edn_server.observe.metrics import METRICS as OF_SERVER
 from tests.programs import require
 

@@ -62,7 +62,7 @@ def test_the_page_names_what_the_services_expose(tmp_path: Path) -> None:
             assert ROWS[name][2] == help, name
 
 
-@pytest.mark.parametrize("module", ["dispatcher.metrics", "edn_server.observe.metrics"])
+@pytest.mark.parametrize("module", ["dispatcher.api.admin.metrics", "edn_server.observe.metrics"])
 def test_the_page_has_the_tables_of_the_services_and_nothing_else(module: str) -> None:
     metrics = __import__(module, fromlist=["METRICS"]).METRICS
     prefix = module.split(".")[0].removeprefix("edn_")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edn import clock, defects
+from edn import defects
+from edn.runtime import clock
 
 ROOT = Path(__file__).resolve().parents[2]
 

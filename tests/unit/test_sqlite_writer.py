@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from edn import storage
-from edn.runtime import sqlite_writer
+from edn.runtime import disk, sqlite_writer
 from edn.runtime.sqlite_writer import Mode, Operation, SqliteWriter
 
 WAIT = 30
@@ -64,7 +63,7 @@ class Recorder(SqliteWriter[sqlite3.Connection]):
         operations: Sequence[Operation[sqlite3.Connection]],
         error: Exception | None,
     ) -> None:
-        assert not self.connection.in_transaction or storage.is_failure(error or Exception())
+        assert not self.connection.in_transaction or disk.is_failure(error or Exception())
         self.groups.append([one.number for one in operations if isinstance(one, Recorded)])
         self.errors.append(error)
         self.answered.release()
@@ -81,7 +80,7 @@ class Recorder(SqliteWriter[sqlite3.Connection]):
 
 @pytest.fixture
 def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    made = storage.connect(tmp_path / "x.db")
+    made = disk.connect(tmp_path / "x.db")
     made.execute("CREATE TABLE numbers (number INTEGER PRIMARY KEY)")
     yield made
     made.close()
@@ -180,13 +179,13 @@ def test_unwanted_operations_are_not_carried_out(connection: sqlite3.Connection)
 
 
 def test_closing_commits_what_is_queued(tmp_path: Path) -> None:
-    made = storage.connect(tmp_path / "y.db")
+    made = disk.connect(tmp_path / "y.db")
     made.execute("CREATE TABLE numbers (number INTEGER PRIMARY KEY)")
     writer = Recorder(made)
     writer.start()
     for number in range(100):
         writer.put(Recorded(number))
     writer.close()
-    reopened = storage.connect(tmp_path / "y.db")
+    reopened = disk.connect(tmp_path / "y.db")
     assert stored(reopened) == list(range(100))
     reopened.close()

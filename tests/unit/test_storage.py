@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from dispatcher.store.event_log import Log, LogFull, Transaction
-from edn import storage
 from edn.cli.supervisor import BoundedLog
+from edn.runtime import disk as storage
 
 MEGABYTE = 1 << 20
 

@@ -15,8 +15,8 @@ import dispatcher.config
 import edn_server.__main__
 import edn_server.config
 from edn.cli.app import app
-from edn.process import CannotStart
 from edn.runtime.config import InvalidSettings, ServiceSettings
+from edn.runtime.process import CannotStart
 
 SECRET = "a secret of the tests, long enough"
 CLASSES: dict[str, type[ServiceSettings]] = {

@@ -10,21 +10,22 @@ from types import SimpleNamespace
 from typing import Any
 
 from dispatcher.config import Settings
-from dispatcher.joining import Joining
-from dispatcher.members import Member
-from dispatcher.merging import Merger
-from dispatcher.network import Network
+from dispatcher.replication.reconcile import Merger
+from dispatcher.servers.network import Network
+from dispatcher.servers.registry import Member
 from dispatcher.store import change_feed, directory
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log, read_records
 from dispatcher.store.records import ControlRecord
-from dispatcher.storing import Storing
-from dispatcher.subscriptions import Subscriptions, Wanted
-from dispatcher.subtrees import Subtree
-from dispatcher.topics import Topics
-from edn import namespace, wire
+from dispatcher.subscriptions.installer import Storing
+from dispatcher.subscriptions.service import Subscriptions, Wanted
+from dispatcher.subscriptions.subtree import Subtree
+from dispatcher.subscriptions.subtree_sync import Joining
+from dispatcher.subscriptions.topics import Topics
+from edn import protocol
 from edn.errors import Unavailable
-from edn.filter import Filter
+from edn.model import namespace
+from edn.model.filter import Filter
 
 
 def make_ready(network: Network, *servers: str) -> None:
@@ -52,14 +53,14 @@ class Servers:
 
     away: set[str] = field(default_factory=set)
     seq: int = 0
-    items: list[tuple[str, wire.StoreItem]] = field(default_factory=list)
+    items: list[tuple[str, protocol.StoreItem]] = field(default_factory=list)
 
-    async def store(self, server: str, request: wire.Store) -> wire.Stored:
+    async def store(self, server: str, request: protocol.Store) -> protocol.Stored:
         if server in self.away:
             raise Unavailable(f"server {server} is away", retry_after=2)
         self.seq += 1
         self.items += [(server, item) for item in request.items]
-        return wire.Stored(1, self.seq)
+        return protocol.Stored(1, self.seq)
 
 
 class Core:
@@ -133,10 +134,10 @@ class Core:
             cursor = page.upto
 
 
-def page_after(log: Log, cursor: int) -> wire.PeerPage:
+def page_after(log: Log, cursor: int) -> protocol.PeerPage:
     """What another dispatcher would be answered, through the wire: nothing works that would not travel."""
     page = change_feed.read(log._reader, cursor)
-    message = wire.PeerPage(
+    message = protocol.PeerPage(
         log=log.id,
         incarnation=1,
         after=cursor,
@@ -152,7 +153,7 @@ def page_after(log: Log, cursor: int) -> wire.PeerPage:
         gone=page.gone,
         bindings=page.bindings,
     )
-    return wire.decode(wire.encode(message), wire.PeerPage)
+    return protocol.decode(protocol.encode(message), protocol.PeerPage)
 
 
 @contextlib.asynccontextmanager

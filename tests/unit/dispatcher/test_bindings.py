@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from corekit import Core, core
 
-from dispatcher import routing_entries
+from dispatcher.observe import routes
 from edn.errors import InvalidInput, NotFound, Unavailable
 
 Work = Callable[[Core], Coroutine[Any, Any, None]]
@@ -191,14 +191,14 @@ def test_routes_are_a_topic_and_a_server_each(tmp_path: Path) -> None:
         await bind(made, "stocks.nyse", ["s2"])
 
         async def shown(name: str | None = None) -> list[tuple[str, str, int, int]]:
-            found = await routing_entries.found(made.network, made.topics, name)
+            found = await routes.found(made.network, made.topics, name)
             return [(one.name, one.server, one.subscriptions, one.rectangles) for one in found]
 
         assert await shown() == [("stocks", "s1", 2, 2), ("stocks.nyse", "s1", 1, 1)]
         assert await shown("stocks.nyse.**") == [("stocks.nyse", "s1", 1, 1)]
         assert await shown("bonds.**") == []
         misplaced = {
-            one.name: await routing_entries.misplaced(made.network, made.topics, one)
+            one.name: await routes.misplaced(made.network, made.topics, one)
             for one in made.network.bindings.all()
         }
         assert misplaced == {"stocks.**": 0, "stocks.nyse": 1}

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dispatcher.config import Settings
-from dispatcher.members import Member
-from dispatcher.network import Network
-from edn import wire
+from dispatcher.servers.network import Network
+from dispatcher.servers.registry import Member
+from edn import protocol
 from edn.errors import Unavailable
 from tests.network import Process
 
@@ -21,7 +21,7 @@ def test_a_store_that_nobody_answers_is_unavailable(tmp_path: Path, monkeypatch:
         network.members.add(Member("s1", "http://127.0.0.1:1", "key", 1, 0))
         monkeypatch.setattr(network.members, "state", lambda _: "ready")
         await network.start()
-        request = wire.Store("log", 1, wire.TopicInfo(1, "", "t", [], "bitmap"), [])
+        request = protocol.Store("log", 1, protocol.TopicInfo(1, "", "t", [], "bitmap"), [])
         with pytest.raises(Unavailable, match="s1 did not answer"):
             await network.calls.store("s1", request)
         await network.stop()

@@ -7,13 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from dispatcher.following import Follower
+from dispatcher.observe.event_trace import Follower
 from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log, Transaction
-from dispatcher.topics import Topic
-from edn import wire
-from edn.schema import Schema
+from dispatcher.subscriptions.topics import Topic
+from edn import protocol
+from edn.model.schema import Schema
 
 
 def test_a_journey_names_subscriptions_of_the_events_own_topic(tmp_path: Path) -> None:
@@ -24,9 +24,9 @@ def test_a_journey_names_subscriptions_of_the_events_own_topic(tmp_path: Path) -
             row = Subscription(id, 1, "app", topic, None, "https://h/", None, None, "s1", 1)
             directory.insert(transaction.connection, row, frozenset())
 
-    async def tell(server: str, path: str, message: wire.AskJourney) -> bytes:
-        found = [wire.JourneyRecipient(key, []) for key in (*keys, "acme,ended", "")]
-        return wire.encode(wire.Journey(5, found))
+    async def tell(server: str, path: str, message: protocol.AskJourney) -> bytes:
+        found = [protocol.JourneyRecipient(key, []) for key in (*keys, "acme,ended", "")]
+        return protocol.encode(protocol.Journey(5, found))
 
     async def scenario() -> list[str]:
         log = Log(tmp_path, on_commit=lambda records: None)

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dispatcher.forwarding import Forwarder
-from dispatcher.link import Link, Pressure
-from dispatcher.metering import Meter
-from dispatcher.routing import RoutingTable
+from dispatcher.routing.table import RoutingTable
+from dispatcher.servers.counters import Meter
+from dispatcher.servers.forwarder import Forwarder
+from dispatcher.servers.limits import Link, Pressure
 from dispatcher.store.log_tail import Tail
 from dispatcher.store.records import EventsRecord
-from edn import wire
+from edn import protocol
 from edn.summary import Summary
 
 
@@ -40,7 +40,7 @@ def forwarder(
     )
 
 
-def gather(one: Forwarder) -> tuple[wire.Frame | None, int]:
+def gather(one: Forwarder) -> tuple[protocol.Frame | None, int]:
     """The next frame, of records that are in memory, or else on disk."""
     records = one._tail.after(one._scanned)
     return one._gather(asyncio.run(one._log.read(one._scanned, 1 << 20)) if records is None else records)
@@ -68,7 +68,7 @@ def test_a_frame_begins_after_the_cursor_even_inside_a_record(acked: int, routed
     assert frame is not None
     assert (frame.after, frame.upto) == (acked, 10)
     [segment] = frame.segments
-    assert wire.int64_array(segment.offsets).tolist() == expected
+    assert protocol.int64_array(segment.offsets).tolist() == expected
     assert bytes(segment.lines).split() == [b"%d" % n for n in expected]
     assert record.routed is not None
     assert record.routed.all(), "what others read of the record stays as it is"
@@ -105,7 +105,7 @@ def test_events_read_back_from_disk_are_not_counted_again(cut: str) -> None:
         frame, events = gather(one)
         assert frame is not None
         [segment] = frame.segments
-        assert wire.int64_array(segment.offsets).tolist() == [
+        assert protocol.int64_array(segment.offsets).tolist() == [
             1 + row for row in np.flatnonzero(expected[:, place])
         ]
         assert events == int(expected[:, place].sum())

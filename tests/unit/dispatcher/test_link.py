@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from dispatcher.link import BURST_SECONDS, Link, Pressure
+from dispatcher.servers.limits import BURST_SECONDS, Link, Pressure
 from edn.errors import Overloaded
 from tests.unit.dispatcher.virtual_time import VirtualLoop, run
 

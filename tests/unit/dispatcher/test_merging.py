@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dispatcher.config import Settings
-from dispatcher.merging import Merger
-from dispatcher.network import Network
-from dispatcher.replaying import Replay
+from dispatcher.replication.reconcile import Merger
+from dispatcher.servers.network import Network
 from dispatcher.store import change_feed, directory
 from dispatcher.store.change_feed import Kind
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Transaction, read_records
 from dispatcher.store.records import ControlRecord
-from dispatcher.topics import Topics
-from edn import wire
+from dispatcher.subscriptions.replay import Replay
+from dispatcher.subscriptions.topics import Topics
+from edn import protocol
 
 TOPIC = "quotes"
 
@@ -63,7 +63,7 @@ class Side:
     # -- changes, as the life of a subscription makes them ----------------------------------------------
 
     async def server(self, name: str) -> None:
-        state = wire.ServerState(name, f"http://{name}", "k", 1)
+        state = protocol.ServerState(name, f"http://{name}", "k", 1)
         await self.log.submit(lambda transaction: self.network.introduce(transaction, state))
         self.network.introduced(state, 0)
 
@@ -78,7 +78,7 @@ class Side:
             self.stored[id, version] = server
             directory.insert(transaction.connection, row, frozenset({"price"}))
             transaction.append_control(server, "activate", versions=[(id, version)])
-            change_feed.note(transaction, Kind.SUBSCRIPTION, id, stored=wire.Stored(1, 1), since=None)
+            change_feed.note(transaction, Kind.SUBSCRIPTION, id, stored=protocol.Stored(1, 1), since=None)
 
         await self.log.submit(operation)
 
@@ -90,7 +90,7 @@ class Side:
             self.stored[id, changed.version] = found.server
             directory.replace(transaction.connection, changed, frozenset({"price"}))
             transaction.append_control(found.server, "change", versions=[(id, changed.version)])
-            change_feed.note(transaction, Kind.SUBSCRIPTION, id, stored=wire.Stored(1, 2))
+            change_feed.note(transaction, Kind.SUBSCRIPTION, id, stored=protocol.Stored(1, 2))
 
         await self.log.submit(operation)
 
@@ -105,7 +105,7 @@ class Side:
             directory.move(transaction.connection, id, server, version)
             for concerned in (found.server, server):
                 transaction.append_control(concerned, "move", versions=[(id, version)])
-            stored = wire.Stored(1, 3)
+            stored = protocol.Stored(1, 3)
             change_feed.note(transaction, Kind.SUBSCRIPTION, id, stored=stored, former=found.server)
 
         await self.log.submit(operation)

@@ -14,10 +14,10 @@ import pytest
 from corekit import Servers, make_ready
 
 import dispatcher.app
+from dispatcher.auth.keys import Quota, Scope
 from dispatcher.config import Settings
-from dispatcher.door import Door
-from dispatcher.keys import Quota, Scope
-from edn.namespace import member_id
+from dispatcher.services import Door
+from edn.model.namespace import member_id
 
 SECRET = "s" * 24
 SINK = {"url": "https://example.org/in", "recipient": "ann"}

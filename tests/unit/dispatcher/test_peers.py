@@ -11,15 +11,15 @@ import httpx
 import pytest
 
 from dispatcher.config import Settings
-from dispatcher.leading import Leading
-from dispatcher.merging import Merger
-from dispatcher.network import Network
-from dispatcher.peers import ATTEMPTS, Peers, _is_refusal
+from dispatcher.replication.lease import ATTEMPTS, Peers, _is_refusal
+from dispatcher.replication.proxy import Leading
+from dispatcher.replication.reconcile import Merger
+from dispatcher.servers.network import Network
 from dispatcher.store import change_feed
 from dispatcher.store.change_feed import Kind
 from dispatcher.store.event_log import Transaction
-from dispatcher.topics import Topics
-from edn import wire
+from dispatcher.subscriptions.topics import Topics
+from edn import protocol
 from edn.errors import Conflict, Unavailable
 
 LEASE = 6.0
@@ -44,7 +44,7 @@ class Side:
         self.peers = Peers(self.network, self.merger, clock)
         [self.other] = self.peers._peers  # the test stands for the network between them
 
-    def hears(self, answer: wire.PeerPage, asked: float) -> None:
+    def hears(self, answer: protocol.PeerPage, asked: float) -> None:
         self.other.log = answer.log
         self.peers._answered(self.other, answer, asked)
 
@@ -52,8 +52,8 @@ class Side:
         self.peers._failed(self.other, error)
 
 
-def page(log: str, *, granted: bool = True, ready: bool = True, sees: str = "") -> wire.PeerPage:
-    return wire.PeerPage(log, 1, 0, 0, granted, ready, sees)
+def page(log: str, *, granted: bool = True, ready: bool = True, sees: str = "") -> protocol.PeerPage:
+    return protocol.PeerPage(log, 1, 0, 0, granted, ready, sees)
 
 
 def refusal() -> Exception:
@@ -77,7 +77,7 @@ def run(folder: Path, work: Callable[[Side, Clock], Coroutine[Any, Any, None]]) 
 
 async def level(side: Side, clock: Clock, other: str = "z") -> None:
     """Both have all that the other has."""
-    answer = await side.peers.answer(wire.PeerPoll(other, 1, side.log.touched, side.log.id))
+    answer = await side.peers.answer(protocol.PeerPoll(other, 1, side.log.touched, side.log.id))
     assert answer.granted
     side.hears(page(other, sees=side.log.id), clock.now)
     assert side.peers.accepting()
@@ -185,9 +185,9 @@ def test_the_smallest_log_leads(other: str, leads: bool, tmp_path: Path) -> None
 def test_it_carries_out_nothing_while_the_other_sees_another_leader(tmp_path: Path) -> None:
     async def work(side: Side, clock: Clock) -> None:
         await level(side, clock)
-        await side.peers.answer(wire.PeerPoll("z", 1, side.log.touched, "z"))
+        await side.peers.answer(protocol.PeerPoll("z", 1, side.log.touched, "z"))
         assert not side.peers.leads()
-        await side.peers.answer(wire.PeerPoll("z", 1, side.log.touched, side.log.id))
+        await side.peers.answer(protocol.PeerPoll("z", 1, side.log.touched, side.log.id))
         assert side.peers.leads()
 
     run(tmp_path, work)
@@ -202,9 +202,9 @@ def test_a_change_is_answered_when_all_who_are_granted_have_it(tmp_path: Path) -
 
         await side.log.submit(operation)
         waiting = asyncio.create_task(side.peers.settled())
-        told = await side.peers.answer(wire.PeerPoll("z", 1, 0, side.log.id))
+        told = await side.peers.answer(protocol.PeerPoll("z", 1, 0, side.log.id))
         assert (told.upto, told.granted, waiting.done()) == (side.log.touched, True, False)
-        await side.peers.answer(wire.PeerPoll("z", 1, told.upto, side.log.id))
+        await side.peers.answer(protocol.PeerPoll("z", 1, told.upto, side.log.id))
         await asyncio.wait_for(waiting, 5)
 
     run(tmp_path, work)
@@ -221,7 +221,7 @@ def test_all_know_the_same_only_after_a_return_and_a_change(tmp_path: Path) -> N
         known = asyncio.create_task(side.peers.level())
         await asyncio.sleep(0.15)
         assert not known.done()  # the other one has yet to take it over
-        await side.peers.answer(wire.PeerPoll("z", 1, side.log.touched, side.log.id))
+        await side.peers.answer(protocol.PeerPoll("z", 1, side.log.touched, side.log.id))
         await asyncio.wait_for(known, 5)
 
     run(tmp_path, work)
@@ -241,9 +241,9 @@ def test_who_is_gone_or_silent_for_a_lease_is_not_waited_for(how: str, tmp_path:
             clock.now += LEASE + 0.1
         await asyncio.wait_for(waiting, 5)
         # It is behind, and knows so from its next question on.
-        answer = await side.peers.answer(wire.PeerPoll("z", 1, 0, ""))
+        answer = await side.peers.answer(protocol.PeerPoll("z", 1, 0, ""))
         assert not answer.granted
-        answer = await side.peers.answer(wire.PeerPoll("z", 1, answer.upto, ""))
+        answer = await side.peers.answer(protocol.PeerPoll("z", 1, answer.upto, ""))
         assert answer.granted
 
     run(tmp_path, work)
@@ -258,8 +258,8 @@ def test_one_that_was_away_longer_than_ends_are_remembered_is_refused(tmp_path: 
         await side.log.submit(ended_long_ago)
         await side.log.submit(change_feed.forget)
         with pytest.raises(Conflict, match="empty data folder"):
-            await side.peers.answer(wire.PeerPoll("z", 1, 1, ""))
-        assert (await side.peers.answer(wire.PeerPoll("z", 1, 0, ""))).upto == 1
+            await side.peers.answer(protocol.PeerPoll("z", 1, 1, ""))
+        assert (await side.peers.answer(protocol.PeerPoll("z", 1, 0, ""))).upto == 1
         assert side.log.touched == 2
 
     run(tmp_path, work)

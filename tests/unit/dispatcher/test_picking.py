@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dispatcher.store.records import ControlRecord, EventsRecord, Record, merge
-from edn import wire
-from edn.lines import cut, ends_of, split
-from edn.picking import Picked, extent
+from edn import protocol
+from edn.formats.ndjson import cut, ends_of, split
+from edn.index.gather import Picked, extent
 
 bodies = st.lists(st.binary(max_size=20).map(lambda text: text.replace(b"\n", b" ")), max_size=12)
 
@@ -67,7 +67,7 @@ def event(first: int, count: int = 1, *, topic: int = 1, time: int = 5, ids: boo
 
 
 def test_neighbours_of_one_topic_and_time_become_one_record() -> None:
-    control = ControlRecord(6, "s", wire.Control(offset=6, time=5, kind="deactivate", ids=["a"]))
+    control = ControlRecord(6, "s", protocol.Control(offset=6, time=5, kind="deactivate", ids=["a"]))
     given: list[Record] = [
         event(1, 2),
         event(3),

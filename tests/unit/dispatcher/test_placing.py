@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from dispatcher.config import Settings
-from dispatcher.members import Member, Members
-from dispatcher.placing import Candidate, Placing
-from edn import wire
+from dispatcher.servers.placement import Candidate, Placing
+from dispatcher.servers.registry import Member, Members
+from edn import protocol
 from edn.errors import InvalidInput, Unavailable
-from edn.rect import Rects
+from edn.model.rect import Rects
 from edn.summary import Summary
 from partitioning.online import POLICIES
 
@@ -201,7 +201,7 @@ def test_a_place_that_cannot_be_is_refused(
 ) -> None:
     made, members = placing("ab", tmp_path)
     register(made, members, "a", location=[1.0, 2.0])
-    request = wire.Register(
+    request = protocol.Register(
         "b", "http://127.0.0.1:1", "k" * 16, 1, {}, 0, location=location, distance=distance
     )
     with pytest.raises(InvalidInput, match=message):
@@ -221,12 +221,12 @@ def test_the_traffic_policy_weighs_by_the_servers_distances(tmp_path: Path) -> N
 
 def test_only_what_is_new_is_told_to_the_servers(tmp_path: Path) -> None:
     made, _ = placing("ab", tmp_path, routing_rectangles=2)
-    told = wire.TopicInfo(TOPIC, "", "t", [("x", "number")], "bitmap")
+    told = protocol.TopicInfo(TOPIC, "", "t", [("x", "number")], "bitmap")
     made.summarised("a", {TOPIC: summary([(0, 1)], [(5, 6)], [(9, 10)])})
     assert made.exchange([], incarnation=7, since=0).boxes == [], "of topics that servers do not choose for"
     first = made.exchange([told], incarnation=7, since=0)
     [boxes] = first.boxes
-    lo, hi = wire.points_array(boxes.lo, boxes.width), wire.points_array(boxes.hi, boxes.width)
+    lo, hi = protocol.points_array(boxes.lo, boxes.width), protocol.points_array(boxes.hi, boxes.width)
     assert (boxes.topic, boxes.server, len(lo)) == (TOPIC, "a", 2)
     assert (lo.min(), hi.max()) == (0, 10)
     made.summarised("a", {TOPIC: summary([(0, 1)], [(5, 6)], [(9, 10)])})

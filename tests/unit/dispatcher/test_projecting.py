@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dispatcher.dashboard import projecting
-from dispatcher.dashboard.projecting import DRAWN, Projector
-from dispatcher.metering import Meter
-from dispatcher.routing import RoutingTable
-from edn.schema import Schema
+from dispatcher.observe import projection
+from dispatcher.observe.projection import DRAWN, Projector
+from dispatcher.routing.table import RoutingTable
+from dispatcher.servers.counters import Meter
+from edn.model.schema import Schema
 
 SCHEMA = Schema.parse({"a": "number", "b": "number", "c": "number"})
 TOPIC: Any = SimpleNamespace(uid=7, name="numbers", schema=SCHEMA)
@@ -73,13 +73,13 @@ def test_shadows_are_found_once_until_a_servers_rectangles_change(monkeypatch: p
     for server in ("s1", "s2"):
         widen(running, server, *boxes(rng, 300))
     looked_at: list[int] = []
-    sides = projecting._sides
+    sides = projection._sides
 
     def counted(lo: np.ndarray, hi: np.ndarray, column: int) -> np.ndarray:
         looked_at.append(len(lo))
         return sides(lo, hi, column)
 
-    monkeypatch.setattr(projecting, "_sides", counted)
+    monkeypatch.setattr(projection, "_sides", counted)
     projector = Projector(running)
     first = project(projector)
     assert looked_at == [300] * 4  # two servers, two columns
@@ -100,4 +100,4 @@ def test_only_some_pairs_of_attributes_are_remembered() -> None:
     for uid in range(100):
         topic: Any = SimpleNamespace(uid=uid, name="numbers", schema=SCHEMA)
         asyncio.run(projector.project(topic, "a", "b", None))
-    assert len(projector._drawn) == projecting._KEPT
+    assert len(projector._drawn) == projection._KEPT

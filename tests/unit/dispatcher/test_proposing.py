@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from virtual_time import VirtualLoop, run
 
-from dispatcher.metering import Counts
-from dispatcher.proposing import ENOUGH, Proposing, Watch
+from dispatcher.rebalance.advisor import ENOUGH, Proposing, Watch
+from dispatcher.servers.counters import Counts
 from edn.errors import Unavailable
 
 PRECISE = 1.0

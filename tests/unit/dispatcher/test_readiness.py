@@ -10,8 +10,8 @@ from corekit import make_ready
 
 from dispatcher.app import create_app
 from dispatcher.config import Settings
-from dispatcher.door import Door
-from edn.storage import Shortage
+from dispatcher.services import Door
+from edn.runtime.disk import Shortage
 
 
 def test_it_is_ready_with_a_server_and_room_for_the_log(tmp_path: Path) -> None:

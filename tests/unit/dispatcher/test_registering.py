@@ -6,13 +6,13 @@ import asyncio
 from pathlib import Path
 
 from dispatcher.config import Settings
-from dispatcher.network import Network
-from edn import wire
+from dispatcher.servers.network import Network
+from edn import protocol
 from edn.errors import Conflict
 
 
-def request(key: str = "k" * 16) -> wire.Register:
-    return wire.Register(id="s1", key=key, epoch=1, url="http://127.0.0.1:1", cursors={}, subscriptions=0)
+def request(key: str = "k" * 16) -> protocol.Register:
+    return protocol.Register(id="s1", key=key, epoch=1, url="http://127.0.0.1:1", cursors={}, subscriptions=0)
 
 
 def streams() -> list[str]:
@@ -45,7 +45,7 @@ def test_of_two_new_servers_with_one_id_the_second_is_refused(tmp_path: Path) ->
         await network.start()
         both = (network.register(request()), network.register(request("another" * 4)))
         first, second = await asyncio.gather(*both, return_exceptions=True)
-        assert isinstance(first, wire.Registered)
+        assert isinstance(first, protocol.Registered)
         assert isinstance(second, Conflict)
         assert streams() == ["forward to s1"]
         await network.stop()

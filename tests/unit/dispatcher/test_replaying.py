@@ -9,12 +9,12 @@ import msgspec
 from corekit import make_ready
 
 from dispatcher.config import Settings
-from dispatcher.network import Network
-from dispatcher.replaying import TOGETHER, Replayer
+from dispatcher.servers.network import Network
 from dispatcher.store import replays
 from dispatcher.store.replays import Replay
-from dispatcher.topics import Topics
-from edn import wire
+from dispatcher.subscriptions.replay import TOGETHER, Replayer
+from dispatcher.subscriptions.topics import Topics
+from edn import protocol
 from edn.errors import Unavailable
 
 
@@ -33,7 +33,7 @@ def test_replays_that_wait_for_a_server_keep_no_other_from_theirs(tmp_path: Path
             if server == "away":
                 raise Unavailable("server away is away")
             told.set()
-            return wire.encode(wire.ReplayAck(position=0, done=True))
+            return protocol.encode(protocol.ReplayAck(position=0, done=True))
 
         network.calls.tell = tell  # type: ignore[method-assign]  # no server is there
         replayer = Replayer(network, Topics(network.log))

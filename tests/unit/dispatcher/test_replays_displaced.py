@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from corekit import Core, make_ready, page_after
 
-from dispatcher.replaying import Replayer
 from dispatcher.store.event_log import Transaction
 from dispatcher.store.replays import NOTHING
-from edn import wire
+from dispatcher.subscriptions.replay import Replayer
+from edn import protocol
 
 Row = tuple[str, int, int]
 
@@ -116,12 +116,12 @@ def test_a_replay_waits_for_the_others_and_is_what_it_is_by_then(tmp_path: Path)
         async with dispatchers(tmp_path) as (died, other):
             await publish(died, 1)
             await died.subscribe("a", "t")
-            pages: dict[str, wire.ReplayPage] = {}
+            pages: dict[str, protocol.ReplayPage] = {}
 
             async def tell(server: str, path: str, message: msgspec.Struct) -> bytes:
-                assert isinstance(message, wire.ReplayPage)
+                assert isinstance(message, protocol.ReplayPage)
                 pages[server] = message
-                return wire.encode(wire.ReplayAck(position=message.upto, done=message.final))
+                return protocol.encode(protocol.ReplayAck(position=message.upto, done=message.final))
 
             died.network.calls.tell = tell  # type: ignore[method-assign]  # no server is there
             level = asyncio.Event()

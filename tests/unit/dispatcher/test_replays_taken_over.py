@@ -11,13 +11,13 @@ from corekit import Core
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.moving import Moving
-from dispatcher.replaying import choose
+from dispatcher.rebalance.mover import Moving
 from dispatcher.store import repartitions, replays
 from dispatcher.store.directory import Subscription
 from dispatcher.store.records import EventsRecord
 from dispatcher.store.replays import Replay
-from edn.rect import Rects
+from dispatcher.subscriptions.replay import choose
+from edn.model.rect import Rects
 
 EVERYTHING = Rects(np.full((1, 1), -np.inf), np.full((1, 1), np.inf), np.ones(1, dtype=np.bool_))
 

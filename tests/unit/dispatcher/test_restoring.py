@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from dispatcher.restoring import lacking
 from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log, Transaction
-from edn import wire
+from dispatcher.subscriptions.restore import lacking
+from edn import protocol
 
 
 def row(id: str, version: int, server: str) -> Subscription:
@@ -32,7 +32,7 @@ def run(folder: Path, operation: Callable[[Transaction], None], look: Callable[[
 
 def test_what_begins_beyond_its_place_and_is_still_there_is_given_again(tmp_path: Path) -> None:
     def operation(transaction: Transaction) -> None:
-        def begin(kind: wire.Kind, id: str, version: int, server: str = "s1") -> None:
+        def begin(kind: protocol.Kind, id: str, version: int, server: str = "s1") -> None:
             transaction.append_control(server, kind, versions=[(id, version)])
 
         begin("activate", "read", 1)  # offset 1: the server has read this

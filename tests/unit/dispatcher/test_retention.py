@@ -11,7 +11,7 @@ import pytest
 
 from dispatcher.app import create_app
 from dispatcher.config import Settings
-from dispatcher.door import Door
+from dispatcher.services import Door
 from dispatcher.store import retention
 
 SECRET = "s" * 24
@@ -90,7 +90,7 @@ def test_publishing_with_availability_is_refused_at_the_limit_of_a_tenant(tmp_pa
 def test_expired_events_leave_the_count_when_they_leave_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dispatcher.network.TRUNCATE_SECONDS", 3600.0)
+    monkeypatch.setattr("dispatcher.servers.network.TRUNCATE_SECONDS", 3600.0)
 
     async def run() -> None:
         app = create_app(Settings(data=tmp_path, secret=SECRET, open=True))

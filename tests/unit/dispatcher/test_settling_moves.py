@@ -11,8 +11,8 @@ import msgspec
 from corekit import make_ready
 
 from dispatcher.config import Settings
-from dispatcher.network import Network
-from dispatcher.settling import Settling
+from dispatcher.rebalance.handover import Settling
+from dispatcher.servers.network import Network
 from dispatcher.store.event_log import Transaction
 from edn.errors import Unavailable
 

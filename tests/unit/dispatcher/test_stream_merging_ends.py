@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
-from dispatcher.stream_merging import MergedStream
-from dispatcher.streaming import while_valid
-from edn import namespace
+from dispatcher.api.merged_streams import MergedStream
+from dispatcher.api.streams import while_valid
+from edn.model import namespace
 
 MEMBERS = 3
 

@@ -15,20 +15,20 @@ from corekit import Core, core
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.access import Caller
-from dispatcher.covering import Covering
-from dispatcher.keys import Quota, Scope
-from dispatcher.quotas import Quotas, Room
-from dispatcher.recent import Recent
+from dispatcher.auth.access import Caller
+from dispatcher.auth.keys import Quota, Scope
+from dispatcher.auth.quotas import Quotas, Room
+from dispatcher.routing.point_sample import Recent
 from dispatcher.store import directory
 from dispatcher.store.records import ControlRecord
-from dispatcher.storing import MESSAGES_AT_ONCE
-from dispatcher.subscriptions import Wanted
-from dispatcher.subtrees import Subtree
-from edn import wire
+from dispatcher.subscriptions.bulk_unsubscribe import Covering
+from dispatcher.subscriptions.installer import MESSAGES_AT_ONCE
+from dispatcher.subscriptions.service import Wanted
+from dispatcher.subscriptions.subtree import Subtree
+from edn import protocol
 from edn.errors import Conflict, InvalidFilter, NotFound, Overloaded, Unavailable
-from edn.filter import Filter
-from edn.namespace import member_id
+from edn.model.filter import Filter
+from edn.model.namespace import member_id
 from edn.summary import Summary
 
 Work = Callable[[Core], Coroutine[Any, Any, None]]
@@ -490,7 +490,7 @@ def test_an_older_page_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_filter_that_fits_no_topic_is_refused(tmp_path: Path) -> None:
-    from dispatcher.subtrees import check_fits
+    from dispatcher.subscriptions.subtree import check_fits
 
     async def work(made: Core) -> None:
         await made.put("a.b", "volume")
@@ -523,7 +523,7 @@ def test_members_are_stored_a_few_at_a_time(tmp_path: Path) -> None:
         others = 0
         store = made.servers.store
 
-        async def slow(server: str, request: wire.Store) -> wire.Stored:
+        async def slow(server: str, request: protocol.Store) -> protocol.Stored:
             under_way[server] += 1
             most[server] = max(most[server], under_way[server])
             await asyncio.sleep(0)
@@ -556,7 +556,7 @@ def test_members_that_were_stored_for_nothing_are_ended(tmp_path: Path, gone: st
         store = made.servers.store
         reached = asyncio.Event()
 
-        async def failing(server: str, request: wire.Store) -> wire.Stored:
+        async def failing(server: str, request: protocol.Store) -> protocol.Stored:
             if len(made.servers.items) >= 10:
                 reached.set()
                 if gone == "away":
@@ -591,7 +591,7 @@ def test_members_that_were_stored_for_nothing_are_ended(tmp_path: Path, gone: st
 def test_an_end_that_the_log_did_not_take_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dispatcher.storing.AGAIN", 0.01)
+    monkeypatch.setattr("dispatcher.subscriptions.installer.AGAIN", 0.01)
 
     async def work(made: Core) -> None:
         await made.put("t", "price")

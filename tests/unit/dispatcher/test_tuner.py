@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from dispatcher.config import Settings
-from dispatcher.metering import SAMPLE, Meter
-from dispatcher.network import Network
-from dispatcher.routing import RoutingTable
-from dispatcher.surveying import Survey
-from dispatcher.tuning_loop import LEAST_EVENTS, Tuner
-from edn.bench.workloads import uniform_points, uniform_rectangles
+from dispatcher.routing.table import RoutingTable
+from dispatcher.servers.counters import SAMPLE, Meter
+from dispatcher.servers.network import Network
+from dispatcher.tuning.loop import LEAST_EVENTS, Tuner
+from dispatcher.tuning.probe import Survey
 from edn.errors import Conflict, InvalidInput
 from edn.summary import Summary
+from edn.tools.bench.workloads import uniform_points, uniform_rectangles
 from selftune.cpu import Cpu
 from selftune.curve import Effort
 from selftune.tuning import Tuning

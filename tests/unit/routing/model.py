@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dispatcher.routing import RoutingTable
+from dispatcher.routing.table import RoutingTable
 from edn.arrays import Bools, Floats
 from edn.summary import Maximal, Summary
 

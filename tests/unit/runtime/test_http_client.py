@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from edn.runtime.http_client import ExchangeFailed, HttpClient, HttpConnection, Limits, parse_url
+from edn.http.client import ExchangeFailed, HttpClient, HttpConnection, Limits, parse_url
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

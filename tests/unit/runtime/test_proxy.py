@@ -9,7 +9,7 @@ import pytest
 from starlette.responses import Response
 
 from edn.errors import Unavailable
-from edn.runtime.proxy import NotReached, pass_back
+from edn.http.proxy import NotReached, pass_back
 
 
 def passed(answer: httpx.Response | Exception) -> Response:

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from edn import wire
-from edn.schema import Schema
-from edn.webhooks import KeyRing
+import msgspec
+
+from edn import protocol
+from edn.formats.webhooks import KeyRing
+from edn.model.schema import Schema
 from edn_server.ingest import undecided as doubts
 from edn_server.ingest.apply_frame import Applied, ApplyFrame
 from edn_server.ingest.replay import ApplyReplay
@@ -31,8 +33,8 @@ def topic(
     columns: Sequence[tuple[str, str]] = COLUMNS,
     name: str = "quotes",
     tenant: str = "",
-) -> wire.TopicInfo:
-    return wire.TopicInfo(uid, tenant, name, list(columns), "scan")
+) -> protocol.TopicInfo:
+    return protocol.TopicInfo(uid, tenant, name, list(columns), "scan")
 
 
 def item(
@@ -45,15 +47,15 @@ def item(
     expires: int | None = None,
     ring: str = "",
     tenant: str = "",
-) -> wire.StoreItem:
-    return wire.StoreItem(id, version, tenant, "owner", filter, url, recipient, expires, ring)
+) -> protocol.StoreItem:
+    return protocol.StoreItem(id, version, tenant, "owner", filter, url, recipient, expires, ring)
 
 
-def control(offset: int, kind: wire.Kind, *, time: int | None = None, **fields: Any) -> wire.Control:
-    return wire.Control(offset=offset, time=offset if time is None else time, kind=kind, **fields)
+def control(offset: int, kind: protocol.Kind, *, time: int | None = None, **fields: Any) -> protocol.Control:
+    return protocol.Control(offset=offset, time=offset if time is None else time, kind=kind, **fields)
 
 
-def activate(offset: int, *versions: tuple[str, int]) -> wire.Control:
+def activate(offset: int, *versions: tuple[str, int]) -> protocol.Control:
     return control(offset, "activate", versions=list(versions))
 
 
@@ -63,19 +65,19 @@ def segment(
     uid: int = 1,
     columns: Sequence[tuple[str, str]] = COLUMNS,
     times: dict[int, int] | None = None,
-) -> wire.Segment:
+) -> protocol.Segment:
     """Events as (offset, attributes); an event's id is e<offset>, its log time its offset unless given."""
     listed = list(events)
     batch = Schema.from_wire(columns).decode_events(
         json.dumps([attributes for _, attributes in listed]).encode()
     )
     offsets = [offset for offset, _ in listed]
-    return wire.Segment(
+    return protocol.Segment(
         topic=uid,
-        offsets=wire.int64_bytes(offsets),
-        times=wire.int64_bytes([(times or {}).get(offset, offset) for offset in offsets]),
-        stamps=wire.int64_bytes([offset * 1_000_000 for offset in offsets]),
-        points=wire.points_bytes(batch.points),
+        offsets=protocol.int64_bytes(offsets),
+        times=protocol.int64_bytes([(times or {}).get(offset, offset) for offset in offsets]),
+        stamps=protocol.int64_bytes([offset * 1_000_000 for offset in offsets]),
+        points=protocol.points_bytes(batch.points),
         width=len(columns),
         ids=[f"e{offset}" for offset in offsets],
         lines=batch.lines,
@@ -108,21 +110,21 @@ class Kit:
 
     def store(
         self,
-        *items: wire.StoreItem,
-        info: wire.TopicInfo | None = None,
+        *items: protocol.StoreItem,
+        info: protocol.TopicInfo | None = None,
         log: str = LOG,
         incarnation: int = 1,
         rings: Sequence[KeyRing] = (),
-    ) -> wire.Stored:
-        request = wire.Store(log, incarnation, info or topic(), list(items), list(rings))
+    ) -> protocol.Stored:
+        request = protocol.Store(log, incarnation, info or topic(), list(items), list(rings))
         return self.writer.submit(StoreVersions(self.hosting, self.epoch, prepare(request))).result(30)
 
     def frame(
         self,
         after: int,
         upto: int,
-        *controls: wire.Control,
-        segments: Sequence[wire.Segment] = (),
+        *controls: protocol.Control,
+        segments: Sequence[protocol.Segment] = (),
         events: Iterable[tuple[int, dict[str, Any]]] = (),
         times: dict[int, int] | None = None,
         log: str = LOG,
@@ -131,9 +133,9 @@ class Kit:
         self._batch = max(self._batch, self._newest_batch()) + 1
         listed = list(events)
         own = [segment(listed, times=times)] if listed else []
-        frame = wire.Frame(log, incarnation, after, upto, list(controls), [*own, *segments])
+        frame = protocol.Frame(log, incarnation, after, upto, list(controls), [*own, *segments])
         # Through the wire, so that nothing works that would not travel.
-        frame = wire.msgspec.msgpack.decode(wire.encode(frame), type=wire.Frame)
+        frame = msgspec.msgpack.decode(protocol.encode(frame), type=protocol.Frame)
         job = ApplyFrame(self.hosting, self.epoch, self._batch, frame, lambda *_: None)
         return self.writer.submit(job).result(30)
 
@@ -147,12 +149,12 @@ class Kit:
         version: int = 1,
         final: bool = False,
         log: str = LOG,
-    ) -> wire.ReplayAck:
+    ) -> protocol.ReplayAck:
         self._batch = max(self._batch, self._newest_batch()) + 1
         listed = list(events)
         own = segment(listed) if listed else None
-        page = wire.ReplayPage(log, id, version, after, upto, own, final)
-        page = wire.msgspec.msgpack.decode(wire.encode(page), type=wire.ReplayPage)
+        page = protocol.ReplayPage(log, id, version, after, upto, own, final)
+        page = msgspec.msgpack.decode(protocol.encode(page), type=protocol.ReplayPage)
         return self.writer.submit(ApplyReplay(self.hosting, self._batch, page, lambda *_: None)).result(30)
 
     def decide(self) -> int:

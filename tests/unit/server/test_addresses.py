@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edn import namespace
+from edn.model import namespace
 from edn_server.storage import addresses
 from edn_server.storage.addresses import address_of, ring_of, tenant_of, url_of
 

@@ -12,8 +12,8 @@ import pytest
 from deliverykit import Post, Receiver, eventually, fill, notifying, run, settings
 from serverkit import Kit
 
-from edn.cloudevents import SinkAddress
 from edn.errors import InvalidSink
+from edn.formats.cloudevents import SinkAddress
 from edn_server.policies import Batching
 from edn_server.sinks import consent
 from edn_server.sinks.base import Answer

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serverkit import Kit, activate, control, item, segment, topic
 
-from edn.filter import BoundFilter, Filter
-from edn.schema import Schema
+from edn.model.filter import BoundFilter, Filter
+from edn.model.schema import Schema
 from edn_server.ingest import undecided as doubts
 from edn_server.ingest.undecided import Budget, Decider
 from edn_server.outbox import cleanup

@@ -10,7 +10,7 @@ import pytest
 from deliverykit import EVENT, eventually, notifying
 from serverkit import Kit, activate, item, segment, topic
 
-from edn.namespace import key_of
+from edn.model.namespace import key_of
 from edn_server.config import Settings
 from edn_server.sinks.base import Answer, Message
 

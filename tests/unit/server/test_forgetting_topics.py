@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from serverkit import LOG, Kit, activate, control, item, topic
 
-from edn import wire
+from edn import protocol
 from edn.errors import Conflict
 from edn.runtime.sqlite_writer import Entry
 from edn_server.outbox import cleanup
@@ -68,7 +68,7 @@ def test_a_store_in_the_transaction_that_forgets_a_topic_brings_it_back(kit: Kit
     kit.store(item("s"))
     kit.frame(0, 1, control(1, "deactivate", versions=[("s", 1)]))
     kit.collect()
-    store = StoreVersions(kit.hosting, kit.epoch, prepare(wire.Store(LOG, 1, topic(), [item("t")], [])))
+    store = StoreVersions(kit.hosting, kit.epoch, prepare(protocol.Store(LOG, 1, topic(), [item("t")], [])))
     # One group, as the queue may make it.
     kit.writer._commit([Entry(cleanup.ForgetTopics(kit.hosting), Future()), Entry(store, Future())])
     assert kit.count("topics") == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from edn.process import CannotStart
+from edn.runtime.process import CannotStart
 from edn_server.config import Settings
 from edn_server.sinks import resolver as module
 from edn_server.sinks.resolver import Resolver, Unresolved

@@ -16,8 +16,8 @@ import msgspec
 import pytest
 from serverkit import LOG, activate, control, item, segment, topic
 
-from edn import wire
-from edn.process import CannotStart
+from edn import protocol
+from edn.runtime.process import CannotStart
 from edn.summary import Summary
 from edn_server.app import create_app
 from edn_server.config import Settings
@@ -58,7 +58,7 @@ def with_door(
 
 
 async def send(client: httpx.AsyncClient, path: str, message: msgspec.Struct) -> httpx.Response:
-    return await client.post(path, content=wire.encode(message), headers=BEARER)
+    return await client.post(path, content=protocol.encode(message), headers=BEARER)
 
 
 ROUTES = [
@@ -120,21 +120,21 @@ def test_backups_that_overlap_are_whole_and_leave_nothing(tmp_path: Path) -> Non
 
 def test_store_stream_summary_and_figures_over_http(tmp_path: Path) -> None:
     async def scenario(client: httpx.AsyncClient, node: Node) -> None:
-        store = wire.Store(LOG, 1, topic(), [item("s", {"price": {"lt": 10}})])
+        store = protocol.Store(LOG, 1, topic(), [item("s", {"price": {"lt": 10}})])
         stored = msgspec.msgpack.decode(
-            (await send(client, "/internal/subscriptions", store)).content, type=wire.Stored
+            (await send(client, "/internal/subscriptions", store)).content, type=protocol.Stored
         )
-        assert stored == wire.Stored(epoch=1, seq=1)
-        frame = wire.Frame(LOG, 1, 0, 2, [activate(1, ("s", 1))], [segment([(2, EVENT)])])
+        assert stored == protocol.Stored(epoch=1, seq=1)
+        frame = protocol.Frame(LOG, 1, 0, 2, [activate(1, ("s", 1))], [segment([(2, EVENT)])])
         ack = msgspec.msgpack.decode(
-            (await send(client, "/internal/stream", frame)).content, type=wire.FrameAck
+            (await send(client, "/internal/stream", frame)).content, type=protocol.FrameAck
         )
         assert (ack.cursor, ack.matched, ack.useful) == (2, 1, 1)
-        gap = await send(client, "/internal/stream", wire.Frame(LOG, 1, 7, 9, [], []))
+        gap = await send(client, "/internal/stream", protocol.Frame(LOG, 1, 7, 9, [], []))
         assert gap.status_code == 409
-        assert msgspec.msgpack.decode(gap.content, type=wire.FrameAck).cursor == 2
+        assert msgspec.msgpack.decode(gap.content, type=protocol.FrameAck).cursor == 2
         answer = await client.get("/internal/summary", headers=BEARER)
-        snapshot = msgspec.msgpack.decode(answer.content, type=wire.SummarySnapshot)
+        snapshot = msgspec.msgpack.decode(answer.content, type=protocol.SummarySnapshot)
         assert (snapshot.epoch, snapshot.seq, list(snapshot.topics)) == (1, 1, [1])
         assert Summary.from_bytes(snapshot.topics[1]) is not None
         figures = (await client.get("/internal/stats", headers=BEARER)).json()
@@ -154,10 +154,10 @@ def test_a_node_has_the_limits_of_its_settings_and_forgets_topics_by_itself(
 
     async def scenario(client: httpx.AsyncClient, node: Node) -> None:
         assert node.hosting.limits == UsageLimits(paused=1, stream=2, dead=3)
-        await node.store(wire.Store(LOG, 1, topic(), [item("s")]))
-        await node.apply(wire.Frame(LOG, 1, 0, 1, [activate(1, ("s", 1))], []))
+        await node.store(protocol.Store(LOG, 1, topic(), [item("s")]))
+        await node.apply(protocol.Frame(LOG, 1, 0, 1, [activate(1, ("s", 1))], []))
         assert list(node.hosting.topics) == [1]
-        await node.apply(wire.Frame(LOG, 1, 1, 2, [control(2, "deactivate", ids=["s"])], []))
+        await node.apply(protocol.Frame(LOG, 1, 1, 2, [control(2, "deactivate", ids=["s"])], []))
         while node.hosting.topics:  # noqa: ASYNC110 - the door's timeout bounds it
             await asyncio.sleep(0.01)
 
@@ -166,12 +166,12 @@ def test_a_node_has_the_limits_of_its_settings_and_forgets_topics_by_itself(
 
 def test_shrinkable_counts_from_the_last_snapshot(tmp_path: Path) -> None:
     async def scenario(client: httpx.AsyncClient, node: Node) -> None:
-        await node.store(wire.Store(LOG, 1, topic(), [item("s"), item("t", {"price": 1})]))
+        await node.store(protocol.Store(LOG, 1, topic(), [item("s"), item("t", {"price": 1})]))
         end = control(1, "deactivate", ids=["s"])
-        assert (await node.apply(wire.Frame(LOG, 1, 0, 1, [end], []))).ack.shrinkable == 1
-        assert (await node.apply(wire.Frame(LOG, 1, 1, 2, [], []))).ack.shrinkable == 1
+        assert (await node.apply(protocol.Frame(LOG, 1, 0, 1, [end], []))).ack.shrinkable == 1
+        assert (await node.apply(protocol.Frame(LOG, 1, 1, 2, [], []))).ack.shrinkable == 1
         await client.get("/internal/summary", headers=BEARER)
-        assert (await node.apply(wire.Frame(LOG, 1, 2, 3, [], []))).ack.shrinkable == 0
+        assert (await node.apply(protocol.Frame(LOG, 1, 2, 3, [], []))).ack.shrinkable == 0
 
     with_door(tmp_path, scenario)
 
@@ -180,7 +180,7 @@ def test_errors_are_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("edn_server.app.BODY_BYTES", 1000)
 
     async def scenario(client: httpx.AsyncClient, _: Node) -> None:
-        unbound = wire.Store(LOG, 1, topic(), [item("s", {"nowhere": 1})])
+        unbound = protocol.Store(LOG, 1, topic(), [item("s", {"nowhere": 1})])
         cases = [
             (await client.get("/nowhere"), 404),
             (await client.get("/internal/stream", headers=BEARER), 405),
@@ -227,7 +227,7 @@ class Dispatcher:
         status, body = self.answers.pop(0)
         if isinstance(body, Exception):
             raise body
-        content = wire.encode(body) if isinstance(body, msgspec.Struct) else json.dumps(body).encode()
+        content = protocol.encode(body) if isinstance(body, msgspec.Struct) else json.dumps(body).encode()
         return httpx.Response(status, content=content)
 
 
@@ -237,9 +237,9 @@ def register_until_refused(
     """Runs a registration until it is refused; what the dispatcher was asked, and the refusal."""
     monkeypatch.setattr(registration, "FIRST_PAUSE", 0.001)
     dispatcher = Dispatcher(answers)
-    followed: list[wire.Registered] = []
+    followed: list[protocol.Registered] = []
 
-    async def follow(answer: wire.Registered) -> None:
+    async def follow(answer: protocol.Registered) -> None:
         followed.append(answer)
 
     async def main() -> str:
@@ -248,7 +248,7 @@ def register_until_refused(
                 client=client,
                 url="http://dispatcher",
                 id="s1",
-                describe=lambda: wire.Register("s1", "http://server", "key", 3, {LOG: 7}, 5),
+                describe=lambda: protocol.Register("s1", "http://server", "key", 3, {LOG: 7}, 5),
                 backlog=lambda: 11,
                 on_registered=follow,
             )
@@ -264,7 +264,7 @@ def register_until_refused(
 def test_a_server_registers_beats_and_registers_again_when_it_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    registered = wire.Registered(LOG, 1, 0.001)
+    registered = protocol.Registered(LOG, 1, 0.001)
     answers = [
         (0, httpx.ConnectError("not up yet")),
         (503, {"detail": "starting"}),
@@ -293,14 +293,14 @@ def test_a_refused_registration_is_not_tried_again(monkeypatch: pytest.MonkeyPat
 
 def test_a_log_that_the_dispatcher_has_left_keeps_nothing_alive(tmp_path: Path) -> None:
     async def scenario(_: httpx.AsyncClient, node: Node) -> None:
-        await node.store(wire.Store(LOG, 1, topic(), [item("s"), item("never")]))
-        await node.apply(wire.Frame(LOG, 1, 0, 1, [activate(1, ("s", 1))], []))
-        await node._follow("http://127.0.0.1:1", wire.Registered("log-b", 1, 1.0))
-        await node.apply(wire.Frame("log-b", 1, 4, 5, [control(5, "join", incarnation=1)], []))
+        await node.store(protocol.Store(LOG, 1, topic(), [item("s"), item("never")]))
+        await node.apply(protocol.Frame(LOG, 1, 0, 1, [activate(1, ("s", 1))], []))
+        await node._follow("http://127.0.0.1:1", protocol.Registered("log-b", 1, 1.0))
+        await node.apply(protocol.Frame("log-b", 1, 4, 5, [control(5, "join", incarnation=1)], []))
         assert sorted(node.hosting.numbers) == ["s"]
-        applied = await node.apply(wire.Frame("log-b", 1, 5, 6, [], [segment([(6, EVENT)])]))
+        applied = await node.apply(protocol.Frame("log-b", 1, 5, 6, [], [segment([(6, EVENT)])]))
         assert applied.ack.matched == 1
-        await node.apply(wire.Frame("log-b", 1, 6, 7, [control(7, "deactivate", ids=["s"])], []))
+        await node.apply(protocol.Frame("log-b", 1, 6, 7, [control(7, "deactivate", ids=["s"])], []))
         assert node.hosting.numbers == {}
 
     with_door(tmp_path, scenario)

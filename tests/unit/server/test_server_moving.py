@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from serverkit import LOG, Kit, activate, control, item
 
-from edn import wire
+from edn import protocol
 from edn_server.handover import departures as departing
 from edn_server.handover.arrivals import Arrive, TakeKept, TakeTold
 from edn_server.handover.departures import Depart
@@ -38,13 +39,13 @@ def pair(tmp_path: Path) -> Iterator[tuple[Kit, Kit]]:
         kit.close()
 
 
-def departed(kit: Kit, *versions: tuple[str, int], forget: list[str] | None = None) -> wire.Departed:
-    request = wire.Departures(list(versions), forget or [])
+def departed(kit: Kit, *versions: tuple[str, int], forget: list[str] | None = None) -> protocol.Departed:
+    request = protocol.Departures(list(versions), forget or [])
     return kit.writer.submit(Depart(kit.hosting, request)).result(30)[0]
 
 
 def arrive(kit: Kit, *versions: tuple[str, int]) -> None:
-    request = wire.Arrivals(list(versions))
+    request = protocol.Arrivals(list(versions))
     kit.writer.submit(Arrive(kit.hosting, request, lambda *_: None)).result(30)
 
 
@@ -52,9 +53,9 @@ def hand_over(source: Kit, destination: Kit, id: str, version: int) -> None:
     """What the dispatcher does, page by page."""
     position = 0
     while True:
-        question = wire.KeptAfter(id, position)
+        question = protocol.KeptAfter(id, position)
         page = source.writer.submit(Call(lambda db, q=question: departing.kept(db, q))).result(30)
-        page = wire.msgspec.structs.replace(page, version=version)
+        page = msgspec.structs.replace(page, version=version)
         destination._batch = max(destination._batch, destination._newest_batch()) + 1
         job = TakeKept(destination.hosting, destination._batch, page, lambda *_: None)
         taken = destination.writer.submit(job).result(30)
@@ -87,11 +88,11 @@ def began(kit: Kit) -> None:
     kit.frame(1, 2, activate(2, ("s", 1)))
 
 
-def coming(version: int = 2) -> wire.StoreItem:
-    return wire.msgspec.structs.replace(item("s", version=version, url=URL), arriving=True)
+def coming(version: int = 2) -> protocol.StoreItem:
+    return msgspec.structs.replace(item("s", version=version, url=URL), arriving=True)
 
 
-def move(offset: int, version: int = 2) -> wire.Control:
+def move(offset: int, version: int = 2) -> protocol.Control:
     return control(offset, "move", versions=[("s", version)])
 
 
@@ -102,7 +103,7 @@ def test_the_old_server_matches_up_to_the_record_and_the_new_one_after_it(pair: 
     events = [(3, EVENT), (6, EVENT)]
     here.frame(2, 6, move(4), events=events)
     there.frame(1, 6, move(5), events=events)
-    assert departed(here, ("s", 2)) == wire.Departed(ended=["s"], keeping=[], delivered=[])
+    assert departed(here, ("s", 2)) == protocol.Departed(ended=["s"], keeping=[], delivered=[])
     assert deliver(there) == []
     assert deliver(here) == [("s", "e3")]
     assert departed(here, ("s", 2)).delivered == ["s"]
@@ -125,9 +126,9 @@ def test_until_every_log_has_ended_it_nothing_is_said_to_have_left(pair: tuple[K
     began(here)
     here.frame(1, 2, activate(2, ("s", 1)), log=OTHER)
     here.frame(2, 3, move(3))
-    assert departed(here, ("s", 2)) == wire.Departed([], [], [])
+    assert departed(here, ("s", 2)) == protocol.Departed([], [], [])
     here.frame(2, 4, move(4), log=OTHER, events=[(3, EVENT)])
-    assert departed(here, ("s", 2)) == wire.Departed(["s"], [], [])
+    assert departed(here, ("s", 2)) == protocol.Departed(["s"], [], [])
     assert deliver(here) == [("s", "e3")]
     assert departed(here, ("s", 2)).delivered == ["s"]
 
@@ -193,7 +194,9 @@ def test_what_the_old_server_told_is_taken_out_though_another_log_brought_it_fir
     here.frame(2, 3, move(3))
     here.frame(2, 5, move(5), events=[(3, EVENT)], log=OTHER)  # e3 again, by the other, on the old one
     assert deliver(here) == [("s", "e3")]
-    page = here.writer.submit(Call(lambda db: departing.told(db, wire.ToldAfter(["s"], (-1, ""))))).result(30)
+    page = here.writer.submit(
+        Call(lambda db: departing.told(db, protocol.ToldAfter(["s"], (-1, ""))))
+    ).result(30)
     assert [event for _, event, *_ in page.events] == ["e3"]
     for _ in range(2):  # a repeated page changes nothing
         there.writer.submit(TakeTold(there.hosting, page, lambda *_: None)).result(30)
@@ -231,12 +234,14 @@ def changed_between_move_and_hand_over(here: Kit, there: Kit, *, kept: int) -> N
     there.frame(last + 2, last + 3, control(last + 3, "change", versions=[("s", 3)]))
 
 
-def page_of(kit: Kit, position: int) -> wire.Kept:
-    page = kit.writer.submit(Call(lambda db: departing.kept(db, wire.KeptAfter("s", position)))).result(30)
-    return wire.msgspec.structs.replace(page, version=2)
+def page_of(kit: Kit, position: int) -> protocol.Kept:
+    page = kit.writer.submit(Call(lambda db: departing.kept(db, protocol.KeptAfter("s", position)))).result(
+        30
+    )
+    return msgspec.structs.replace(page, version=2)
 
 
-def take(kit: Kit, page: wire.Kept) -> wire.Taken:
+def take(kit: Kit, page: protocol.Kept) -> protocol.Taken:
     kit._batch = max(kit._batch, kit._newest_batch()) + 1
     return kit.writer.submit(TakeKept(kit.hosting, kit._batch, page, lambda *_: None)).result(30)
 
@@ -297,9 +302,9 @@ class World:
     late: list[list[str]] = field(default_factory=list)
     #: what a server that is behind has not read yet, if one is
     behind: int | None = None
-    unread: list[tuple[int, int, list[wire.Control], list[tuple[int, Any]]]] = field(default_factory=list)
+    unread: list[tuple[int, int, list[protocol.Control], list[tuple[int, Any]]]] = field(default_factory=list)
 
-    def tell(self, *controls: tuple[int, wire.Control], event: int | None = None) -> None:
+    def tell(self, *controls: tuple[int, protocol.Control], event: int | None = None) -> None:
         upto = max([offset.offset for _, offset in controls] + ([event] if event else []))
         for place, kit in enumerate(self.kits):
             own = [each for where, each in controls if where == place]
@@ -334,7 +339,7 @@ class World:
     def pause(self) -> None:
         if self.ended:
             return
-        kind: wire.Kind = "resume" if self.paused else "pause"
+        kind: protocol.Kind = "resume" if self.paused else "pause"
         self.paused = not self.paused
         self.tell((self.at, control(self.offset + 1, kind, ids=["s"])))
         self.late += [[self.url] for _ in self.kept]
@@ -362,7 +367,7 @@ class World:
             return
         self.version += 1
         there = 1 - self.at
-        self.kits[there].store(wire.msgspec.structs.replace(coming(self.version), url=self.url))
+        self.kits[there].store(msgspec.structs.replace(coming(self.version), url=self.url))
         controls = [
             (self.at, move(self.offset + 1, self.version)),
             (there, move(self.offset + 2, self.version)),

@@ -10,11 +10,12 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from serverkit import LOG, Kit, activate, control, item, segment
 
-from edn import wire
+from edn import protocol
 from edn_server.handover import departures as departing
 from edn_server.handover.arrivals import Arrive, TakeKept, TakeTold
 from edn_server.handover.departures import Depart
@@ -50,7 +51,7 @@ class Server:
 class World:
     servers: list[Server]
     #: of each log: (offset, server or None for an event, control or the event's id)
-    logs: dict[str, list[tuple[int, int | None, wire.Control | str]]] = field(
+    logs: dict[str, list[tuple[int, int | None, protocol.Control | str]]] = field(
         default_factory=lambda: {log: [] for log in LOGS}
     )
     at: int = 0
@@ -111,7 +112,7 @@ class World:
         self.merge()
         self.version += 1
         there = (self.at + by) % 3
-        stored = wire.msgspec.structs.replace(item("s", version=self.version, url=URL), arriving=True)
+        stored = msgspec.structs.replace(item("s", version=self.version, url=URL), arriving=True)
         self.servers[there].kit.store(stored)
         named: dict[str, object] = {"versions": [("s", self.version)]}
         records = [(self.at, "move", named), (there, "move", named)]
@@ -134,34 +135,34 @@ class World:
         where, version = self.unsettled
         source, destination = self.servers[where], self.servers[self.at]
         answer, _ = source.kit.writer.submit(
-            Depart(source.kit.hosting, wire.Departures([("s", version)]))
+            Depart(source.kit.hosting, protocol.Departures([("s", version)]))
         ).result(30)
         if answer.keeping:
             self._hand_over(source, destination, version)
         if answer.delivered:
             self._tell(source, destination)
-            arrive = Arrive(destination.kit.hosting, wire.Arrivals([("s", version)]), destination.applied)
+            arrive = Arrive(destination.kit.hosting, protocol.Arrivals([("s", version)]), destination.applied)
             destination.kit.writer.submit(arrive).result(30)
             self.unsettled = None
 
     def _hand_over(self, source: Server, destination: Server, version: int) -> None:
         position = 0
         while True:
-            question = wire.KeptAfter("s", position)
+            question = protocol.KeptAfter("s", position)
             page = source.kit.writer.submit(Call(lambda db, q=question: departing.kept(db, q))).result(30)
-            page = wire.msgspec.structs.replace(page, version=version)
+            page = msgspec.structs.replace(page, version=version)
             destination.batch += 1
             job = TakeKept(destination.kit.hosting, destination.batch, page, destination.applied)
             taken = destination.kit.writer.submit(job).result(30)
             if taken.unknown or (page.final and taken.position >= page.upto):
                 break
             position = taken.position
-        forget = wire.Departures([], forget=["s"])
+        forget = protocol.Departures([], forget=["s"])
         _, dropped = source.kit.writer.submit(Depart(source.kit.hosting, forget)).result(30)
         source.backlog -= dropped
 
     def _tell(self, source: Server, destination: Server) -> None:
-        question = wire.ToldAfter(["s"], (-1, ""))
+        question = protocol.ToldAfter(["s"], (-1, ""))
         page = source.kit.writer.submit(Call(lambda db: departing.told(db, question))).result(30)
         destination.kit.writer.submit(TakeTold(destination.kit.hosting, page, destination.applied)).result(30)
 
@@ -174,14 +175,14 @@ class World:
         if not fresh:
             return
         events = [(offset, str(id)) for offset, to, id in fresh if to is None]
-        controls = [each for _, to, each in fresh if to == place and isinstance(each, wire.Control)]
+        controls = [each for _, to, each in fresh if to == place and isinstance(each, protocol.Control)]
         segments = []
         if events:
             plain = segment([(offset, EVENT) for offset, _ in events])
-            segments = [wire.msgspec.structs.replace(plain, ids=[id for _, id in events])]
+            segments = [msgspec.structs.replace(plain, ids=[id for _, id in events])]
         server.batch += 1
         # Offset 1 of what a server sees is its join.
-        frame = wire.Frame(log, 1, after + 1, len(records) + 1, _later(controls), _shifted(segments))
+        frame = protocol.Frame(log, 1, after + 1, len(records) + 1, _later(controls), _shifted(segments))
         server.kit.writer.submit(
             ApplyFrame(server.kit.hosting, server.kit.epoch, server.batch, frame, server.applied)
         ).result(30)
@@ -198,13 +199,13 @@ class World:
         ).result(30)
 
 
-def _later(controls: list[wire.Control]) -> list[wire.Control]:
-    return [wire.msgspec.structs.replace(each, offset=each.offset + 1) for each in controls]
+def _later(controls: list[protocol.Control]) -> list[protocol.Control]:
+    return [msgspec.structs.replace(each, offset=each.offset + 1) for each in controls]
 
 
-def _shifted(segments: list[wire.Segment]) -> list[wire.Segment]:
+def _shifted(segments: list[protocol.Segment]) -> list[protocol.Segment]:
     return [
-        wire.msgspec.structs.replace(each, offsets=wire.int64_bytes(wire.int64_array(each.offsets) + 1))
+        msgspec.structs.replace(each, offsets=protocol.int64_bytes(protocol.int64_array(each.offsets) + 1))
         for each in segments
     ]
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from serverkit import COLUMNS, LOG, Kit, activate, control, item, segment, topic
 
-from edn import wire
+from edn import protocol
 from edn.errors import Conflict, CorruptMessage, InvalidFilter, InvalidInput
 from edn_server.ingest.apply_frame import ApplyFrame
 from edn_server.outbox import cleanup, rows
@@ -27,7 +28,7 @@ def test_a_version_matches_nothing_before_its_activation_and_everything_after_it
     kit.store(item("s", CHEAP))
     applied = kit.frame(0, 5, activate(3, ("s", 1)), events=[(o, EVENT) for o in (1, 2, 4, 5)])
     assert kit.told() == [("s", "e4"), ("s", "e5")]
-    assert applied.ack == wire.FrameAck(epoch=1, cursor=5, shrinkable=0, matched=2, useful=2)
+    assert applied.ack == protocol.FrameAck(epoch=1, cursor=5, shrinkable=0, matched=2, useful=2)
 
 
 def test_a_version_that_no_log_activates_matches_nothing(kit: Kit) -> None:
@@ -138,7 +139,7 @@ def test_a_log_never_seen_begins_at_its_join_record(kit: Kit) -> None:
 
 @pytest.mark.parametrize("controls", [(), (control(43, "join", incarnation=1),)])
 def test_a_log_never_seen_that_begins_elsewhere_is_asked_for_from_its_beginning(
-    kit: Kit, controls: tuple[wire.Control, ...]
+    kit: Kit, controls: tuple[protocol.Control, ...]
 ) -> None:
     applied = kit.frame(41, 44, *controls)
     assert (applied.gap, applied.ack.cursor) == (True, 0)
@@ -333,17 +334,17 @@ def test_a_transaction_that_fails_changes_nothing_in_memory(kit: Kit) -> None:
         {"controls": [activate(9, ("s", 1))]},
         {"segments": [segment([(9, EVENT)])]},
         {"segments": [segment([(2, EVENT), (1, EVENT)])]},
-        {"segments": [wire.msgspec.structs.replace(segment([(1, EVENT), (2, EVENT)]), ids=["e1"])]},
-        {"segments": [wire.msgspec.structs.replace(segment([(1, EVENT)]), lines=b"")]},
-        {"segments": [wire.msgspec.structs.replace(segment([(1, EVENT)]), lines=b"{}\n{}\n")]},
-        {"segments": [wire.msgspec.structs.replace(segment([(1, EVENT)]), points=b"")]},
+        {"segments": [msgspec.structs.replace(segment([(1, EVENT), (2, EVENT)]), ids=["e1"])]},
+        {"segments": [msgspec.structs.replace(segment([(1, EVENT)]), lines=b"")]},
+        {"segments": [msgspec.structs.replace(segment([(1, EVENT)]), lines=b"{}\n{}\n")]},
+        {"segments": [msgspec.structs.replace(segment([(1, EVENT)]), points=b"")]},
         {"upto": -1},
     ],
 )
 def test_a_frame_that_contradicts_itself_is_refused_whole(kit: Kit, broken: dict[str, Any]) -> None:
     kit.store(item("s"))
     fields = {"after": 0, "upto": 3, "controls": [], "segments": [], **broken}
-    frame = wire.Frame(log=LOG, incarnation=1, **fields)
+    frame = protocol.Frame(log=LOG, incarnation=1, **fields)
     job = ApplyFrame(kit.hosting, 1, 1, frame, lambda *_: None)
     with pytest.raises(CorruptMessage):
         kit.writer.submit(job).result(30)
@@ -441,9 +442,9 @@ def test_a_filter_that_does_not_bind_stores_nothing_and_names_its_place(kit: Kit
 
 
 def test_an_unknown_engine_is_refused_before_anything_is_stored() -> None:
-    info = wire.TopicInfo(1, "", "quotes", COLUMNS, "no-such-engine")
+    info = protocol.TopicInfo(1, "", "quotes", COLUMNS, "no-such-engine")
     with pytest.raises(InvalidInput, match="no-such-engine"):
-        prepare(wire.Store(LOG, 1, info, [item("s")]))
+        prepare(protocol.Store(LOG, 1, info, [item("s")]))
 
 
 def test_columns_that_contradict_those_known_are_refused(kit: Kit) -> None:

@@ -6,12 +6,12 @@ import pytest
 from deliverykit import EVENT, REFUSED, Receiver, asking, run
 from serverkit import Kit, activate, control, item, segment, topic
 
-from edn import wire
+from edn import protocol
 from edn.errors import NotFound
-from edn.soap.address import SoapAddress
-from edn.soap.addressing import WSA_2005, Endpoint
-from edn.soap.envelope import SOAP_12
-from edn.soap.eventing import CANCELLED, WSE_2004
+from edn.formats.soap.address import SoapAddress
+from edn.formats.soap.addressing import WSA_2005, Endpoint
+from edn.formats.soap.envelope import SOAP_12
+from edn.formats.soap.eventing import CANCELLED, WSE_2004
 from edn_server.handover.departures import Depart
 
 FIRST, SECOND = "w+a", "w+b"
@@ -95,8 +95,8 @@ def test_a_departed_member_is_asked_about_by_itself(kit: Kit) -> None:
     host(kit, "http://127.0.0.1:9/hook")
     tell(kit, 1)
     kit.frame(3, 4, control(4, "move", versions=[(FIRST, 2)]))
-    departed, _ = kit.writer.submit(Depart(kit.hosting, wire.Departures([(FIRST, 2), (SECOND, 2)]))).result(
-        30
-    )
+    departed, _ = kit.writer.submit(
+        Depart(kit.hosting, protocol.Departures([(FIRST, 2), (SECOND, 2)]))
+    ).result(30)
     assert departed.ended == [FIRST]
     assert kit.hosting.parts("w") == [SECOND]

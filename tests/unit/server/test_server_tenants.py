@@ -9,10 +9,10 @@ import pytest
 from serverkit import Kit, activate, control, item, segment, topic
 
 from edn.errors import CorruptMessage
-from edn.namespace import key_of
-from edn.soap.address import SoapAddress
-from edn.soap.addressing import Endpoint
-from edn.soap.eventing import CANCELLED
+from edn.formats.soap.address import SoapAddress
+from edn.formats.soap.addressing import Endpoint
+from edn.formats.soap.eventing import CANCELLED
+from edn.model.namespace import key_of
 from edn_server.delivery.dead_letters import Bury, Death, Purge
 from edn_server.outbox.batches import Parcel
 from edn_server.storage import addresses

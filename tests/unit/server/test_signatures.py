@@ -11,9 +11,10 @@ from deliverykit import EVENT, Receiver, notifying, run
 from serverkit import Kit, activate, control, item
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from edn import clock, webhooks
 from edn.errors import InvalidSink
-from edn.webhooks import KeyRing
+from edn.formats import webhooks
+from edn.formats.webhooks import KeyRing
+from edn.runtime import clock
 
 
 def verifies(secret: str, post: object) -> bool:

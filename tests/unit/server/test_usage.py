@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serverkit import Kit, activate, control, item, segment, topic
 
-from edn.namespace import owner_of
+from edn.model.namespace import owner_of
 from edn_server.policies import UsageLimits
 from edn_server.sinks import sse as streams
 from edn_server.storage import addresses, outbox, usage

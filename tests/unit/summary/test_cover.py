@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edn.arrays import Floats
-from edn.bench.workloads import Workload, market, uniform, zipf
 from edn.summary import new_router
+from edn.tools.bench.workloads import Workload, market, uniform, zipf
 
 INF = float("inf")
 LOWEST = -float(np.finfo(np.float64).max)

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edn.arrays import Floats
-from edn.bench.workloads import market_rectangles, uniform_points, uniform_rectangles
 from edn.errors import CorruptMessage
 from edn.summary import Summary, new_router
+from edn.tools.bench.workloads import market_rectangles, uniform_points, uniform_rectangles
 
 INF = float("inf")
 

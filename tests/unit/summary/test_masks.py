@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edn.arrays import Floats
-from edn.bench.workloads import market_points, market_rectangles
 from edn.summary import Summary, new_router
+from edn.tools.bench.workloads import market_points, market_rectangles
 
 INF = float("inf")
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edn.arrays import Floats, Ints
-from edn.bench.workloads import Workload, uniform, zipf
 from edn.summary import Maximal, Summary, opening, tree
 from edn.summary.shaping import graft, shape
+from edn.tools.bench.workloads import Workload, uniform, zipf
 
 
 def unit_rectangles(seed: int, n: int, d: int) -> tuple[Floats, Floats]:

@@ -1,0 +1,72 @@
+"""The routes of whoever runs the network: its servers, its dispatchers, and whether this one lives and is
+ready.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter
+
+from dispatcher.auth.access import Need, needs
+from dispatcher.replication.lease import Peers
+from dispatcher.servers.network import HEARTBEAT_SECONDS, Network
+from edn.api.document import document
+from edn.api.servers import DispatcherList, ServerList
+from edn.errors import NotFound, Unavailable
+from edn.http.asgi import StrictRoute
+
+
+def routes(network: Network, peers: Peers | None) -> APIRouter:
+    router = APIRouter(tags=["operations"], route_class=StrictRoute)
+
+    @router.get("/v1/servers", response_model=document(ServerList))
+    @needs(Need.OPERATOR)
+    async def list_servers() -> Any:
+        servers = network.describe_servers()
+        asked = network.published * len(servers)
+        forwarded = sum(server["forwarded"] for server in servers)
+        return {
+            "servers": servers,
+            "published": network.published,
+            "hit_ratio": forwarded / asked if asked else None,
+        }
+
+    @router.get("/v1/dispatchers", response_model=document(DispatcherList))
+    @needs(Need.OPERATOR)
+    async def list_dispatchers() -> Any:
+        """All dispatchers as this one sees them, itself first; alone, it is always ready."""
+        if peers is not None:
+            return {"dispatchers": peers.describe()}
+        own = {"log": network.log.id, "url": network.settings.url, "self": True, "reachable": True}
+        return {"dispatchers": [{**own, "ready": True, "level": True, "leader": True, "failure": None}]}
+
+    @router.get("/v1/servers/{id}/summary", response_model=dict[str, Any])
+    @needs(Need.OPERATOR)
+    async def server_summary(id: str) -> Any:
+        """What the dispatcher holds of a server: rectangles in use, precision, size."""
+        if network.members.get(id) is None:
+            raise NotFound(f'no server "{id[:80]}"')
+        return msgspec.to_builtins(network.table.describe(id))
+
+    @router.get("/livez", response_model=dict[str, str])
+    @needs(Need.PUBLIC)
+    async def livez() -> Any:
+        return {"status": "alive"}
+
+    @router.get("/readyz", response_model=dict[str, Any])
+    @needs(Need.PUBLIC)
+    async def readyz() -> Any:
+        """Ready when at least one server can host subscriptions, and this dispatcher may take events."""
+        if peers is not None and not peers.accepting():
+            raise Unavailable("not level with the other dispatchers", retry_after=1)
+        if network.shortage is not None:
+            raise Unavailable(f"{network.shortage}; no events are accepted", retry_after=5)
+        ready = len(network.members.ready())
+        if not ready:
+            raise Unavailable("no server is ready", retry_after=math.ceil(HEARTBEAT_SECONDS))
+        return {"status": "ready", "servers": ready}
+
+    return router
