@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edn.cli.console import USAGE, fail, show_json, show_table
 from edn.errors import EdnError, InvalidInput
+from edn.tools.console import USAGE, fail, show_json, show_table
 from partitioning.methods import METHODS, check_method
 
 if TYPE_CHECKING:

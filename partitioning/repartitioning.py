@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edn.cli.console import (
+from edn.cli.following import follow
+from edn.client import moving
+from edn.tools.console import (
     DEFAULT_URL,
     REFUSED,
     USAGE,
@@ -22,8 +24,6 @@ from edn.cli.console import (
     show_json,
     show_table,
 )
-from edn.cli.following import follow
-from edn.client import moving
 from partitioning import command
 
 if TYPE_CHECKING:

@@ -36,15 +36,31 @@ LAYERS: dict[str, dict[str, frozenset[str]]] = {
         "model": frozenset({"formats"}),
         "index": frozenset({"model", "formats"}),
         "summary": frozenset({"index", "model"}),
-        "protocol": frozenset({"formats", "model"}),
+        "protocol": frozenset({"formats", "index", "model"}),
         "api": frozenset({"formats", "model"}),
         "http": frozenset({"formats", "model"}),
         "runtime": frozenset({"formats", "http", "model"}),
         "client": frozenset({"api", "formats", "model"}),
+        # Modules at the top that some packages may import.
+        "__version__": frozenset(),
+        "receiver": frozenset({"formats"}),
         "tools": frozenset(
-            {"api", "client", "formats", "http", "index", "model", "protocol", "runtime", "summary"}
+            {
+                "api",
+                "client",
+                "formats",
+                "http",
+                "index",
+                "model",
+                "protocol",
+                "receiver",
+                "runtime",
+                "summary",
+            }
         ),
-        "cli": frozenset({"api", "client", "formats", "index", "model", "runtime", "tools"}),
+        "cli": frozenset(
+            {"__version__", "api", "client", "formats", "index", "model", "receiver", "runtime", "tools"}
+        ),
     },
     "dispatcher": {
         "store": frozenset(),
@@ -100,7 +116,7 @@ LAYERS: dict[str, dict[str, frozenset[str]]] = {
 SHARED = {
     "edn": frozenset({"errors", "arrays"}),
     "dispatcher": frozenset({"config"}),
-    "edn_server": frozenset({"config"}),
+    "edn_server": frozenset({"config", "policies"}),
 }
 
 #: The only places of these libraries, by the beginning of a module's name.
@@ -125,7 +141,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     ),
     "httpx": ("edn.client", "edn.http.control_client"),
     "numba": ("edn.index", "edn.summary", "partitioning"),
-    "pyspark": ("partitioning.job", "partitioning.spark"),
+    "pyspark": ("partitioning.planner", "partitioning.spark"),
 }
 #: Packages whose every use of a library of PLACES is their own affair.
 FREE = ("evaluation", "load", "edn.tools", "edn.cli")

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from dispatcher.store.records import EventsRecord
 from edn import protocol
 from edn.arrays import Bools
-from edn.index.gather import Picked, extent
 from edn.model.rect import MISSING
+from edn.protocol.gather import Picked, extent
 
 
 @dataclass(slots=True)

@@ -30,9 +30,9 @@ from edn.cli import (
     topics,
     up,
 )
-from edn.cli.console import JsonOption, show_json
 from edn.cli.subscriptions import read_secret_file
 from edn.tools.checker import command as checking
+from edn.tools.console import JsonOption, show_json
 
 app = typer.Typer(
     name="edn",

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from edn.cli.console import USAGE, JsonOption, fail, say, show_json
+from edn.tools.console import USAGE, JsonOption, fail, say, show_json
 
 app = typer.Typer(help="Settings of the services.", no_args_is_help=True)
 

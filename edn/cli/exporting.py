@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import msgspec
 import typer
 
-from edn.cli.console import DEFAULT_URL, USAGE, JsonOption, UrlOption, connected, fail, say, show_json
+from edn.tools.console import DEFAULT_URL, USAGE, JsonOption, UrlOption, connected, fail, say, show_json
 
 if TYPE_CHECKING:
     from edn.client import Client, Subscription

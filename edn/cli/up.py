@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from edn.cli.console import USAGE, fail
+from edn.tools.console import USAGE, fail
 
 
 def up(

@@ -1,7 +1,7 @@
 """Many JSON texts as one: a line each, so that a batch of bodies is one object and not a thousand.
 
 The texts go through the log, the frames and the servers in this form. Whoever needs one cuts it out, and
-whoever needs some has them gathered by `edn.index.gather`.
+whoever needs some has them gathered by `edn.protocol.gather`.
 """
 
 from __future__ import annotations

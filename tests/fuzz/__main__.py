@@ -30,7 +30,7 @@ def main() -> None:
     given = parser.parse_args()
     # Kernels are compiled by numba, which cannot read instrumented code.
     kernels = [
-        "edn.index.gather",
+        "edn.protocol.gather",
         "edn.index",
         "edn.summary",
         *_modules("edn/index"),

@@ -19,12 +19,12 @@ import msgspec
 import numpy as np
 
 from edn.arrays import Floats, Words
-from edn.cli.console import show_json
 from edn.summary import Maximal, Summary, new_router, tree
 from edn.summary.measure import EVEN_SHARE, unit_rects
 from edn.summary.selection import most_selective, select
 from edn.tools.bench.report import Cell, Cells, Progress, print_rows
 from edn.tools.bench.workloads import Workload, crowd, market, uniform, zipf, zipf_both
+from edn.tools.console import show_json
 
 #: How it was first published: a tree split from the top and cut at a depth. It is silent on what a volume is
 #: where attributes have no common scale, so there are three of it, by the share of events that its measure

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
-from edn.cli.console import show_json, show_table
+from edn.tools.console import show_json, show_table
 
 
 def interleaved(

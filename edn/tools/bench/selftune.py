@@ -21,11 +21,11 @@ from typing import Any
 import msgspec
 import typer
 
-from edn.cli.console import show_json
 from edn.tools.bench.capacity import crossing, parameters_under_load
 from edn.tools.bench.report import Cells, Progress, new_axes, print_rows, save
 from edn.tools.bench.saturation import Saturated, Size, saturated
 from edn.tools.bench.workloads import Workload, crowd, uniform
+from edn.tools.console import show_json
 
 COLUMNS: Cells = (
     ("situation", "{r.name}"),

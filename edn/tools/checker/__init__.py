@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from edn.tools.checker.recorder import Operation, Recorder
-from edn.tools.checker.records import RecordingError
+from edn.tools.checker.recording.recorder import Operation, Recorder
+from edn.tools.checker.recording.records import RecordingError
 
 if TYPE_CHECKING:
     from edn.tools.checker.judge import check_recording

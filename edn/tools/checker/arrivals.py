@@ -11,7 +11,7 @@ from edn.tools.checker.columns import Indices
 from edn.tools.checker.doubts import Doubts
 from edn.tools.checker.history import Life
 from edn.tools.checker.published import TopicEvents
-from edn.tools.checker.reading import Recording
+from edn.tools.checker.recording.reading import Recording
 from edn.tools.checker.timeline import NEVER, SECOND, Mask, Times
 from edn.tools.checker.verdicts import Fault, Findings, Violation
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from edn.cli.console import fail, show_json
+from edn.tools.console import fail, show_json
 
 HOLDS = 0
 VIOLATED = 1
@@ -38,7 +38,7 @@ def check(
     """
     # Loaded only now, as numpy takes its time.
     from edn.tools.checker.judge import check_recording
-    from edn.tools.checker.records import RecordingError
+    from edn.tools.checker.recording.records import RecordingError
 
     try:
         report = check_recording(*files, ordered=ordered, within=within, explained=show)

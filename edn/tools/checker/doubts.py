@@ -12,7 +12,7 @@ from edn.tools.checker.columns import Indices
 from edn.tools.checker.history import Life
 from edn.tools.checker.obligations import Lawbook
 from edn.tools.checker.published import Numbers, TopicEvents
-from edn.tools.checker.reading import Recording
+from edn.tools.checker.recording.reading import Recording
 from edn.tools.checker.timeline import NEVER, Mask, Times
 
 CERTAIN, EXCUSED, NO_QUIET, NOT_LISTENING, PAUSED = range(5)

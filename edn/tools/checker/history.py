@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from edn.tools.checker.published import Publications, Publishing, TopicEvents
-from edn.tools.checker.reading import Operation, Recording
-from edn.tools.checker.records import Fail, Ok, RecordingError, Unknown
+from edn.tools.checker.recording.reading import Operation, Recording
+from edn.tools.checker.recording.records import Fail, Ok, RecordingError, Unknown
 from edn.tools.checker.timeline import NEVER, SECOND, Effect
 from edn.tools.checker.values import KINDS, duration, microseconds
 

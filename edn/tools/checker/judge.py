@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from edn.tools.checker.history import History, build_history
 from edn.tools.checker.lives import Judged, LifeJudge
-from edn.tools.checker.reading import Recording, Told, read_recording
+from edn.tools.checker.recording.reading import Recording, Told, read_recording
 from edn.tools.checker.stories import Stories
 from edn.tools.checker.timeline import SECOND
 from edn.tools.checker.values import microseconds, read_event

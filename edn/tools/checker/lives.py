@@ -18,8 +18,8 @@ from edn.tools.checker.doubts import CERTAIN, REASONS, Doubts
 from edn.tools.checker.history import History, Life
 from edn.tools.checker.obligations import Lawbook, Obligations, contains
 from edn.tools.checker.published import TopicEvents
-from edn.tools.checker.reading import Recording
-from edn.tools.checker.records import RecordingError
+from edn.tools.checker.recording.reading import Recording
+from edn.tools.checker.recording.records import RecordingError
 from edn.tools.checker.stories import Stories
 from edn.tools.checker.timeline import NEVER, SECOND, Mask
 from edn.tools.checker.verdicts import Fault, Findings, Violation

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from edn.tools.checker.columns import Columns
-from edn.tools.checker.reading import Operation, Recording
-from edn.tools.checker.records import Fail, Invoke, Ok, Topic
+from edn.tools.checker.recording.reading import Operation, Recording
+from edn.tools.checker.recording.records import Fail, Invoke, Ok, Topic
 from edn.tools.checker.timeline import NEVER, SECOND, Mask, Times
 from edn.tools.checker.values import read_event
 

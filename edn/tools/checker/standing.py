@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from edn.tools.checker.history import Life
-from edn.tools.checker.records import Fail
+from edn.tools.checker.recording.records import Fail
 from edn.tools.checker.timeline import NEVER, Effect
 
 #: the answer to a call about a subscription that is not there

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from edn.tools.checker.history import History, Life
-from edn.tools.checker.reading import Operation, Post, Recording
-from edn.tools.checker.records import Fail, Ok, Unknown
+from edn.tools.checker.recording.reading import Operation, Post, Recording
+from edn.tools.checker.recording.records import Fail, Ok, Unknown
 from edn.tools.checker.timeline import NEVER, SECOND, Effect
 from edn.tools.checker.verdicts import Fault, Violation
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dispatcher.store.records import ControlRecord, EventsRecord, Record, merge
 from edn import protocol
 from edn.formats.ndjson import cut, ends_of, split
-from edn.index.gather import Picked, extent
+from edn.protocol.gather import Picked, extent
 
 bodies = st.lists(st.binary(max_size=20).map(lambda text: text.replace(b"\n", b" ")), max_size=12)
 

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from edn.tools.checker.records import (
+from edn.tools.checker.recording.records import (
     VERSION,
     End,
     Excused,

@@ -26,7 +26,7 @@ from typing import Any, Self
 
 import msgspec
 
-from edn.tools.checker.records import VERSION, Body, Kind
+from edn.tools.checker.recording.records import VERSION, Body, Kind
 
 #: answers of 4xx after which a request may still have been done: it was slow, or somebody between gave up
 _UNSURE_4XX = frozenset({408, 499})
