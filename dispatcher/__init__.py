@@ -36,7 +36,8 @@ What moves: `repartitioning`, `sharing`, `moving`, `settling`, `proposing`, `mov
 copy of everything: `backing`, `backup_door`. What tunes: `tuning_loop`, `surveying`, `recutting`,
 `tuning_door`. What shows: `dashboard/`, `explaining`, `explaining_door`, `metrics`.
 
-Where there are several dispatchers: `merging`, `peers`, `leading`.
+Where there are several dispatchers: `merging` (what they have changed), `peers` (who is there, who may take
+events, who leads), `leading` (calls go to the leader).
 
 `python -m dispatcher` begins with `config`.
 """

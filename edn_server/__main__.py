@@ -19,7 +19,7 @@ from edn.runtime.process import bind, configure_logs, report_failure, serve, url
 from edn.warm import warm
 from edn_server.app import create_app
 from edn_server.config import Settings
-from edn_server.services import Node
+from edn_server.services import Services
 from partitioning import online
 
 
@@ -29,11 +29,11 @@ def main(argv: list[str] | None = None) -> int:
         keep_private()
         configure_logs()
         defects.announce()
-        node = disk.open_with_room(settings.data, lambda: Node(settings))
+        services = disk.open_with_room(settings.data, lambda: Services(settings))
         try:
             listener = bind(settings.host, settings.port)
         except EdnError:
-            node.close()
+            services.close()
             raise
     except EdnError as error:
         return report_failure("edn_server", error)
@@ -44,8 +44,10 @@ def main(argv: list[str] | None = None) -> int:
     online.warm()
     url = settings.advertise or url_of(listener)
     connections = Connections(settings.connections_per_address, settings.uncounted_clients)
-    serve(create_app(node, url), [listener], {"role": "server", "id": settings.id, "url": url}, connections)
-    return node.exit_code
+    serve(
+        create_app(services, url), [listener], {"role": "server", "id": settings.id, "url": url}, connections
+    )
+    return services.exit_code
 
 
 if __name__ == "__main__":

@@ -18,12 +18,11 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from edn import __version__, protocol
 from edn.errors import Unavailable
 from edn.http.asgi import BodyLimit, install
-from edn_server.api import delivery as evidence_door
-from edn_server.api import messages
-from edn_server.api import proxy as receiving
-from edn_server.api.messages import PROBLEM_BODY, UNAUTHORIZED
-from edn_server.observe import metrics
-from edn_server.services import Node
+from edn.runtime.metrics import Values
+from edn_server.api import delivery, messages, metrics, proxy
+from edn_server.api.messages import PROBLEM_BODY, UNAUTHORIZED, Answerers
+from edn_server.observe.metrics import read
+from edn_server.services import Services
 
 #: bytes of one frame or store request
 BODY_BYTES = 64 << 20
@@ -59,16 +58,16 @@ class Figures(BaseModel):
     dead: int
 
 
-def create_app(node: Node, url: str) -> FastAPI:
-    """The app of a node that will be reached at this URL; its lifespan starts and stops the node."""
+def create_app(services: Services, url: str) -> FastAPI:
+    """Create the app of a server that is reached at this URL; its lifespan starts and stops the services."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await node.start(url)
+        await services.start(url)
         try:
             yield
         finally:
-            await node.stop()
+            await services.stop()
 
     app = FastAPI(
         title="edn server",
@@ -80,7 +79,7 @@ def create_app(node: Node, url: str) -> FastAPI:
     install(app)
 
     async def network_only(request: Request, authorization: Annotated[str | None, Header()] = None) -> None:
-        node.refusals.check(request.scope)
+        services.refusals.check(request.scope)
 
     @app.get("/livez", tags=["health"], summary="The process runs")
     async def livez() -> Health:
@@ -93,7 +92,7 @@ def create_app(node: Node, url: str) -> FastAPI:
         responses={503: {"description": "not ready; the detail says why", **PROBLEM_BODY}},
     )
     async def readyz() -> Health:
-        reason = node.not_ready()
+        reason = services.status.not_ready()
         if reason is not None:
             raise Unavailable(f"not ready: {reason}", retry_after=1)
         return Health(status="ready")
@@ -106,7 +105,7 @@ def create_app(node: Node, url: str) -> FastAPI:
         responses=UNAUTHORIZED,
     )
     async def stats() -> Figures:
-        return Figures(**await node.stats())
+        return Figures(**await services.status.stats())
 
     @app.post(
         "/internal/clock/confirm",
@@ -116,10 +115,10 @@ def create_app(node: Node, url: str) -> FastAPI:
         responses=UNAUTHORIZED,
     )
     async def confirm_clock() -> Health:
-        await node.confirm_clock()
+        await services.confirm_clock()
         return Health(status="confirmed")
 
-    app.include_router(evidence_door.router(node, network_only))
+    app.include_router(delivery.router(services.evidence, network_only))
 
     @app.get(
         "/internal/backup",
@@ -130,10 +129,20 @@ def create_app(node: Node, url: str) -> FastAPI:
         responses={**UNAUTHORIZED, "200": {"description": "an SQLite database", "content": _DATABASE}},
     )
     async def backup() -> FileResponse:
-        target = await node.backup()
+        target = await services.backup()
         return FileResponse(target, media_type=_SQLITE, background=BackgroundTask(target.unlink))
 
-    app.include_router(metrics.routes(node))
+    def read_metrics() -> dict[str, Values]:
+        return read(
+            services.settings,
+            services.view,
+            services.notifier,
+            is_ready=services.status.not_ready() is None,
+            is_short=services.disk.shortage is not None,
+        )
+
+    secret = services.settings.secret
+    app.include_router(metrics.routes(read_metrics, services.timings, services.receiving, secret))
 
     @app.get(
         "/internal/subscriptions/{id}/events",
@@ -150,13 +159,23 @@ def create_app(node: Node, url: str) -> FastAPI:
         },
     )
     async def events(id: str, last_event_id: Annotated[str | None, Header()] = None) -> StreamingResponse:
-        if node.streams is None:
-            raise Unavailable("not started yet", retry_after=1)
-        lines = await node.streams.follow(id, last_event_id)
+        lines = await services.streams.follow(id, last_event_id)
         return StreamingResponse(lines, media_type=protocol.LINES)
 
-    app.include_router(receiving.routes(node.receiving))
-    limits = {receiving.PATH: receiving.BODY_LIMIT}
+    app.include_router(proxy.routes(services.receiving))
+    limits = {proxy.PATH: proxy.BODY_LIMIT}
     app.add_middleware(BodyLimit, limit=BODY_BYTES, paths=limits)
-    messages.mount(app, node)
+    messages.mount(app, services.refusals, answerers(services))
     return app
+
+
+def answerers(services: Services) -> Answerers:
+    """Return the parts that answer the dispatcher's messages."""
+    return Answerers(
+        services.intake,
+        services.handover,
+        services.status,
+        services.journeys,
+        services.consents,
+        services.view,
+    )

@@ -171,16 +171,17 @@ class Repartitioning:
 
     async def cancel(self, repartition: int) -> Repartition:
         """No further moves; what has moved stays. A server that was being emptied hosts again."""
-        found = await self.get(repartition)
-        if found.state not in ("open", "running"):
-            raise Conflict(f"repartition {repartition} is {found.state} already")
 
-        def end(transaction: Transaction) -> None:
+        def end(transaction: Transaction) -> Repartition:
+            found = repartitions.find(transaction.connection, repartition)
+            if found.state not in ("open", "running"):
+                raise Conflict(f"repartition {repartition} is {found.state} already")
             repartitions.finish(transaction, repartition, "cancelled")
             if found.kind == "drain":
                 servers.unmark_leaving(transaction, found.server)
+            return found
 
-        await self._log.submit(end)
+        found = await self._log.submit(end)
         if found.kind == "drain" and found.server is not None:
             self._network.members.set_leaving(found.server, None)
         return await self.get(repartition)
@@ -369,7 +370,8 @@ class Repartitioning:
         if self._network.lag() > LAG:
             raise Unavailable("servers are behind: moving waits for them")
         rows = await self._due(running)
-        if not rows and not await self._more(running):
+        if not rows:
+            await self._finish(running)
             return 0
         if self._peers is None:
             return await self._move(running, rows)
@@ -404,29 +406,32 @@ class Repartitioning:
                 self._steps.extend(rows[start : start + BATCH] for start in range(0, len(rows), BATCH))
         return self._steps.popleft() if self._steps else []
 
-    async def _more(self, running: Repartition) -> bool:
-        """With nothing due: whether something is left; else it ends."""
+    async def _finish(self, running: Repartition) -> None:
+        """End a repartition that has nothing due, unless something is left to be moved."""
         if await self._log.reading(lambda connection: repartitions.has_assignments(connection, running.id)):
-            return False
-        if (
-            running.server is not None
-            and running.kind in ("drain", "replace")
-            and await self._hosted(running.server)
-        ):
-            # They were on their way there when it began.
-            server = running.server
-            await self._log.submit(
-                lambda transaction: repartitions.assign_all_of(transaction, running.id, str(server))
-            )
-            return False
-        await self._log.submit(lambda transaction: repartitions.finish(transaction, running.id, "done"))
+            return
+
+        def finish(transaction: Transaction) -> bool:
+            connection, server = transaction.connection, running.server
+            found = repartitions.find(connection, running.id)
+            if found.state != "running" or repartitions.has_assignments(connection, running.id):
+                return False
+            emptied = server is not None and running.kind in ("drain", "replace")
+            if emptied and directory.count_on(connection, str(server)):
+                # They were on their way there when it began.
+                repartitions.assign_all_of(transaction, running.id, str(server))
+                return False
+            repartitions.finish(transaction, running.id, "done")
+            return True
+
+        if not await self._log.submit(finish):
+            return
         for member in self._network.members:
             if member.forwarder is not None:
                 self._network.ask_summary(member)  # what has left it is in its last one
         ended = await self.get(running.id)
         logger.info("a repartition is done", repartition=ended.id, moved=ended.moved, skipped=ended.skipped)
         self._on_done()
-        return False
 
     async def _move(self, running: Repartition, rows: Sequence[tuple[str, str]]) -> int:
         lost = await self._log.reading(servers.lost)

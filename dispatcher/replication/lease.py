@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 Each dispatcher *follows* each other one: it asks, again and again, for what has changed there since the place
-that it has taken over, and takes it over (see `changes`, `merging`). An answer waits a moment for something
+that it has taken over, and takes it over (`change_feed`, `merging`). An answer waits a moment for something
 to change, so following is also the heartbeat, and asking for what comes after a place acknowledges it.
 
 *Granting.* Whoever has taken over everything is **granted**: from that answer on no change is answered to a

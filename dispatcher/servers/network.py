@@ -218,8 +218,9 @@ class Network:
 
     async def _truncate(self) -> None:
         """Take off the log what every server has."""
+        expired = await self.log.has_expired()
         upto = min([member.forwarder.acked if member.forwarder else 0 for member in self.members], default=0)
-        if not self.backing.active and (upto > self._truncated or await self.log.has_expired()):
+        if not self.backing.active and (upto > self._truncated or expired):
             ids_before = self.log.steady() - int(IDEMPOTENCE_SECONDS * 1e6)
             await self.log.truncate(upto, ids_before)
             self._truncated = upto

@@ -89,7 +89,7 @@ class Transaction:
     steady: int = 0
     estimate: int = 0
     records: list[Record] = field(default_factory=list)
-    #: whether changes are kept for other dispatchers, and whether there were any (see `changes`)
+    #: whether changes are kept for other dispatchers, and whether there were any (see `change_feed`)
     noting: bool = False
     noted: bool = False
 
@@ -146,9 +146,14 @@ class Transaction:
         return named
 
 
-def _delete_step(transaction: Transaction, upto: int, ids_before: int) -> bool:
-    """Delete one step's worth of records and event ids; whether there is more."""
+def _delete_step(transaction: Transaction, upto: int, ids_before: int) -> tuple[bool, int]:
+    """Delete one step's worth of records and event ids; whether there is more, and up to which offset.
+
+    Records that a replay needs stay.
+    """
     connection = transaction.connection
+    (needed,) = connection.execute("SELECT min(after) FROM replays").fetchone()
+    upto = min(upto, transaction.head) if needed is None else min(upto, transaction.head, int(needed))
     meta.raise_to(connection, "floor", upto)
     (end,) = connection.execute("SELECT coalesce(max(last), 0) FROM records").fetchone()
     going, more = _within(
@@ -172,7 +177,7 @@ def _delete_step(transaction: Transaction, upto: int, ids_before: int) -> bool:
         "DELETE FROM event_ids WHERE (topic, id) IN (SELECT topic, id FROM event_ids WHERE time < ? LIMIT ?)",
         (ids_before, _STEP_IDS),
     ).rowcount
-    return more or ids == _STEP_IDS
+    return more or ids == _STEP_IDS, upto
 
 
 def _within(found: list[tuple[int, int]]) -> tuple[list[int], bool]:
@@ -189,12 +194,6 @@ def _unneeded_before(transaction: Transaction) -> int:
     """Events that expired by then are needed by nobody, not even by a subscription that began before."""
     (oldest,) = transaction.connection.execute("SELECT min(time) FROM replays").fetchone()
     return transaction.time if oldest is None else min(transaction.time, int(oldest))
-
-
-def _deletable(connection: Connection, upto: int) -> int:
-    """Return up to which offset no replay needs the records."""
-    (needed,) = connection.execute("SELECT min(after) FROM replays").fetchone()
-    return upto if needed is None else min(upto, int(needed))
 
 
 def _last_touched(connection: Connection) -> int:
@@ -483,10 +482,10 @@ class Log:
         Events that are available to later subscribers stay until they no longer are. The last record stays:
         the log's end is read from it.
         """
-        upto = await self.reading(lambda connection: _deletable(connection, min(upto, self.head)))
-        while await self.upkeep(lambda transaction: _delete_step(transaction, upto, ids_before)):
-            pass
-        self.floor = max(self.floor, upto)
+        more = True
+        while more:
+            more, deleted = await self.upkeep(lambda transaction: _delete_step(transaction, upto, ids_before))
+            self.floor = max(self.floor, deleted)
 
     def _truncate_at_start(self, connection: sqlite3.Connection) -> None:
         """Delete the records that every server has read, so that a full disk has room again."""
@@ -494,16 +493,16 @@ class Log:
         (read,) = connection.execute(
             "SELECT min(coalesce(c.cursor, 0)) FROM servers s LEFT JOIN cursors c ON c.server = s.id"
         ).fetchone()
-        upto = _deletable(connection, min(self.head, 0 if lost else int(read or 0)))
+        upto = 0 if lost else int(read or 0)
         until = time.monotonic() + _START_SECONDS
         try:
             more = upto > 0
             while more and time.monotonic() < until:
                 transaction = self.transaction()
                 connection.execute("BEGIN IMMEDIATE")
-                more = _delete_step(transaction, upto, 0)
+                more, deleted = _delete_step(transaction, upto, 0)
                 connection.execute("COMMIT")
-                self.floor = max(self.floor, upto)
+                self.floor = max(self.floor, deleted)
             slack = self.disk.slack(self.disk.measure(connection))
             while disk.reclaim(connection, slack) and time.monotonic() < until:
                 pass

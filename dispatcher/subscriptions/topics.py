@@ -112,14 +112,17 @@ class Topics:
         except InvalidSchema as error:
             error.pointer = "/attributes" + (error.pointer or "")
             raise
-        inherited = await self._log.reading(lambda connection: topic_rows.engine_for(connection, path))
+        if engine is None:
+            chosen = await self._log.reading(lambda connection: topic_rows.engine_for(connection, path))
+        else:
+            chosen = engine_name(engine)
         return Topic(
             # At random: the same everywhere, and no dispatcher gives one that another has given.
             uid=1 + secrets.randbelow(MOST_UIDS),
             path=path,
             revision=1,
             schema=schema,
-            engine=inherited if engine is None else engine_name(engine),
+            engine=chosen,
             created=self._log.now(),
             availability=availability or 0.0,
             chosen=engine is not None,

@@ -10,11 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from edn.api import delivery as api
 from edn.api.document import document
-from edn.errors import Unavailable
 from edn.http.asgi import StrictRoute
 from edn_server.api.messages import PROBLEM_BODY, UNAUTHORIZED
 from edn_server.observe.delivery_status import Evidence
-from edn_server.services import Node
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     "400": {"description": "the body cannot be read", **PROBLEM_BODY},
@@ -37,7 +35,7 @@ class SinceBody(BaseModel):
     since: int = Field(ge=0, lt=1 << 62)
 
 
-def router(node: Node, guard: Callable[..., Awaitable[None]]) -> APIRouter:
+def router(status: Evidence, guard: Callable[..., Awaitable[None]]) -> APIRouter:
     routes = APIRouter(
         prefix="/internal",
         tags=["internal"],
@@ -46,30 +44,25 @@ def router(node: Node, guard: Callable[..., Awaitable[None]]) -> APIRouter:
         responses=_REFUSALS,
     )
 
-    def found() -> Evidence:
-        if node.evidence is None:
-            raise Unavailable("not started yet", retry_after=1)
-        return node.evidence
-
     @routes.get("/subscriptions/{id}/delivery", response_model=document(api.Delivery))
     async def delivery(id: str) -> Any:
-        return await found().delivery(id)
+        return await status.delivery(id)
 
     @routes.get("/subscriptions/{id}/attempts", response_model=document(api.AttemptList))
     async def attempts(id: str) -> Any:
-        return {"attempts": await found().attempts(id)}
+        return {"attempts": await status.attempts(id)}
 
     @routes.post("/subscriptions/{id}/recover", response_model=document(api.Queued))
     async def recover(id: str, body: SinceBody) -> Any:
-        return await found().recover(id, body.since)
+        return await status.recover(id, body.since)
 
     @routes.post("/subscriptions/{id}/enable", response_model=document(api.Delivery))
     async def enable(id: str) -> Any:
-        return await found().enable(id)
+        return await status.enable(id)
 
     @routes.post("/subscriptions/{id}/example", response_model=document(api.Attempt))
     async def example(id: str) -> Any:
-        return await found().example(id)
+        return await status.example(id)
 
     @routes.get("/dead-letters", response_model=document(api.DeadLetterPage))
     async def dead_letters(
@@ -77,15 +70,15 @@ def router(node: Node, guard: Callable[..., Awaitable[None]]) -> APIRouter:
         after: Annotated[str | None, Query(max_length=64)] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     ) -> Any:
-        page, following = await found().letters(subscription, after, limit)
+        page, following = await status.letters(subscription, after, limit)
         return {"dead_letters": page, "next": following}
 
     @routes.get("/dead-letters/{number}", response_model=document(api.DeadLetter))
     async def dead_letter(number: Number) -> Any:
-        return await found().letter(number)
+        return await status.letter(number)
 
     @routes.post("/dead-letters/{number}/resend", response_model=document(api.Queued))
     async def resend(number: Number) -> Any:
-        return await found().resend(number)
+        return await status.resend(number)
 
     return routes

@@ -20,7 +20,12 @@ from edn import protocol
 from edn.errors import EdnError
 from edn.http.asgi import PROBLEM, problem_response, read_body
 from edn_server.api.refusals import Refusals
-from edn_server.services import Node
+from edn_server.handover.exchange import Handover
+from edn_server.ingest.intake import Intake
+from edn_server.observe.event_trace import Journeys
+from edn_server.observe.server_status import ServerStatus
+from edn_server.sinks.consent import Consents
+from edn_server.subscriptions.view import RegistryView
 
 logger = structlog.get_logger()
 
@@ -103,12 +108,22 @@ class _Endpoint:
         await response(scope, receive, send)
 
 
-def mount(app: FastAPI, node: Node) -> None:
+@dataclass(frozen=True, slots=True)
+class Answerers:
+    """The parts of a server that answer messages."""
+
+    intake: Intake
+    handover: Handover
+    status: ServerStatus
+    journeys: Journeys
+    consents: Consents
+    view: RegistryView
+
+
+def mount(app: FastAPI, refusals: Refusals, answerers: Answerers) -> None:
     """Add the routes to an app, and to the document that describes it."""
-    table = _table(node)
-    app.router.routes.extend(
-        Route(one.path, _Endpoint(node.refusals, one), methods=[one.method]) for one in table
-    )
+    table = _table(answerers)
+    app.router.routes.extend(Route(one.path, _Endpoint(refusals, one), methods=[one.method]) for one in table)
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -120,8 +135,9 @@ def mount(app: FastAPI, node: Node) -> None:
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
 
 
-def _table(node: Node) -> list[_Described]:
+def _table(answerers: Answerers) -> list[_Described]:
     """All of them; `edn.protocol` tells their theory of operation."""
+    intake, handover, status = answerers.intake, answerers.handover, answerers.status
 
     def ok(work: Callable[[Any], Awaitable[msgspec.Struct]]) -> Answer:
         async def answer(message: Any) -> tuple[int, msgspec.Struct]:
@@ -130,14 +146,18 @@ def _table(node: Node) -> list[_Described]:
         return answer
 
     async def stream(frame: protocol.Frame) -> tuple[int, msgspec.Struct]:
-        applied = await node.apply(frame)
+        applied = await intake.apply(frame)
         return (409 if applied.gap else 200), applied.ack
 
     async def journey(question: protocol.AskJourney) -> tuple[int, msgspec.Struct]:
-        return 200, node.journey(question)
+        return 200, answerers.journeys.find(answerers.view, question.log, question.offset)
+
+    async def consented(message: protocol.Consented) -> tuple[int, msgspec.Struct]:
+        known = await answerers.consents.consented(message.token, message.rate)
+        return 200, protocol.Taken(unknown=not known)
 
     async def summary(_: None) -> tuple[int, msgspec.Struct]:
-        return 200, await node.summary()
+        return 200, await status.summary()
 
     unbound = {
         "409": {"description": "an earlier incarnation, or other content", **PROBLEM_BODY},
@@ -152,7 +172,7 @@ def _table(node: Node) -> list[_Described]:
             "Store versions of subscriptions, inactive",
             protocol.Store,
             protocol.Stored,
-            ok(node.store),
+            ok(intake.store),
         ),
         ("stream", "Apply a frame of a log", protocol.Frame, protocol.FrameAck, stream),
         (
@@ -160,14 +180,14 @@ def _table(node: Node) -> list[_Described]:
             "Tell a new subscription of events that were available when it began",
             protocol.ReplayPage,
             protocol.ReplayAck,
-            ok(node.replay),
+            ok(intake.replay),
         ),
         (
             "explain",
             "What an event would be to this server",
             protocol.Explain,
             protocol.Explained,
-            ok(node.explain),
+            ok(status.explain),
         ),
         ("journey", "What became of a recent event", protocol.AskJourney, protocol.Journey, journey),
         ("summary", "The summary of what is hosted", None, protocol.SummarySnapshot, summary),
@@ -176,44 +196,44 @@ def _table(node: Node) -> list[_Described]:
             "What is left of subscriptions that have moved away",
             protocol.Departures,
             protocol.Departed,
-            ok(node.departures),
+            ok(handover.departures),
         ),
         (
             "departures/kept",
             "What was kept for one that was paused",
             protocol.KeptAfter,
             protocol.Kept,
-            ok(node.kept),
+            ok(handover.kept),
         ),
         (
             "departures/told",
             "Whom events were told to that may come again",
             protocol.ToldAfter,
             protocol.Told,
-            ok(node.told),
+            ok(handover.told),
         ),
         (
             "arrivals",
             "Nothing is left on the servers that these come from",
             protocol.Arrivals,
             protocol.Taken,
-            ok(node.arrivals),
+            ok(handover.arrivals),
         ),
         (
             "arrivals/kept",
             "What another server kept for a subscription",
             protocol.Kept,
             protocol.Taken,
-            ok(node.take_kept),
+            ok(handover.take_kept),
         ),
         (
             "arrivals/told",
             "Whom another server told of events that may come again",
             protocol.Told,
             protocol.Taken,
-            ok(node.take_told),
+            ok(handover.take_told),
         ),
-        ("consents", "A sink has consented later", protocol.Consented, protocol.Taken, ok(node.consented)),
+        ("consents", "A sink has consented later", protocol.Consented, protocol.Taken, consented),
     ]
     more: dict[str, dict[str, dict[str, Any]]] = {
         "subscriptions": unbound,

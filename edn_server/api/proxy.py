@@ -24,6 +24,7 @@ from edn.http.asgi import CLIENT, CLIENT_HOST, PROBLEM, VIA
 from edn.http.control_client import problem_detail
 from edn.http.proxy import TIMEOUT, pass_back
 from edn.runtime import clock
+from edn.runtime.ownership import owned
 from edn_server.dispatchers.client import Dispatchers
 from edn_server.dispatchers.placement_hints import Exchange
 
@@ -82,6 +83,7 @@ def client_of(request: Request) -> protocol.Client:
     )
 
 
+@owned("loop")
 class Receiving:
     """Passes calls on to the dispatcher."""
 
@@ -158,8 +160,8 @@ class Receiving:
         return await pass_back(call, "the dispatcher", retry_after=2)
 
 
-def routes(receiving: Callable[[], Receiving]) -> APIRouter:
-    """`proxy` is asked at each call: there is none before the server has started."""
+def routes(receiving: Receiving) -> APIRouter:
+    """Return the routes of subscribers."""
     router = APIRouter(prefix=PATH, tags=["subscriptions"])
 
     @router.post(
@@ -167,27 +169,27 @@ def routes(receiving: Callable[[], Receiving]) -> APIRouter:
     )
     async def subscribe(request: Request) -> Response:
         """Like the dispatcher's call; the server that hosts a subscription is named in the answer."""
-        return await receiving().subscribe(await request.body(), client_of(request))
+        return await receiving.subscribe(await request.body(), client_of(request))
 
     @router.get("", **_documented("List subscriptions", {"200": "a page"}))
     async def list_subscriptions(request: Request) -> Response:
-        return await receiving().pass_on(request, PATH)
+        return await receiving.pass_on(request, PATH)
 
     @router.delete("", **_documented("Cancel what a filter covers", {"200": "the ids of those that ended"}))
     async def unsubscribe_covered(request: Request) -> Response:
-        return await receiving().pass_on(request, PATH)
+        return await receiving.pass_on(request, PATH)
 
     @router.get("/{id}", **_documented("Read a subscription", {"200": "the subscription"}))
     async def get_subscription(id: str, request: Request) -> Response:
-        return await receiving().pass_on(request, _path(id))
+        return await receiving.pass_on(request, _path(id))
 
     @router.put("/{id}", **_documented("Change a subscription", {"200": "the subscription"}, "required"))
     async def change_subscription(id: str, request: Request) -> Response:
-        return await receiving().pass_on(request, _path(id))
+        return await receiving.pass_on(request, _path(id))
 
     @router.delete("/{id}", **_documented("Cancel a subscription", {"204": "it has ended"}))
     async def unsubscribe(id: str, request: Request) -> Response:
-        return await receiving().pass_on(request, _path(id))
+        return await receiving.pass_on(request, _path(id))
 
     for method, action, summary, body in ACTIONS:
         described = _documented(summary, {"200": "as on the dispatcher"}, body)
@@ -195,9 +197,9 @@ def routes(receiving: Callable[[], Receiving]) -> APIRouter:
     return router
 
 
-def _action(receiving: Callable[[], Receiving], action: str) -> Callable[..., Awaitable[Response]]:
+def _action(receiving: Receiving, action: str) -> Callable[..., Awaitable[Response]]:
     async def act(id: str, request: Request) -> Response:
-        return await receiving().pass_on(request, f"{_path(id)}/{action}")
+        return await receiving.pass_on(request, f"{_path(id)}/{action}")
 
     return act
 

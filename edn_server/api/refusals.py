@@ -13,6 +13,7 @@ from starlette.types import Scope
 
 from edn.errors import Unauthorized
 from edn.http.asgi import check_bearer
+from edn.runtime.ownership import owned
 
 logger = structlog.get_logger()
 
@@ -20,6 +21,7 @@ logger = structlog.get_logger()
 MOST = 20
 
 
+@owned("loop")
 class Refusals:
     """Event loop only."""
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from edn.runtime import clock
+from edn.runtime.ownership import owned
 from edn_server.storage import sink_state
 from edn_server.storage.interface import Connection
 from edn_server.storage.writer import Job
@@ -49,6 +50,7 @@ _decoder = msgspec.msgpack.Decoder(list[Attempt])
 _encoder = msgspec.msgpack.Encoder()
 
 
+@owned("loop")
 class Attempts:
     """Lives on the event loop."""
 

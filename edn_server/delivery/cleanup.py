@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from edn_server.delivery import dead_letters
 from edn_server.storage import outbox
 from edn_server.storage.interface import Connection
 from edn_server.storage.outbox import Row
 from edn_server.storage.writer import Job
-from edn_server.subscriptions.registry import Hosting
+from edn_server.subscriptions.view import RegistryView
 
 
-def find(db: Connection, address: str, hosting: Hosting) -> list[tuple[int, int | None]]:
+def find(db: Connection, address: str, hosting: RegistryView) -> list[tuple[int, int | None]]:
     """Return (id, batch) of the rows that can go."""
     idle = {row.id: row.batch for row in outbox.rows_at(db, address) if not _anybody(row, hosting)}
     for members in outbox.parcels_at(db, address):
@@ -29,12 +27,12 @@ def find(db: Connection, address: str, hosting: Hosting) -> list[tuple[int, int 
     return list(idle.items())
 
 
-def _anybody(row: Row, hosting: Hosting) -> bool:
+def _anybody(row: Row, hosting: RegistryView) -> bool:
     if row.batch is None:
         return any(
             hosting.parts(subscription) for subscription in dead_letters.recipients(row.body, row.address)
         )
-    return bool(np.any(hosting.living[row.numbers])) or not hosting.moved.isdisjoint(row.numbers.tolist())
+    return hosting.is_named(row.numbers)
 
 
 class Drop(Job[int]):

@@ -28,6 +28,7 @@ import structlog
 from edn.http import sink_policy
 from edn.http.request_head import descriptor_limit
 from edn.runtime import clock
+from edn.runtime.ownership import owned
 from edn_server.config import Settings
 from edn_server.delivery import circuit_breaker, cleanup, dead_letters, retry
 from edn_server.delivery.attempts import Attempt, Attempts
@@ -47,7 +48,7 @@ from edn_server.storage.database import restored
 from edn_server.storage.interface import Connection, Given, Reader, StoreError
 from edn_server.storage.outbox import Row
 from edn_server.storage.writer import Job, Result, Writer
-from edn_server.subscriptions.registry import Hosting
+from edn_server.subscriptions.view import RegistryView
 
 logger = structlog.get_logger()
 
@@ -59,6 +60,7 @@ TRIED = 100_000
 FAILED_SECONDS = 5.0
 
 
+@owned("loop")
 @dataclass(slots=True)
 class Counters:
     #: POSTs that were taken, and attempts that were not
@@ -78,13 +80,14 @@ class Counters:
     backlog: int = 0
 
 
+@owned("loop")
 class Notifier:
     """Lives on the event loop; its methods may be called there only."""
 
     def __init__(
         self,
         *,
-        hosting: Hosting,
+        hosting: RegistryView,
         writer: Writer,
         reader: Reader,
         sinks: Sinks,
@@ -109,6 +112,8 @@ class Notifier:
         self._woken: set[str] = set()
         self._resting: dict[str, asyncio.Event] = {}
         self._settling: set[asyncio.Future[int]] = set()
+        #: addresses that may have rows for nobody who lives
+        self._left: set[str] = set()
         #: those that are not healthy
         self._health: dict[str, Health] = {}
         #: rows that were tried by themselves, and must not find company at the next attempt
@@ -231,11 +236,12 @@ class Notifier:
 
         While there is hope they are due: the subscription was there when they were found.
         """
-        for address in list(self._hosting.left):
+        self._left |= self._hosting.take_left_addresses()
+        for address in list(self._left):
             if address not in self._couriers:
-                self._hosting.left.discard(address)
+                self._left.discard(address)
             elif self.health(address).warned is not None:
-                self._hosting.left.discard(address)
+                self._left.discard(address)
                 rows = await self._read(address, cleanup.find, address, self._hosting)
                 if rows:
                     dropped = await self._submit(cleanup.Drop(rows))
@@ -387,7 +393,7 @@ class Notifier:
             self.counters.delivered += 1
             self.counters.notified += parcel.events
             self._timings.deliveries.observe(max(0.0, (now - parcel.created) / 1e6))
-            self._hosting.tally.delivered(self._numbers(parcel))
+            self._hosting.counters.delivered(self._numbers(parcel))
             self._tried[address] = None
             self._tried.move_to_end(address)
             if len(self._tried) > TRIED:
@@ -502,7 +508,7 @@ class Notifier:
         self.counters.dead += len(deaths)
         self._alone.difference_update(death.parcel.id for death in deaths)
         for death in deaths:
-            self._hosting.tally.failed(self._numbers(death.parcel))
+            self._hosting.counters.failed(self._numbers(death.parcel))
 
     def _slot(self, address: str, slots: Slots | None = None) -> AbstractAsyncContextManager[None]:
         standing = self.health(address).standing(tried=address in self._tried)
@@ -574,8 +580,8 @@ class Notifier:
             named = dead_letters.recipients(parcel.body, parcel.rows[0].address)
             # Which member of several it was, the body does not say: it counts for the first that lives.
             parts = (self._hosting.parts(subscription)[:1] for subscription in named)
-            living = (self._hosting.numbers.get(part) for one in parts for part in one)
-            found.append(np.array([numbers[-1] for numbers in living if numbers], dtype=np.int32))
+            living = (self._hosting.newest(part) for one in parts for part in one)
+            found.append(np.array([number for number in living if number is not None], dtype=np.int32))
         return np.concatenate(found)
 
 

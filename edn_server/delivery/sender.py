@@ -9,14 +9,16 @@ from prometheus_client import Histogram
 
 from edn.formats import webhooks
 from edn.runtime import clock
+from edn.runtime.ownership import owned
 from edn_server.delivery.attempts import Attempt, Attempts
 from edn_server.sinks.base import Answer, Message, Sinks
 from edn_server.storage.addresses import ring_of, tenant_of, url_of
-from edn_server.subscriptions.registry import Hosting
+from edn_server.subscriptions.view import RegistryView
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
 
 
+@owned("any")
 class Timings:
     """How long deliveries take, as histograms: one addition per POST (`observe.metrics`)."""
 
@@ -47,10 +49,11 @@ class Sent:
     seconds: float
 
 
+@owned("loop")
 class Posting:
     """Event loop only."""
 
-    def __init__(self, sinks: Sinks, hosting: Hosting, timings: Timings) -> None:
+    def __init__(self, sinks: Sinks, hosting: RegistryView, timings: Timings) -> None:
         self._sinks = sinks
         self._hosting = hosting
         self._timings = timings
@@ -58,7 +61,7 @@ class Posting:
 
     async def send(self, address: str, name: str, body: bytes, events: int, trace: str = "") -> Sent:
         began, timer = clock.estimate(), asyncio.get_running_loop().time()
-        ring = self._hosting.rings.get(ring_of(address))
+        ring = self._hosting.ring(ring_of(address))
         counting = ring.counting(int(clock.now() * 1e6)) if ring is not None else []
 
         def sign(name: str, body: bytes) -> str:

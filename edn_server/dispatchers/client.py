@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from edn.http.control_client import NOT_REACHED, ControlAnswer, Transport, open_client
+from edn.runtime.ownership import owned
 
 
+@owned("loop")
 class Dispatchers:
     """`request` goes to the dispatcher that answered last, and to the next one if nobody listens there."""
 

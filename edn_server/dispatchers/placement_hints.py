@@ -25,6 +25,7 @@ from edn.formats import strict_json
 from edn.model.filter import Filter
 from edn.model.rect import Rects
 from edn.model.schema import Schema
+from edn.runtime.ownership import owned
 from edn_server.dispatchers.client import Dispatchers
 from partitioning.online import Limits, Placement, Settings, new_placement
 
@@ -46,6 +47,7 @@ class Candidate:
     location: list[float] | None
 
 
+@owned("loop")
 class Exchange:
     """`run` for as long as the server lives; `suggest` whenever a client comes."""
 

@@ -20,6 +20,7 @@ from edn import protocol
 from edn.errors import CorruptMessage
 from edn.http.control_client import CallFailed, ControlAnswer, ControlClient, problem_detail
 from edn.runtime import clock
+from edn.runtime.ownership import owned
 
 logger = structlog.get_logger()
 
@@ -35,6 +36,7 @@ class Refused(Exception):
     """The dispatcher does not take this server; trying again would not help."""
 
 
+@owned("loop")
 class Registration:
     """`run` for as long as the server lives."""
 

@@ -29,6 +29,7 @@ import structlog
 
 from edn import protocol
 from edn.formats.webhooks import KeyRing
+from edn.runtime.ownership import owned
 from edn_server.outbox.buffered import FrameHolds, release
 from edn_server.storage import logs, outbox, versions
 from edn_server.storage.interface import Connection
@@ -41,6 +42,7 @@ from edn_server.subscriptions.topic_index import Int64s
 logger = structlog.get_logger()
 
 
+@owned("writer")
 class Controls:
     """The control records of one frame."""
 

@@ -32,6 +32,7 @@ import structlog
 from edn.index.patterns import Patterns, Searched
 from edn.model.filter import BoundFilter, Filter
 from edn.model.schema import Schema
+from edn.runtime.ownership import any_thread, owned
 from edn_server.storage import outbox, versions
 from edn_server.storage.interface import Connection, Reader
 from edn_server.storage.outbox import Row
@@ -116,6 +117,7 @@ class Search:
     filters: tuple[BoundFilter, ...]
 
 
+@owned("reader")
 class Library:
     """Filters as they were stored, bound; sets of patterns, prepared. One thread."""
 
@@ -324,6 +326,7 @@ class Decided(Job[int]):
                 version.bound = one.bound  # the writer's thread need not bind it again
 
 
+@owned("loop")
 class Decider:
     """Decides the rows in doubt, as long as `run` runs."""
 
@@ -349,6 +352,7 @@ class Decider:
         """There are rows in doubt."""
         self._woken.set()
 
+    @any_thread
     def close(self) -> None:
         self._reader.close()
 

@@ -21,6 +21,7 @@ from edn.errors import Conflict, InvalidInput, NotFound
 from edn.model.coordinates import rfc3339
 from edn.model.namespace import told_as
 from edn.runtime import clock
+from edn.runtime.ownership import any_thread, owned
 from edn_server.config import Settings
 from edn_server.delivery import attempts, dead_letters
 from edn_server.delivery.attempts import Attempt
@@ -33,7 +34,7 @@ from edn_server.storage.addresses import ring_of, url_of
 from edn_server.storage.dead_letters import Letter
 from edn_server.storage.interface import Reader
 from edn_server.storage.writer import Writer
-from edn_server.subscriptions.registry import Hosting
+from edn_server.subscriptions.view import RegistryView
 
 #: letters that one call recovers; whoever has more calls again
 RECOVERED = 20_000
@@ -42,11 +43,12 @@ _CURSOR = re.compile(r"(\d{1,18})-(\d{1,18})\Z", re.ASCII)
 _EXAMPLES: dict[str, Any] = {"string": "example", "number": 1.5, "integer": 1, "boolean": True}
 
 
+@owned("loop")
 class Evidence:
     def __init__(
         self,
         *,
-        hosting: Hosting,
+        hosting: RegistryView,
         notifier: Notifier,
         writer: Writer,
         reader: Reader,
@@ -61,6 +63,7 @@ class Evidence:
         self._reader = reader
         self._settings = settings
 
+    @any_thread
     def close(self) -> None:
         self._reader.close()
 
@@ -73,8 +76,8 @@ class Evidence:
         dead = await self._reader.reading(letters.count, subscription)
         standing = await self._reader.reading(usage.standing, subscription, parts)
         health = self._notifier.health(address)
-        versions = self._hosting.versions
-        counts = [self._hosting.tally.of([number], versions[number].topic) for number in numbers]
+        found = [(number, self._hosting.version(number)) for number in numbers]
+        counts = [self._hosting.counters.of([n], one.topic) for n, one in found if one is not None]
         return {
             "state": health.state,
             "failures": health.failures,
@@ -84,7 +87,7 @@ class Evidence:
             "disabled": health.disabled,
             "disabled_since": _shown(health.disabled_since),
             "reason": health.reason,
-            "signed": ring_of(address) in self._hosting.rings,
+            "signed": self._hosting.ring(ring_of(address)) is not None,
             "consent": self._consent_of(address),
             "evaluated": sum(each.evaluated for each in counts),
             "matched": sum(each.matched for each in counts),
@@ -131,7 +134,9 @@ class Evidence:
     async def resend(self, number: int) -> dict[str, Any]:
         """Queue one letter again, for whoever it names and still lives."""
         await self.letter(number)
-        revived = await self._revive(Revive(lambda _: [number], self._address, _steady(), waits=self._paused))
+        revived = await self._revive(
+            Revive(lambda _: [number], self._address, _steady(), waits=self._hosting.is_paused)
+        )
         if not revived.letters:
             raise Conflict("the subscriptions that this letter names are paused, or no more: nobody to tell")
         return {"letters": revived.letters, "notifications": revived.events, "more": False}
@@ -139,7 +144,7 @@ class Evidence:
     async def recover(self, subscription: str, since: int) -> dict[str, Any]:
         """Queue a subscription's letters that died at or after a time, in the order of their deaths."""
         self._find(subscription)
-        if self._paused(subscription):
+        if self._hosting.is_paused(subscription):
             raise Conflict("the subscription is paused; resume it first")
         died = round(clock.moment(since / 1e6) * 1e6)
         revived = events = 0
@@ -148,7 +153,7 @@ class Evidence:
                 lambda db: letters.since(db, subscription, died, letters.STEP),
                 self._address,
                 _steady(),
-                waits=self._paused,
+                waits=self._hosting.is_paused,
                 only=subscription,
             )
             step = await self._revive(job)
@@ -167,13 +172,16 @@ class Evidence:
     async def example(self, subscription: str) -> dict[str, Any]:
         """Send something that never happened, marked as such, and tell how the sink answered."""
         (number, *_), address = self._find(subscription)
-        topic = self._hosting.topics[self._hosting.versions[number].topic]
+        version = self._hosting.version(number)
+        topic = None if version is None else self._hosting.topic(version.topic)
+        if topic is None:
+            raise _not_here(subscription)
         now = rfc3339(int(clock.estimate() * 1e6))
         attributes = {name: now if kind == "time" else _EXAMPLES[kind] for name, kind in topic.columns}
         entry = {
             "topic": topic.name,
             "event": {"id": f"example-{secrets.token_hex(8)}", "time": now, "attributes": attributes},
-            "matches": [msgspec.Raw(self._hosting.fragments[number] or b"{}")],
+            "matches": [msgspec.Raw(self._hosting.fragment(number))],
             "example": True,
         }
         body = msgspec.json.encode({"notifications": [entry]})
@@ -183,15 +191,11 @@ class Evidence:
 
     def _find(self, subscription: str) -> tuple[list[int], str]:
         """The newest version of a subscription, or of each of its members here, and the address."""
-        # The writer's thread may be changing these; what is read is old or new, never half of each.
-        versions = [self._hosting.numbers.get(part, [])[-1:] for part in self._hosting.parts(subscription)]
-        numbers = [number for newest in versions for number in newest]
+        newest = [self._hosting.newest(part) for part in self._hosting.parts(subscription)]
+        numbers = [number for number in newest if number is not None]
         if not numbers:
-            raise NotFound(f'no subscription "{told_as(subscription)[:80]}" on this server')
-        return numbers, self._hosting.addresses[int(self._hosting.address[numbers[-1]])]
-
-    def _paused(self, subscription: str) -> bool:
-        return any(part in self._hosting.paused for part in self._hosting.parts(subscription))
+            raise _not_here(subscription)
+        return numbers, self._hosting.address(numbers[-1])
 
     def _address(self, subscription: str) -> str | None:
         try:
@@ -218,6 +222,10 @@ class Evidence:
             "reason": letter.reason,
             "notifications": letter.events,
         }
+
+
+def _not_here(subscription: str) -> NotFound:
+    return NotFound(f'no subscription "{told_as(subscription)[:80]}" on this server')
 
 
 def _steady() -> int:

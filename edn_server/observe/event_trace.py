@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from edn import protocol
+from edn.runtime.ownership import owned
 from edn_server.delivery.attempts import Attempt
 from edn_server.ingest.apply_frame import Matches
 from edn_server.storage.outbox import Row
-from edn_server.subscriptions.registry import Hosting
+from edn_server.subscriptions.view import RegistryView
 
 #: bytes of frames, and of rows, that are kept
 FRAME_BYTES = 16 << 20
@@ -40,6 +41,7 @@ class _Post:
     attempt: Attempt
 
 
+@owned("any")
 class Journeys:
     def __init__(self) -> None:
         self._frames: deque[_Frame] = deque()
@@ -61,7 +63,7 @@ class Journeys:
         while self._row_bytes > ROW_BYTES and len(self._posts) > 1:
             self._row_bytes -= _size(self._posts.popleft().rows)
 
-    def find(self, hosting: Hosting, log: str, offset: int) -> protocol.Journey:
+    def find(self, hosting: RegistryView, log: str, offset: int) -> protocol.Journey:
         """What is known of one event; nothing, if it did not come lately."""
         # A copy at once: the writer's thread may be adding.
         for frame in reversed(tuple(self._frames)):
@@ -77,8 +79,10 @@ class Journeys:
                 )
         return protocol.Journey(committed=None, recipients=[])
 
-    def _recipient(self, hosting: Hosting, batch: int, place: int, number: int) -> protocol.JourneyRecipient:
-        version = hosting.versions.get(number)
+    def _recipient(
+        self, hosting: RegistryView, batch: int, place: int, number: int
+    ) -> protocol.JourneyRecipient:
+        version = hosting.version(number)
         attempts = [
             protocol.JourneyAttempt(
                 one.time, one.webhook_id, one.status, one.reason, one.seconds, one.outcome

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
-
-from fastapi import APIRouter, Request, Response
 
 from edn import __version__
-from edn.errors import Unauthorized
-from edn.http.asgi import check_bearer
-from edn.runtime import clock, disk, metrics
+from edn.runtime import clock, disk
 from edn.runtime.metrics import Metric, Values
-from edn_server.api.messages import PROBLEM_BODY, UNAUTHORIZED
-from edn_server.api.proxy import client_of
-from edn_server.services import Node
+from edn_server.config import Settings
+from edn_server.delivery.notifier import Notifier
 from edn_server.subscriptions.topic_index import Topic
+from edn_server.subscriptions.view import RegistryView
 
 _TOPIC = ("topic",)
-_REFUSED: dict[int | str, dict[str, Any]] = {
-    403: {"description": "the key may not read metrics", **PROBLEM_BODY},
-    429: {"description": "too many calls", **PROBLEM_BODY},
-    503: {"description": "not started yet, or the dispatcher cannot be reached", **PROBLEM_BODY},
-}
 
 METRICS = (
     Metric("edn_server_info", "gauge", "1; which server and which version.", ("id", "version")),
@@ -57,61 +47,44 @@ METRICS = (
 )
 
 
-def read(node: Node) -> dict[str, Values]:
-    # The writer's thread may be changing these; what is read is old or new, never half of each.
-    topics = list(node.hosting.topics.values())
-    evaluated = node.hosting.tally.topics()
+def read(
+    settings: Settings,
+    view: RegistryView,
+    notifier: Notifier,
+    *,
+    is_ready: bool,
+    is_short: bool,
+) -> dict[str, Values]:
+    """Return the values of all metrics."""
+    topics, counters = view.topics(), notifier.counters
+    evaluated = view.counters.topics()
     values: dict[str, Values] = {
-        "info": {(node.settings.id, __version__): 1},
-        "ready": float(node.not_ready() is None),
-        "subscriptions": len(node.hosting.numbers),
-        "paused_subscriptions": len(node.hosting.paused),
+        "info": {(settings.id, __version__): 1},
+        "ready": float(is_ready),
+        "subscriptions": view.subscriptions(),
+        "paused_subscriptions": view.paused_subscriptions(),
         "clock_suspect": float(clock.suspect() is not None),
         "clock_adopted_total": clock.keeper.adoptions,
-        "log_cursor_offset": {(log,): cursor for log, cursor in node.cursors().items()},
+        "log_cursor_offset": {(log,): cursor for log, cursor in view.cursors().items()},
         "topic_rectangles": _by_path(topics, lambda topic: topic.rectangles),
         "topic_maximal_rectangles": _by_path(topics, lambda topic: topic.maximal),
         "evaluated_events_total": _by_path(topics, lambda topic: evaluated.get(topic.uid, 0)),
-        "backlog_notifications": node.backlog,
-        "disk_free_bytes": disk.free_bytes(node.settings.data),
-        "disk_short": float(node.shortage is not None),
+        "backlog_notifications": counters.backlog,
+        "disk_free_bytes": disk.free_bytes(settings.data),
+        "disk_short": float(is_short),
+        "notifications_delivered_total": counters.notified,
+        "posts_delivered_total": counters.delivered,
+        "posts_failed_total": counters.failed,
+        "dead_letters_total": counters.dead,
+        "limit_drops_total": {
+            ("paused_bytes",): counters.paused_dropped,
+            ("stream_bytes",): counters.unread_dropped,
+            ("dead_letter_bytes",): counters.letters_dropped,
+        },
+        "dropped_rows_total": counters.dropped,
+        "failing_addresses": notifier.failing,
     }
-    if node.notifier is not None:
-        counters = node.notifier.counters
-        values |= {
-            "notifications_delivered_total": counters.notified,
-            "posts_delivered_total": counters.delivered,
-            "posts_failed_total": counters.failed,
-            "dead_letters_total": counters.dead,
-            "limit_drops_total": {
-                ("paused_bytes",): counters.paused_dropped,
-                ("stream_bytes",): counters.unread_dropped,
-                ("dead_letter_bytes",): counters.letters_dropped,
-            },
-            "dropped_rows_total": counters.dropped,
-            "failing_addresses": node.notifier.failing,
-        }
     return {f"edn_server_{name}": value for name, value in values.items()}
-
-
-def routes(node: Node) -> APIRouter:
-    router = APIRouter(tags=["health"])
-    table, timings = metrics.Table(METRICS, lambda: read(node)), node.timings
-    registry = metrics.registry(table, timings.posts, timings.deliveries)
-
-    @router.get(
-        "/metrics", response_class=Response, responses={**metrics.CONTENT, **UNAUTHORIZED, **_REFUSED}
-    )
-    async def scrape(request: Request) -> Response:
-        """For Prometheus: with a key of the scope `metrics`, an operator's, or the network's secret."""
-        client = client_of(request)
-        try:
-            check_bearer(client.authorization, node.settings.secret)
-        except Unauthorized:
-            await node.receiving().check_metrics(client)
-        return metrics.answer(registry, request.headers.get("accept", ""))
-
-    return router
 
 
 def _by_path(topics: Sequence[Topic], count: Callable[[Topic], int]) -> Values:

@@ -11,11 +11,12 @@ import msgspec
 
 from edn.formats import trace_context
 from edn.model.coordinates import rfc3339
+from edn.runtime.ownership import owned
 from edn_server.outbox.payload_cache import RecentEvents
 from edn_server.storage import outbox
 from edn_server.storage.interface import Connection
 from edn_server.storage.outbox import Event, Row
-from edn_server.subscriptions.registry import Hosting
+from edn_server.subscriptions.view import RegistryView
 
 
 def event_fragment(event: Event, topic: str) -> bytes:
@@ -83,10 +84,11 @@ def body_of(end: End) -> bytes:
     return msgspec.json.encode({"notifications": [], "end": end})
 
 
+@owned("reader")
 class Composer:
     """Composes entries from rows; in the thread of the connection that its methods get."""
 
-    def __init__(self, hosting: Hosting, recent: RecentEvents) -> None:
+    def __init__(self, hosting: RegistryView, recent: RecentEvents) -> None:
         self._hosting = hosting
         self._recent = recent
 
@@ -110,13 +112,12 @@ class Composer:
         events = self._recent.get(row.batch)
         if events is None:
             events = dict(outbox.read_events(db, row.batch, places))
-        topics = self._hosting.topics
         fragments = []
         for place in places:
             event = events[place]
             if not isinstance(event, bytes):
                 # A topic outlives all waiting rows; only a row that was dropped just now may miss it.
-                topic = topics.get(event.topic)
+                topic = self._hosting.topic(event.topic)
                 name = "" if topic is None else topic.name
                 event = events[place] = event_fragment(event, name)
             fragments.append(event)

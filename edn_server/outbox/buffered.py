@@ -31,6 +31,7 @@ from typing import Literal
 
 import numpy as np
 
+from edn.runtime.ownership import owned
 from edn_server.storage import outbox, replays
 from edn_server.storage.interface import Connection
 from edn_server.storage.outbox import Place
@@ -43,6 +44,7 @@ Step = Literal["pause", "resume", "end"]
 Fate = Literal["ready", "buffered", "waiting", "dropped"]
 
 
+@owned("writer")
 class FrameHolds:
     """The pauses, resumptions, ends and replays that one frame brings."""
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 
+from edn.runtime.ownership import owned
 from edn_server.storage.outbox import Event
 
 
+@owned("any")
 class RecentEvents:
     def __init__(self, most_bytes: int = 32 << 20) -> None:
         self._most_bytes = most_bytes

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from edn.http.sink_policy import extension
+from edn.runtime.ownership import owned
 from edn_server.config import Settings
 
 #: bytes of a sink's answer that are kept
@@ -75,6 +76,7 @@ class Sink(Protocol):
         """Nothing is sent any more."""
 
 
+@owned("loop")
 class Sinks:
     """Sinks by scheme, made when they are needed first."""
 

@@ -21,6 +21,7 @@ import msgspec
 from edn.errors import InvalidSink
 from edn.formats import cloudevents
 from edn.formats.cloudevents import CloudEvent, SinkAddress
+from edn.runtime.ownership import owned
 from edn_server.config import Settings
 from edn_server.sinks.base import Answer, Message
 from edn_server.sinks.consent import Consents, Withheld
@@ -33,6 +34,7 @@ REMEMBERED = 10_000
 Headers = tuple[tuple[str, str], ...]
 
 
+@owned("loop")
 class CloudEventsSink:
     def __init__(self, settings: Settings, consents: Consents, resolver: Resolver | None = None) -> None:
         self._http = HttpSink(settings, resolver)

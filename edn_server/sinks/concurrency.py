@@ -30,6 +30,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Literal
 
+from edn.runtime.ownership import owned
+
 Standing = Literal["quick", "slow", "new", "failing"]
 
 #: the part of a tenant's bound that attempts of each standing may hold
@@ -77,6 +79,7 @@ class _Tenant:
         return any(self.waiting.values())
 
 
+@owned("loop")
 class Slots:
     """Event loop only."""
 

@@ -44,6 +44,7 @@ from edn.errors import InvalidSink
 from edn.formats.consent import PREFIX, asked_of
 from edn.http import sink_policy
 from edn.runtime import clock
+from edn.runtime.ownership import owned
 from edn_server.config import Settings
 from edn_server.sinks.base import Answer, Message, Sink
 from edn_server.sinks.concurrency import Slots
@@ -122,6 +123,7 @@ def read_rate(text: str, asked: int) -> Granted | Withheld:
     return Granted(int(text))
 
 
+@owned("loop")
 class Consents:
     """What each sink has said, and when it may be posted to next."""
 

@@ -20,6 +20,7 @@ import msgspec
 
 from edn.errors import InvalidSink
 from edn.http import sink_policy
+from edn.runtime.ownership import owned
 from edn_server.config import Settings
 from edn_server.sinks.base import Answer, Message
 from edn_server.sinks.concurrency import Slots
@@ -28,6 +29,7 @@ from edn_server.sinks.concurrency import Slots
 THREADS = 8
 
 
+@owned("loop")
 class MailSink:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

@@ -29,6 +29,8 @@ from dataclasses import dataclass
 
 import aiodns
 
+from edn.runtime.ownership import owned
+
 SHORTEST = 1.0
 LONGEST = 30.0
 NEGATIVE = 5.0
@@ -57,6 +59,7 @@ class _Outcome:
     expires: float
 
 
+@owned("loop")
 class Resolver:
     def __init__(
         self,

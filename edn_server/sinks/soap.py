@@ -24,6 +24,7 @@ from edn.formats.soap import addressing, envelope, eventing
 from edn.formats.soap.address import SoapAddress
 from edn.formats.soap.addressing import Endpoint
 from edn.formats.xml import Element
+from edn.runtime.ownership import owned
 from edn_server.config import Settings
 from edn_server.outbox.bodies import End
 from edn_server.sinks.base import Answer, Message
@@ -60,6 +61,7 @@ class _Content(msgspec.Struct):
 _content = msgspec.json.Decoder(_Content)
 
 
+@owned("loop")
 class SoapSink:
     def __init__(self, settings: Settings, resolver: Resolver | None = None) -> None:
         self._http = HttpSink(settings, resolver)

@@ -29,10 +29,11 @@ import msgspec
 from edn.errors import InvalidInput, NotFound
 from edn.model.namespace import told_as
 from edn.runtime import clock
+from edn.runtime.ownership import owned
 from edn_server.storage import addresses, outbox, usage
 from edn_server.storage.interface import Connection
 from edn_server.storage.writer import Job
-from edn_server.subscriptions.registry import Hosting
+from edn_server.subscriptions.view import RegistryView
 
 KEPT_SECONDS = 86_400.0
 KEPT_EVENTS = 10_000
@@ -76,12 +77,13 @@ class StreamRows(Protocol):
         """Count notifications that no longer wait."""
 
 
+@owned("loop")
 class Streams:
     """Lives on the event loop."""
 
     def __init__(
         self,
-        hosting: Hosting,
+        hosting: RegistryView,
         rows: StreamRows,
         submit: Callable[[Job[int]], asyncio.Future[int]],
     ) -> None:
@@ -104,7 +106,7 @@ class Streams:
 
         Raises `NotFound` or `InvalidInput` before the first.
         """
-        if subscription not in self._hosting.numbers:
+        if not self._hosting.is_here(subscription):
             raise NotFound(f'no subscription "{told_as(subscription)[:80]}" here')
         address = addresses.stream_of(subscription)
         position, missed = self._position(last_event_id)
@@ -159,9 +161,9 @@ class Streams:
                     position = Position(row)
                 if page:
                     continue
-                if subscription not in self._hosting.numbers:
+                if not self._hosting.is_here(subscription):
                     # One that has moved goes on where its reader comes back to.
-                    if subscription not in self._hosting.elsewhere:
+                    if not self._hosting.is_elsewhere(subscription):
                         yield _line("end", "the subscription has ended")
                     return
                 try:
@@ -180,12 +182,12 @@ class Streams:
 
     async def trim(self) -> None:
         """Drop what nobody asked for in time."""
-        now, living = clock.steady(), self._hosting.numbers
+        now = clock.steady()
         gone = Trim(
             int((now - KEPT_SECONDS) * 1e6),
             int((now - LEFT_SECONDS) * 1e6),
             KEPT_EVENTS,
-            lambda subscription: subscription in living,
+            self._hosting.is_here,
         )
         more = True
         while more:

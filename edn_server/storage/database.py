@@ -35,6 +35,7 @@ from typing import Concatenate
 
 from edn.runtime import disk as storage
 from edn.runtime.disk import Disk, Space
+from edn.runtime.ownership import owned
 from edn.runtime.process import CannotStart, lock_folder, wrong_format
 from edn_server.storage import outbox, usage
 from edn_server.storage.interface import Connection, Given, Identity, Result
@@ -122,6 +123,7 @@ CREATE TABLE dead_names (
 """
 
 
+@owned("any")
 class Folder:
     """An open data folder. `connect` gives further connections; closing it gives the lock back."""
 
@@ -221,6 +223,7 @@ def split_transaction(db: Connection, between: Callable[[], None]) -> None:
         db.execute(statement)
 
 
+@owned("any")
 class SqliteReader:
     """A connection for reading, in a thread of its own."""
 
@@ -244,6 +247,7 @@ class SqliteReader:
         self._db.close()
 
 
+@owned("any")
 class SqliteStore:
     """The `ShardStore` of a data folder. Any thread may call it."""
 

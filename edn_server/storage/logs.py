@@ -22,9 +22,7 @@ class LogRow(NamedTuple):
 def logs(db: Connection) -> list[LogRow]:
     """Return all logs."""
     found = db.execute("SELECT log, incarnation, cursor, joined, retired FROM logs")
-    return [
-        LogRow(log, number, cursor, joined, bool(retired)) for log, number, cursor, joined, retired in found
-    ]
+    return [LogRow(log, start, cursor, join, bool(gone)) for log, start, cursor, join, gone in found]
 
 
 def incarnation(db: Connection, log: str) -> int | None:

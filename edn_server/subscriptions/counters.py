@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from edn.runtime.ownership import owned
 from edn_server.storage import counters
 from edn_server.storage.interface import Connection
 from edn_server.storage.writer import Job
@@ -44,6 +45,7 @@ class Counts:
     failed: int
 
 
+@owned("any")
 class Tally:
     def __init__(self) -> None:
         self._counts = np.zeros((PAGE, len(KINDS)), dtype=np.int64)

@@ -14,6 +14,7 @@ while an outbox row names it.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -23,6 +24,7 @@ import numpy as np
 from edn.formats.webhooks import KeyRing
 from edn.model.filter import BoundFilter, Filter
 from edn.model.namespace import is_member, subscription_of, told_as
+from edn.runtime.ownership import any_thread, owned
 from edn_server.policies import UsageLimits
 from edn_server.storage.replays import Source
 from edn_server.storage.versions import NEVER, StoredVersion
@@ -31,6 +33,8 @@ from edn_server.subscriptions.topic_index import Flags, Int32s, Int64s, Topic
 
 #: ends that came before their store, and are remembered: far more than a dispatcher has under way
 MOST_DISCARDED = 100_000
+#: addresses of ended versions that wait to be looked at; beyond, their rows wait until they are given up
+MOST_LEFT = 1_000_000
 
 
 class LogState:
@@ -69,6 +73,7 @@ class Version:
     bound: BoundFilter | None = field(default=None)
 
 
+@owned("writer")
 class Hosting:
     def __init__(self) -> None:
         self.topics: dict[int, Topic] = {}
@@ -122,8 +127,8 @@ class Hosting:
         #: far as they left in this life
         self.moved: set[int] = set()
         self.elsewhere: set[str] = set()
-        #: addresses of versions that ended lately: rows may wait there for nobody
-        self.left: set[str] = set()
+        #: addresses of versions that ended, for another thread to take: rows may wait there for nobody
+        self.left: deque[str] = deque(maxlen=MOST_LEFT)
         #: (log, subscription, version) of ends that came before their store (see `store`), oldest first
         self.discarded: dict[tuple[str, str, int], None] = {}
 
@@ -215,6 +220,7 @@ class Hosting:
         )
         self.fragments[number] = msgspec.json.encode(match)
 
+    @any_thread
     def parts(self, subscription: str) -> list[str]:
         """What is here of what a subscriber calls so: that subscription, or members of it; perhaps none."""
         if subscription in self.numbers:
@@ -275,7 +281,7 @@ class Hosting:
         for number in numbers:
             version = self.versions.pop(number)
             self.living[number] = self.held[number] = False
-            self.left.add(self.addresses[self.address[number]])
+            self.left.append(self.addresses[self.address[number]])
             self._leave_address(int(self.address[number]))
             others = self.numbers[version.id]
             others.remove(number)

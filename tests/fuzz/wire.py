@@ -30,8 +30,9 @@ from edn.formats.webhooks import KeyRing
 from edn.model.schema import Schema
 from edn.summary import Summary
 from edn_server.api import messages
+from edn_server.app import answerers
 from edn_server.config import Settings
-from edn_server.services import Node
+from edn_server.services import Services
 
 #: every message of the protocol
 MESSAGES: list[type[msgspec.Struct]] = sorted(
@@ -192,7 +193,7 @@ _AFTER: list[tuple[str, msgspec.Struct]] = [
 
 
 class Server:
-    """A node without a network, whose state can be put back."""
+    """A server without a network, whose state can be put back."""
 
     def __init__(self) -> None:
         self._root = Path(tempfile.mkdtemp(prefix="edn-fuzz-"))
@@ -202,17 +203,17 @@ class Server:
         for path, message in _BEFORE:
             status, answer = self.post(path, protocol.encode(message))
             assert status == 200, answer
-        self.node.close()
+        self.services.close()
         self.reset()
 
     def _open(self, folder: Path) -> None:
         self._folder = folder
         settings = Settings(id="s1", data=folder, dispatcher=("http://127.0.0.1:1",), secret=_SECRET)
-        self.node = Node(settings)
+        self.services = Services(settings)
         # A server whose memory no longer follows its disk ends its process; `check_broken` tells.
-        self.node._end = lambda code: setattr(self.node, "exit_code", code)  # type: ignore[method-assign]
+        self.services._end = lambda code: setattr(self.services, "exit_code", code)  # type: ignore[method-assign]
         app = FastAPI()
-        messages.mount(app, self.node)
+        messages.mount(app, self.services.refusals, answerers(self.services))
         self._routes = {
             route.path.removeprefix("/internal/"): route.app
             for route in app.router.routes
@@ -246,12 +247,12 @@ class Server:
 
     def disk(self) -> str:
         """A digest of all that is stored."""
-        with contextlib.closing(self.node._store._folder.connect(read_only=True)) as db:
+        with contextlib.closing(self.services._store._folder.connect(read_only=True)) as db:
             return hashlib.sha256("\n".join(db.iterdump()).encode()).hexdigest()
 
     def memory(self) -> dict[str, Any]:
         """What decides about events to come."""
-        hosting = self.node.hosting
+        hosting = self.services.hosting
         return {
             "numbers": {id: sorted(found) for id, found in hosting.numbers.items() if found},
             "versions": {
@@ -275,13 +276,13 @@ class Server:
         }
 
     def check_broken(self) -> None:
-        if self.node._writer._broken is not None or self.node.exit_code:
-            raise WrongError("the server is broken") from self.node._writer._broken
+        if self.services._store.writer._broken is not None or self.services.exit_code:
+            raise WrongError("the server is broken") from self.services._store.writer._broken
 
     def reopen(self) -> None:
         """What was accepted must be there after a restart, and read as it was."""
         before = self.memory()
-        self.node.close()
+        self.services.close()
         self._open(self._folder)
         after = self.memory()
         for name, value in before.items():
@@ -289,7 +290,7 @@ class Server:
                 raise WrongError(f"{name} after a restart: {after[name]}, before it: {value}")
 
     def close(self) -> None:
-        self.node.close()
+        self.services.close()
 
     def end(self) -> None:
         """No reset follows."""

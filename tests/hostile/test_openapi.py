@@ -31,7 +31,7 @@ import dispatcher.app
 import dispatcher.config
 import edn_server.app
 from edn_server.config import Settings
-from edn_server.services import Node
+from edn_server.services import Services
 from tests.hostile.requests import ATTRIBUTES, SINK
 from tests.network import Network
 
@@ -86,9 +86,9 @@ def dispatcher_app(tmp_path: Path) -> FastAPI:
 @pytest.fixture
 def server_app(tmp_path: Path) -> Iterator[FastAPI]:
     given = Settings(id="s1", data=tmp_path, dispatcher=("http://127.0.0.1:9",), secret=SECRET)
-    node = Node(given)
-    yield edn_server.app.create_app(node, "http://127.0.0.1:9")
-    node.close()
+    services = Services(given)
+    yield edn_server.app.create_app(services, "http://127.0.0.1:9")
+    services.close()
 
 
 @pytest.mark.parametrize("name", ["dispatcher_app", "server_app"])
@@ -103,9 +103,9 @@ def test_a_server_takes_every_call_about_subscriptions_that_the_dispatcher_takes
     dispatcher_app: FastAPI, tmp_path: Path
 ) -> None:
     given = Settings(id="s1", data=tmp_path / "s1", dispatcher=("http://127.0.0.1:9",), secret=SECRET)
-    node = Node(given)
-    server = operations(edn_server.app.create_app(node, "http://127.0.0.1:9"))
-    node.close()
+    services = Services(given)
+    server = operations(edn_server.app.create_app(services, "http://127.0.0.1:9"))
+    services.close()
     # A stream of events is no answer that could be passed on.
     about = {
         one

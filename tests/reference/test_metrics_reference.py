@@ -15,7 +15,7 @@ import dispatcher.app
 import dispatcher.config
 import edn_server.app
 from edn_server.config import Settings
-from edn_server.services import Node
+from edn_server.services import Services
 
 SECRET = "a secret of the tests, long enough"
 PAGE = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
@@ -50,11 +50,13 @@ def test_the_page_names_what_the_services_expose(tmp_path: Path) -> None:
     front = dispatcher.app.create_app(
         dispatcher.config.Settings(data=tmp_path / "d", secret=SECRET, open=True)
     )
-    node = Node(Settings(id="s1", data=tmp_path / "s", dispatcher=("http://127.0.0.1:9",), secret=SECRET))
+    services = Services(
+        Settings(id="s1", data=tmp_path / "s", dispatcher=("http://127.0.0.1:9",), secret=SECRET)
+    )
     try:
-        found = exposed(front) | exposed(edn_server.app.create_app(node, "http://127.0.0.1:9"))
+        found = exposed(front) | exposed(edn_server.app.create_app(services, "http://127.0.0.1:9"))
     finally:
-        node.close()
+        services.close()
     assert {name for name in found if name.startswith("process_")} == PROCESS
     for name, (kind, help) in found.items():
         if name not in PROCESS:

@@ -475,9 +475,7 @@ def test_an_older_page_changes_nothing(tmp_path: Path) -> None:
             await second.learn_from(first)
             assert set(second.members("w")) == {"a.b"}
             head = second.log.head
-            await second.log.submit(
-                lambda t: t.connection.execute("DELETE FROM meta WHERE key LIKE 'peer:%'")
-            )
+            await second.log.submit(lambda t: t.connection.execute("DELETE FROM peers"))
             await second.learn_from(first)
             assert second.log.head == head
             await first.subscriptions.delete("w")

@@ -20,6 +20,7 @@ from edn_server.policies import Batching, BreakerLimits, RetryPolicy
 from edn_server.sinks.base import Sink, Sinks
 from edn_server.sinks.http import HttpSink
 from edn_server.sinks.mail import MailSink
+from edn_server.subscriptions.view import RegistryView
 
 EVENT = {"symbol": "GE", "price": 5}
 #: what a receiver answers that wants none of it, and a policy that gives up then
@@ -140,7 +141,7 @@ async def notifying(
     makers = {"http": HttpSink, "https": HttpSink, "mailto": MailSink, **(further or {})}
     async with Sinks(given, makers) as sinks:
         notifier = Notifier(
-            hosting=kit.hosting,
+            hosting=RegistryView(kit.hosting),
             writer=kit.writer,
             reader=kit.reader(),
             sinks=sinks,
@@ -184,7 +185,7 @@ async def asking(kit: Kit, **changes: Any) -> AsyncIterator[tuple[Notifier, Evid
     given = {"retries": ONE, **changes}
     async with notifying(kit, **given) as notifier:
         evidence = Evidence(
-            hosting=kit.hosting,
+            hosting=RegistryView(kit.hosting),
             notifier=notifier,
             writer=kit.writer,
             reader=kit.reader(),

@@ -8,11 +8,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from edn import protocol
 from edn.formats.webhooks import KeyRing
 from edn.model.schema import Schema
+from edn.runtime.ownership import share
 from edn_server.ingest import undecided as doubts
 from edn_server.ingest.apply_frame import Applied, ApplyFrame
 from edn_server.ingest.replay import ApplyReplay
@@ -99,6 +98,7 @@ class Kit:
         self.db = self.folder.connect()
         self.hosting = load(self.db)
         self.writer = Writer(self.db, self.fatal.append)
+        share(self.hosting)
 
     def close(self) -> None:
         self.writer.close()
@@ -135,7 +135,7 @@ class Kit:
         own = [segment(listed, times=times)] if listed else []
         frame = protocol.Frame(log, incarnation, after, upto, list(controls), [*own, *segments])
         # Through the wire, so that nothing works that would not travel.
-        frame = msgspec.msgpack.decode(protocol.encode(frame), type=protocol.Frame)
+        frame = protocol.msgspec.msgpack.decode(protocol.encode(frame), type=protocol.Frame)
         job = ApplyFrame(self.hosting, self.epoch, self._batch, frame, lambda *_: None)
         return self.writer.submit(job).result(30)
 
@@ -154,7 +154,7 @@ class Kit:
         listed = list(events)
         own = segment(listed) if listed else None
         page = protocol.ReplayPage(log, id, version, after, upto, own, final)
-        page = msgspec.msgpack.decode(protocol.encode(page), type=protocol.ReplayPage)
+        page = protocol.msgspec.msgpack.decode(protocol.encode(page), type=protocol.ReplayPage)
         return self.writer.submit(ApplyReplay(self.hosting, self._batch, page, lambda *_: None)).result(30)
 
     def decide(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from deliverykit import EVENT, eventually, notifying
@@ -97,7 +97,7 @@ def test_rows_of_a_quiet_tenant_are_read_between_those_of_a_noisy_one(kit: Kit) 
         order: list[str] = []
         first = threading.Event()
 
-        def read(name: str) -> None:
+        def read(_: Any, name: str) -> None:
             first.wait(30)
             order.append(name)
 

@@ -12,7 +12,7 @@ from edn import protocol
 from edn.errors import Conflict
 from edn.runtime.sqlite_writer import Entry
 from edn_server.outbox import cleanup
-from edn_server.outbox.rows import Settle
+from edn_server.outbox.cleanup import Settle
 from edn_server.subscriptions.store import StoreVersions, prepare
 from edn_server.subscriptions.topic_index import Topic
 

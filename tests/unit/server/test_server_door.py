@@ -24,7 +24,7 @@ from edn_server.config import Settings
 from edn_server.dispatchers import registration
 from edn_server.dispatchers.registration import Refused, Registration
 from edn_server.policies import UsageLimits
-from edn_server.services import Node
+from edn_server.services import Services
 from edn_server.storage.database import FORMAT, Folder
 
 SECRET = "a secret of the tests"
@@ -32,27 +32,27 @@ BEARER = {"authorization": f"Bearer {SECRET}"}
 EVENT = {"symbol": "GE", "price": 5}
 
 
-def node_in(path: Path, **changes: Any) -> Node:
+def services_in(path: Path, **changes: Any) -> Services:
     # Nothing listens there: registration goes on trying, which is what it should do.
     settings = Settings(id="s1", data=path, dispatcher=("http://127.0.0.1:1",), secret=SECRET, **changes)
-    return Node(settings)
+    return Services(settings)
 
 
 def with_door(
-    path: Path, scenario: Callable[[httpx.AsyncClient, Node], Awaitable[None]], **changes: Any
+    path: Path, scenario: Callable[[httpx.AsyncClient, Services], Awaitable[None]], **changes: Any
 ) -> None:
-    """Run the scenario against the app of a node, started and stopped as its lifespan does."""
+    """Run the scenario against the app of a server, started and stopped as its lifespan does."""
 
     async def main() -> None:
-        node = node_in(path, **changes)
-        app = create_app(node, "http://127.0.0.1:2")
+        services = services_in(path, **changes)
+        app = create_app(services, "http://127.0.0.1:2")
         transport = httpx.ASGITransport(app)
         async with (
             asyncio.timeout(60),
             app.router.lifespan_context(app),
             httpx.AsyncClient(transport=transport, base_url="http://server") as client,
         ):
-            await scenario(client, node)
+            await scenario(client, services)
 
     asyncio.run(main())
 
@@ -92,7 +92,7 @@ ROUTES = [
 
 @pytest.mark.parametrize("authorization", [None, "Bearer wrong", f"Basic {SECRET}", SECRET, "Bearer é"])
 def test_internal_routes_want_the_network_secret(tmp_path: Path, authorization: str | None) -> None:
-    async def scenario(client: httpx.AsyncClient, _: Node) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Services) -> None:
         headers = {} if authorization is None else {"authorization": authorization.encode("latin-1")}
         for method, path in ROUTES:
             path = path.format(id="s", number=1)
@@ -105,7 +105,7 @@ def test_internal_routes_want_the_network_secret(tmp_path: Path, authorization: 
 
 
 def test_backups_that_overlap_are_whole_and_leave_nothing(tmp_path: Path) -> None:
-    async def scenario(client: httpx.AsyncClient, _: Node) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Services) -> None:
         answers = await asyncio.gather(
             *(client.get("/internal/backup", headers=BEARER) for _ in range(5)), return_exceptions=True
         )
@@ -119,7 +119,7 @@ def test_backups_that_overlap_are_whole_and_leave_nothing(tmp_path: Path) -> Non
 
 
 def test_store_stream_summary_and_figures_over_http(tmp_path: Path) -> None:
-    async def scenario(client: httpx.AsyncClient, node: Node) -> None:
+    async def scenario(client: httpx.AsyncClient, services: Services) -> None:
         store = protocol.Store(LOG, 1, topic(), [item("s", {"price": {"lt": 10}})])
         stored = msgspec.msgpack.decode(
             (await send(client, "/internal/subscriptions", store)).content, type=protocol.Stored
@@ -150,28 +150,28 @@ def test_store_stream_summary_and_figures_over_http(tmp_path: Path) -> None:
 def test_a_node_has_the_limits_of_its_settings_and_forgets_topics_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edn_server.node.COLLECT_SECONDS", 0.01)
+    monkeypatch.setattr("edn_server.housekeeping.COLLECT_SECONDS", 0.01)
 
-    async def scenario(client: httpx.AsyncClient, node: Node) -> None:
-        assert node.hosting.limits == UsageLimits(paused=1, stream=2, dead=3)
-        await node.store(protocol.Store(LOG, 1, topic(), [item("s")]))
-        await node.apply(protocol.Frame(LOG, 1, 0, 1, [activate(1, ("s", 1))], []))
-        assert list(node.hosting.topics) == [1]
-        await node.apply(protocol.Frame(LOG, 1, 1, 2, [control(2, "deactivate", ids=["s"])], []))
-        while node.hosting.topics:  # noqa: ASYNC110 - the door's timeout bounds it
+    async def scenario(client: httpx.AsyncClient, services: Services) -> None:
+        assert services.hosting.limits == UsageLimits(paused=1, stream=2, dead=3)
+        await services.intake.store(protocol.Store(LOG, 1, topic(), [item("s")]))
+        await services.intake.apply(protocol.Frame(LOG, 1, 0, 1, [activate(1, ("s", 1))], []))
+        assert list(services.hosting.topics) == [1]
+        await services.intake.apply(protocol.Frame(LOG, 1, 1, 2, [control(2, "deactivate", ids=["s"])], []))
+        while services.hosting.topics:  # noqa: ASYNC110 - the door's timeout bounds it
             await asyncio.sleep(0.01)
 
     with_door(tmp_path, scenario, paused_bytes=1, stream_bytes=2, dead_letter_bytes=3)
 
 
 def test_shrinkable_counts_from_the_last_snapshot(tmp_path: Path) -> None:
-    async def scenario(client: httpx.AsyncClient, node: Node) -> None:
-        await node.store(protocol.Store(LOG, 1, topic(), [item("s"), item("t", {"price": 1})]))
+    async def scenario(client: httpx.AsyncClient, services: Services) -> None:
+        await services.intake.store(protocol.Store(LOG, 1, topic(), [item("s"), item("t", {"price": 1})]))
         end = control(1, "deactivate", ids=["s"])
-        assert (await node.apply(protocol.Frame(LOG, 1, 0, 1, [end], []))).ack.shrinkable == 1
-        assert (await node.apply(protocol.Frame(LOG, 1, 1, 2, [], []))).ack.shrinkable == 1
+        assert (await services.intake.apply(protocol.Frame(LOG, 1, 0, 1, [end], []))).ack.shrinkable == 1
+        assert (await services.intake.apply(protocol.Frame(LOG, 1, 1, 2, [], []))).ack.shrinkable == 1
         await client.get("/internal/summary", headers=BEARER)
-        assert (await node.apply(protocol.Frame(LOG, 1, 2, 3, [], []))).ack.shrinkable == 0
+        assert (await services.intake.apply(protocol.Frame(LOG, 1, 2, 3, [], []))).ack.shrinkable == 0
 
     with_door(tmp_path, scenario)
 
@@ -179,7 +179,7 @@ def test_shrinkable_counts_from_the_last_snapshot(tmp_path: Path) -> None:
 def test_errors_are_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edn_server.app.BODY_BYTES", 1000)
 
-    async def scenario(client: httpx.AsyncClient, _: Node) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Services) -> None:
         unbound = protocol.Store(LOG, 1, topic(), [item("s", {"nowhere": 1})])
         cases = [
             (await client.get("/nowhere"), 404),
@@ -200,7 +200,7 @@ def test_errors_are_problems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_openapi_document_names_every_route(tmp_path: Path) -> None:
-    async def scenario(client: httpx.AsyncClient, _: Node) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Services) -> None:
         document = (await client.get("/openapi.json")).json()
         named = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
         of_internal = {one for one in named if not one[1].startswith("/v1/")}
@@ -292,16 +292,18 @@ def test_a_refused_registration_is_not_tried_again(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_log_that_the_dispatcher_has_left_keeps_nothing_alive(tmp_path: Path) -> None:
-    async def scenario(_: httpx.AsyncClient, node: Node) -> None:
-        await node.store(protocol.Store(LOG, 1, topic(), [item("s"), item("never")]))
-        await node.apply(protocol.Frame(LOG, 1, 0, 1, [activate(1, ("s", 1))], []))
-        await node._follow("http://127.0.0.1:1", protocol.Registered("log-b", 1, 1.0))
-        await node.apply(protocol.Frame("log-b", 1, 4, 5, [control(5, "join", incarnation=1)], []))
-        assert sorted(node.hosting.numbers) == ["s"]
-        applied = await node.apply(protocol.Frame("log-b", 1, 5, 6, [], [segment([(6, EVENT)])]))
+    async def scenario(_: httpx.AsyncClient, services: Services) -> None:
+        await services.intake.store(protocol.Store(LOG, 1, topic(), [item("s"), item("never")]))
+        await services.intake.apply(protocol.Frame(LOG, 1, 0, 1, [activate(1, ("s", 1))], []))
+        await services.intake.follow("http://127.0.0.1:1", protocol.Registered("log-b", 1, 1.0))
+        await services.intake.apply(protocol.Frame("log-b", 1, 4, 5, [control(5, "join", incarnation=1)], []))
+        assert sorted(services.hosting.numbers) == ["s"]
+        applied = await services.intake.apply(protocol.Frame("log-b", 1, 5, 6, [], [segment([(6, EVENT)])]))
         assert applied.ack.matched == 1
-        await node.apply(protocol.Frame("log-b", 1, 6, 7, [control(7, "deactivate", ids=["s"])], []))
-        assert node.hosting.numbers == {}
+        await services.intake.apply(
+            protocol.Frame("log-b", 1, 6, 7, [control(7, "deactivate", ids=["s"])], [])
+        )
+        assert services.hosting.numbers == {}
 
     with_door(tmp_path, scenario)
 

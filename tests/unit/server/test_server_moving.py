@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -22,6 +21,7 @@ from edn_server.ingest.control_records import Follow
 from edn_server.outbox import cleanup
 from edn_server.storage import addresses
 from edn_server.storage.writer import Call
+from edn_server.subscriptions.view import RegistryView
 
 EVENT = {"symbol": "GE", "price": 31.0}
 OTHER = "log-b"
@@ -55,7 +55,7 @@ def hand_over(source: Kit, destination: Kit, id: str, version: int) -> None:
     while True:
         question = protocol.KeptAfter(id, position)
         page = source.writer.submit(Call(lambda db, q=question: departing.kept(db, q))).result(30)
-        page = msgspec.structs.replace(page, version=version)
+        page = protocol.msgspec.structs.replace(page, version=version)
         destination._batch = max(destination._batch, destination._newest_batch()) + 1
         job = TakeKept(destination.hosting, destination._batch, page, lambda *_: None)
         taken = destination.writer.submit(job).result(30)
@@ -89,7 +89,7 @@ def began(kit: Kit) -> None:
 
 
 def coming(version: int = 2) -> protocol.StoreItem:
-    return msgspec.structs.replace(item("s", version=version, url=URL), arriving=True)
+    return protocol.msgspec.structs.replace(item("s", version=version, url=URL), arriving=True)
 
 
 def move(offset: int, version: int = 2) -> protocol.Control:
@@ -214,9 +214,9 @@ def test_an_address_that_fails_for_long_keeps_the_rows_of_those_who_live_elsewhe
     here, _ = pair
     began(here)
     here.frame(2, 4, move(4), events=[(3, EVENT)])
-    assert ended.find(here.db, URL, here.hosting) == []
+    assert ended.find(here.db, URL, RegistryView(here.hosting)) == []
     here.reopen()
-    assert ended.find(here.db, URL, here.hosting) == []
+    assert ended.find(here.db, URL, RegistryView(here.hosting)) == []
 
 
 def changed_between_move_and_hand_over(here: Kit, there: Kit, *, kept: int) -> None:
@@ -238,7 +238,7 @@ def page_of(kit: Kit, position: int) -> protocol.Kept:
     page = kit.writer.submit(Call(lambda db: departing.kept(db, protocol.KeptAfter("s", position)))).result(
         30
     )
-    return msgspec.structs.replace(page, version=2)
+    return protocol.msgspec.structs.replace(page, version=2)
 
 
 def take(kit: Kit, page: protocol.Kept) -> protocol.Taken:
@@ -367,7 +367,7 @@ class World:
             return
         self.version += 1
         there = 1 - self.at
-        self.kits[there].store(msgspec.structs.replace(coming(self.version), url=self.url))
+        self.kits[there].store(protocol.msgspec.structs.replace(coming(self.version), url=self.url))
         controls = [
             (self.at, move(self.offset + 1, self.version)),
             (there, move(self.offset + 2, self.version)),

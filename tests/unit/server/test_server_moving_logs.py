@@ -10,7 +10,6 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from serverkit import LOG, Kit, activate, control, item, segment
@@ -22,7 +21,7 @@ from edn_server.handover.departures import Depart
 from edn_server.ingest.apply_frame import Applied, ApplyFrame
 from edn_server.ingest.control_records import Follow
 from edn_server.outbox import cleanup
-from edn_server.outbox.rows import Event
+from edn_server.storage.outbox import Event
 from edn_server.storage.writer import Call
 
 OTHER = "log-b"
@@ -112,7 +111,7 @@ class World:
         self.merge()
         self.version += 1
         there = (self.at + by) % 3
-        stored = msgspec.structs.replace(item("s", version=self.version, url=URL), arriving=True)
+        stored = protocol.msgspec.structs.replace(item("s", version=self.version, url=URL), arriving=True)
         self.servers[there].kit.store(stored)
         named: dict[str, object] = {"versions": [("s", self.version)]}
         records = [(self.at, "move", named), (there, "move", named)]
@@ -150,7 +149,7 @@ class World:
         while True:
             question = protocol.KeptAfter("s", position)
             page = source.kit.writer.submit(Call(lambda db, q=question: departing.kept(db, q))).result(30)
-            page = msgspec.structs.replace(page, version=version)
+            page = protocol.msgspec.structs.replace(page, version=version)
             destination.batch += 1
             job = TakeKept(destination.kit.hosting, destination.batch, page, destination.applied)
             taken = destination.kit.writer.submit(job).result(30)
@@ -179,7 +178,7 @@ class World:
         segments = []
         if events:
             plain = segment([(offset, EVENT) for offset, _ in events])
-            segments = [msgspec.structs.replace(plain, ids=[id for _, id in events])]
+            segments = [protocol.msgspec.structs.replace(plain, ids=[id for _, id in events])]
         server.batch += 1
         # Offset 1 of what a server sees is its join.
         frame = protocol.Frame(log, 1, after + 1, len(records) + 1, _later(controls), _shifted(segments))
@@ -200,12 +199,14 @@ class World:
 
 
 def _later(controls: list[protocol.Control]) -> list[protocol.Control]:
-    return [msgspec.structs.replace(each, offset=each.offset + 1) for each in controls]
+    return [protocol.msgspec.structs.replace(each, offset=each.offset + 1) for each in controls]
 
 
 def _shifted(segments: list[protocol.Segment]) -> list[protocol.Segment]:
     return [
-        msgspec.structs.replace(each, offsets=protocol.int64_bytes(protocol.int64_array(each.offsets) + 1))
+        protocol.msgspec.structs.replace(
+            each, offsets=protocol.int64_bytes(protocol.int64_array(each.offsets) + 1)
+        )
         for each in segments
     ]
 

@@ -83,7 +83,7 @@ def call(
             await exchange.refresh()
         app = FastAPI()
         install(app)
-        app.include_router(routes(lambda: Receiving(dispatchers, exchange, "secret")))
+        app.include_router(routes(Receiving(dispatchers, exchange, "secret")))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://server") as door:
             answer = await door.request(method, path, content=content, **more)
         await dispatchers.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 from serverkit import COLUMNS, LOG, Kit, activate, control, item, segment, topic
@@ -334,10 +333,10 @@ def test_a_transaction_that_fails_changes_nothing_in_memory(kit: Kit) -> None:
         {"controls": [activate(9, ("s", 1))]},
         {"segments": [segment([(9, EVENT)])]},
         {"segments": [segment([(2, EVENT), (1, EVENT)])]},
-        {"segments": [msgspec.structs.replace(segment([(1, EVENT), (2, EVENT)]), ids=["e1"])]},
-        {"segments": [msgspec.structs.replace(segment([(1, EVENT)]), lines=b"")]},
-        {"segments": [msgspec.structs.replace(segment([(1, EVENT)]), lines=b"{}\n{}\n")]},
-        {"segments": [msgspec.structs.replace(segment([(1, EVENT)]), points=b"")]},
+        {"segments": [protocol.msgspec.structs.replace(segment([(1, EVENT), (2, EVENT)]), ids=["e1"])]},
+        {"segments": [protocol.msgspec.structs.replace(segment([(1, EVENT)]), lines=b"")]},
+        {"segments": [protocol.msgspec.structs.replace(segment([(1, EVENT)]), lines=b"{}\n{}\n")]},
+        {"segments": [protocol.msgspec.structs.replace(segment([(1, EVENT)]), points=b"")]},
         {"upto": -1},
     ],
 )

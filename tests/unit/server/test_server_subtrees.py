@@ -87,7 +87,7 @@ def test_one_member_tells_of_the_end_and_names_the_whole(kit: Kit) -> None:
     first = control(2, "deactivate", ids=[FIRST], end=CANCELLED)
     kit.frame(1, 3, first, control(3, "deactivate", ids=[SECOND]))
     [row] = kit.rows()
-    assert b'"subscription":"w"' in row.composition
+    assert b'"subscription":"w"' in row.body
 
 
 def test_a_departed_member_is_asked_about_by_itself(kit: Kit) -> None:
