@@ -59,15 +59,10 @@ def report_failure(program: str, error: EdnError) -> int:
 
 def wrong_format(place: str, found: object, read: int) -> str:
     """Say why data of another format is refused, and what to do with it."""
-    if isinstance(found, int) and found > read:
-        return (
-            f"{place} must have format {read}, got {found}: a newer version of the program wrote it; run "
-            "that version or a newer one"
-        )
     return (
-        f"{place} must have format {read}, got {found}: an older version of the program wrote it, and "
-        "formats are not converted; run that version to export the subscriptions (edn export), start this "
-        "version with an empty folder, create the topics and import them (edn import)"
+        f"{place} must have format {read}, got {found}: another version of the program wrote it, and formats "
+        "are not converted; run that version to export the subscriptions (edn export), start this version "
+        "with an empty folder, create the topics and import them (edn import)"
     )
 
 

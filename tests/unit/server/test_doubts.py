@@ -18,6 +18,7 @@ from edn_server.ingest import undecided as doubts
 from edn_server.ingest.undecided import Budget, Decider
 from edn_server.outbox import cleanup
 from edn_server.storage import outbox
+from edn_server.storage.writer import Call
 from tests.oracle import meaning
 from tests.oracle.values import read_event
 
@@ -168,7 +169,7 @@ def test_an_expensive_filter_is_not_asked_in_the_writer_s_thread(
     many = {"$any": [{"symbol": {"contains": f"pattern {n}"}} for n in range(900)]}
     kit.store(item("s", many))
     kit.frame(0, 1, activate(1, ("s", 1)))
-    kit.hosting.bound(0)
+    kit.writer.submit(Call(lambda _: kit.hosting.bound(0))).result(30)
     assert not kit.frame(1, 2, events=[(2, {"symbol": "short"})]).doubtful
     never = property(lambda _: pytest.fail("asked in the writer's thread"))
     monkeypatch.setattr(BoundFilter, "matches", never, raising=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+from threading import Event
 
 import numpy as np
 import pytest
@@ -10,9 +10,9 @@ from serverkit import LOG, Kit, activate, control, item, topic
 
 from edn import protocol
 from edn.errors import Conflict
-from edn.runtime.sqlite_writer import Entry
 from edn_server.outbox import cleanup
 from edn_server.outbox.cleanup import Settle
+from edn_server.storage.writer import Call
 from edn_server.subscriptions.store import StoreVersions, prepare
 from edn_server.subscriptions.topic_index import Topic
 
@@ -69,8 +69,13 @@ def test_a_store_in_the_transaction_that_forgets_a_topic_brings_it_back(kit: Kit
     kit.frame(0, 1, control(1, "deactivate", versions=[("s", 1)]))
     kit.collect()
     store = StoreVersions(kit.hosting, kit.epoch, prepare(protocol.Store(LOG, 1, topic(), [item("t")], [])))
-    # One group, as the queue may make it.
-    kit.writer._commit([Entry(cleanup.ForgetTopics(kit.hosting), Future()), Entry(store, Future())])
+    # While the writer waits, both jobs enter the queue: it commits them as one group.
+    gate = Event()
+    waiting = kit.writer.submit(Call(lambda _: gate.wait(30)))
+    group = [kit.writer.submit(cleanup.ForgetTopics(kit.hosting)), kit.writer.submit(store)]
+    gate.set()
+    for one in (waiting, *group):
+        one.result(30)
     assert kit.count("topics") == 1
     assert kit.hosting.topics[1].versions == 1
     kit.frame(1, 3, activate(2, ("t", 1)), events=[(3, EVENT)])
