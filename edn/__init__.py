@@ -6,7 +6,8 @@
     client, receiver        the library for programs: `edn.Client`, `edn.AsyncClient`, `edn.receiver.Receiver`
     cli, tools              the command `edn`; benchmarks, the checker, the demo
 
-No service is ever imported from here. `docs/internals.md` is the map.
+No service is ever imported from here. `from edn import Client` loads the client only, not the model with its
+numerical libraries. `docs/internals.md` is the map.
 """
 
 from __future__ import annotations

@@ -19,6 +19,6 @@ A package imports only packages below it:
           handover → ingest → outbox
     api → dispatchers → subscriptions
 
-`tests/test_architecture.py` checks this. Only `storage` contains SQL. It imports `edn` and `partitioning.online`,
-and nothing of the other services.
+`tests/test_architecture.py` checks this. Only `storage` contains SQL. It imports `edn` and
+`partitioning.online`, and nothing of the other services.
 """
