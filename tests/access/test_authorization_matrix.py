@@ -557,9 +557,9 @@ def test_afterwards_nothing_of_the_one_has_reached_the_other(world: World) -> No
         verifier = Webhook(secret)
         for head, body in world.hook.at(path):
             # Not `verify`: it refuses what is older than five minutes, and these calls may take longer.
-            stamp = datetime.fromtimestamp(int(head["webhook-timestamp"]), UTC)
-            expected_signature = verifier.sign(head["webhook-id"], stamp, body.decode())
-            signed = expected_signature in head["webhook-signature"].split()
+            stamp = datetime.fromtimestamp(int(head.get("webhook-timestamp", 0)), UTC)
+            signature = verifier.sign(head.get("webhook-id", ""), stamp, body.decode())
+            signed = signature in head.get("webhook-signature", "").split()
             assert signed == (CANARY.encode() in body), f"{path}: {'forged' if signed else 'not signed'}"
     for path in ("/v-hook", "/v-made", "/v-dead"):
         assert not any(
