@@ -1,7 +1,8 @@
 """The server process: it hosts subscriptions, matches the dispatcher's stream exactly and notifies.
 
     settings       what an operator can set; `policies`: the parts of it that delivery acts on
-    services       wires all parts together; `app` is the HTTP app, `python -m edn_server` runs it
+    services       wires all parts together; `app` is the HTTP app, `python -m edn_server` runs it;
+                   `housekeeping` deletes what nothing needs
     storage        the data folder and everything that is SQL; the thread that writes
     subscriptions  stored subscriptions, indexed by topic in memory, counted
     outbox         rows of matches, buffered rows, batches for one POST, bodies

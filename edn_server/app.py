@@ -118,7 +118,7 @@ def create_app(services: Services, url: str) -> FastAPI:
         await services.confirm_clock()
         return Health(status="confirmed")
 
-    app.include_router(delivery.router(services.evidence, network_only))
+    app.include_router(delivery.router(services.delivery_status, network_only))
 
     @app.get(
         "/internal/backup",
@@ -142,7 +142,7 @@ def create_app(services: Services, url: str) -> FastAPI:
         )
 
     secret = services.settings.secret
-    app.include_router(metrics.routes(read_metrics, services.timings, services.receiving, secret))
+    app.include_router(metrics.routes(read_metrics, services.timings, services.proxy, secret))
 
     @app.get(
         "/internal/subscriptions/{id}/events",
@@ -162,7 +162,7 @@ def create_app(services: Services, url: str) -> FastAPI:
         lines = await services.streams.follow(id, last_event_id)
         return StreamingResponse(lines, media_type=protocol.LINES)
 
-    app.include_router(proxy.routes(services.receiving))
+    app.include_router(proxy.routes(services.proxy))
     limits = {proxy.PATH: proxy.BODY_LIMIT}
     app.add_middleware(BodyLimit, limit=BODY_BYTES, paths=limits)
     messages.mount(app, services.refusals, answerers(services))
@@ -175,7 +175,7 @@ def answerers(services: Services) -> Answerers:
         services.intake,
         services.handover,
         services.status,
-        services.journeys,
+        services.traces,
         services.consents,
         services.view,
     )

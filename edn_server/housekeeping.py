@@ -26,7 +26,7 @@ from edn_server.storage.dead_letters import STEP
 from edn_server.storage.interface import StoreError
 from edn_server.storage.writer import Call
 from edn_server.subscriptions import counters
-from edn_server.subscriptions.registry import Hosting
+from edn_server.subscriptions.registry import SubscriptionRegistry
 from edn_server.subscriptions.view import RegistryView
 
 logger = structlog.get_logger()
@@ -48,7 +48,7 @@ class Housekeeping:
 
     settings: Settings
     store: SqliteStore
-    hosting: Hosting
+    registry: SubscriptionRegistry
     view: RegistryView
     notifier: Notifier
     streams: Streams
@@ -107,22 +107,22 @@ class Housekeeping:
 
     async def _forget_consents(self) -> None:
         if self.consents.any:
-            used = await self.store.committed(Call(lambda _: self.hosting.used_addresses()))
+            used = await self.store.committed(Call(lambda _: self.registry.used_addresses()))
             await self.consents.forget(used)
 
     async def _collect_versions(self) -> None:
-        while await self.store.committed(cleanup.Collect(self.hosting)) == cleanup.Collect.LIMIT:
+        while await self.store.committed(cleanup.Collect(self.registry)) == cleanup.Collect.LIMIT:
             pass
-        if not self.hosting.idle:
+        if not self.registry.idle:
             return
-        if await self.store.committed(cleanup.ForgetTopics(self.hosting)):
+        if await self.store.committed(cleanup.ForgetTopics(self.registry)):
             # Pages that SQLite caches of their rows go first.
             await self.store.committed(Call(shrink_memory))
             await asyncio.to_thread(memory.release)
 
     async def _trim_batches(self) -> None:
         oldest = int(clock.now() * 1e6) - dedup.KEPT
-        while self.hosting.several and await self.store.committed(dedup.Forget(oldest)) == dedup.STEP:
+        while self.registry.several and await self.store.committed(dedup.Forget(oldest)) == dedup.STEP:
             pass
         while self.trimmed < self.newest_batch() - OLD_BATCHES:
             self.trimmed += 1

@@ -17,13 +17,13 @@ from edn.formats.consent import asked_of
 from edn.runtime import clock
 from edn.runtime.ownership import any_thread, owned, share
 from edn.runtime.process import copy_in
-from edn_server.api.proxy import Receiving
+from edn_server.api.proxy import DispatcherProxy
 from edn_server.api.refusals import Refusals
 from edn_server.config import Settings
 from edn_server.delivery.notifier import Notifier
 from edn_server.delivery.sender import Timings
 from edn_server.dispatchers.client import Dispatchers
-from edn_server.dispatchers.placement_hints import Exchange
+from edn_server.dispatchers.placement_hints import PlacementHints
 from edn_server.dispatchers.registration import Refused, Registration
 from edn_server.handover.exchange import Handover
 from edn_server.housekeeping import Housekeeping
@@ -31,8 +31,8 @@ from edn_server.ingest.apply_frame import Applied
 from edn_server.ingest.control_records import Leave
 from edn_server.ingest.intake import Intake
 from edn_server.ingest.undecided import Decider
-from edn_server.observe.delivery_status import Evidence
-from edn_server.observe.event_trace import Journeys
+from edn_server.observe.delivery_status import DeliveryStatus
+from edn_server.observe.event_trace import EventTraces
 from edn_server.observe.server_status import ServerStatus
 from edn_server.sinks import consent
 from edn_server.sinks.base import Sinks
@@ -76,20 +76,20 @@ class Services:
         identity = store.open()
         self._key, self._epoch = identity.key, identity.epoch
         clock.resume(store.load(saved_clock), settings.clock)
-        self.hosting = store.load(load)
-        self.hosting.several = len(settings.dispatcher) > 1
-        self.hosting.limits = settings.limits
-        self.view = RegistryView(self.hosting)
+        self.registry = store.load(load)
+        self.registry.several = len(settings.dispatcher) > 1
+        self.registry.limits = settings.limits
+        self.view = RegistryView(self.registry)
         batch = store.load(outbox.newest_batch) + 1
         backlog = store.load(outbox.backlog)
         consents = store.load(consent.load)
         self.disk = DiskWatch(store, server=settings.id, floor=settings.disk_floor)
         store.start(self._on_fatal, self.disk.on_full)
-        share(self.hosting)
+        share(self.registry)
 
         self._dispatchers = Dispatchers(settings.dispatcher, settings.secret)
-        self._exchange = Exchange(self._dispatchers, settings.exchange_seconds)
-        self.receiving = Receiving(self._dispatchers, self._exchange, settings.secret)
+        self._hints = PlacementHints(self._dispatchers, settings.exchange_seconds)
+        self.proxy = DispatcherProxy(self._dispatchers, self._hints, settings.secret)
         self.refusals = Refusals(settings.secret)
 
         self._resolver = Resolver(settings.nameservers)
@@ -98,30 +98,30 @@ class Services:
             key=self._key,
             found=consents,
             submit=store.committed,
-            servers=lambda: self._exchange.servers,
+            servers=lambda: self._hints.servers,
             on_granted=self._on_granted,
             resolver=self._resolver,
         )
         self._sinks = self._make_sinks()
         self.timings = Timings()
-        self.journeys = Journeys()
+        self.traces = EventTraces()
         self.notifier = Notifier(
-            hosting=self.view,
+            view=self.view,
             writer=store.writer,
             reader=store.reader("outbox"),
             sinks=self._sinks,
             key=self._key,
             settings=settings,
             timings=self.timings,
-            on_attempt=self.journeys.sent,
+            on_attempt=self.traces.sent,
         )
         self.notifier.counters.backlog = backlog
         self.streams = Streams(self.view, self.notifier, self._later)
-        self._decider = Decider(store.reader("undecided"), self.hosting, self._later, self._on_decided)
+        self._decider = Decider(store.reader("undecided"), self.registry, self._later, self._on_decided)
 
         self.intake = Intake(
             store,
-            self.hosting,
+            self.registry,
             epoch=self._epoch,
             batch=batch,
             check_room=self.disk.check,
@@ -130,14 +130,14 @@ class Services:
         )
         self.handover = Handover(
             store,
-            self.hosting,
+            self.registry,
             take_batch=self.intake.take_batch,
             check_room=self.disk.check,
             subtract=self.notifier.subtract,
             on_applied=self._on_applied,
         )
-        self.evidence = Evidence(
-            hosting=self.view,
+        self.delivery_status = DeliveryStatus(
+            view=self.view,
             notifier=self.notifier,
             writer=store.writer,
             reader=store.reader("evidence"),
@@ -146,7 +146,7 @@ class Services:
         )
         self.status = ServerStatus(
             store,
-            self.hosting,
+            self.registry,
             self.view,
             self.notifier.counters,
             id=settings.id,
@@ -157,7 +157,7 @@ class Services:
         self._housekeeping = Housekeeping(
             settings,
             store,
-            self.hosting,
+            self.registry,
             self.view,
             self.notifier,
             self.streams,
@@ -191,7 +191,7 @@ class Services:
     async def start(self, url: str) -> None:
         """Deliver waiting rows, and register under this URL."""
         self._loop = asyncio.get_running_loop()
-        await self._store.committed(Leave(self.hosting, list(self.settings.dispatcher)))
+        await self._store.committed(Leave(self.registry, list(self.settings.dispatcher)))
         await self.notifier.start(again=self._epoch > 1)
         self._registrations = [
             Registration(
@@ -207,7 +207,7 @@ class Services:
         ]
         self._tasks = [
             *(asyncio.create_task(self._register(each), name="registration") for each in self._registrations),
-            asyncio.create_task(self._exchange.run(), name="exchange"),
+            asyncio.create_task(self._hints.run(), name="exchange"),
             asyncio.create_task(self._housekeeping.run(), name="collection"),
             asyncio.create_task(self.disk.run(), name="disk"),
             asyncio.create_task(clock.keep(self._save_clock, self._step_clock), name="clock"),
@@ -232,7 +232,7 @@ class Services:
     def close(self) -> None:
         """Commit what is queued; the folder is free again."""
         self._decider.close()
-        self.evidence.close()
+        self.delivery_status.close()
         self._store.close()
 
     async def backup(self) -> Path:
@@ -287,7 +287,7 @@ class Services:
         """In the writer's thread: pass on what was committed."""
         if applied.matches is not None and len(applied.matches.offsets):
             now = int(clock.estimate() * 1e6)
-            self.journeys.came(applied.log, applied.batch, now, applied.matches)
+            self.traces.came(applied.log, applied.batch, now, applied.matches)
         if self._loop is None or not (applied.addresses or applied.entries or applied.drops.total):
             return
         if events:

@@ -12,7 +12,7 @@ from edn.api import delivery as api
 from edn.api.document import document
 from edn.http.asgi import StrictRoute
 from edn_server.api.messages import PROBLEM_BODY, UNAUTHORIZED
-from edn_server.observe.delivery_status import Evidence
+from edn_server.observe.delivery_status import DeliveryStatus
 
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     "400": {"description": "the body cannot be read", **PROBLEM_BODY},
@@ -35,7 +35,7 @@ class SinceBody(BaseModel):
     since: int = Field(ge=0, lt=1 << 62)
 
 
-def router(status: Evidence, guard: Callable[..., Awaitable[None]]) -> APIRouter:
+def router(status: DeliveryStatus, guard: Callable[..., Awaitable[None]]) -> APIRouter:
     routes = APIRouter(
         prefix="/internal",
         tags=["internal"],

@@ -22,7 +22,7 @@ from edn.http.asgi import PROBLEM, problem_response, read_body
 from edn_server.api.refusals import Refusals
 from edn_server.handover.exchange import Handover
 from edn_server.ingest.intake import Intake
-from edn_server.observe.event_trace import Journeys
+from edn_server.observe.event_trace import EventTraces
 from edn_server.observe.server_status import ServerStatus
 from edn_server.sinks.consent import Consents
 from edn_server.subscriptions.view import RegistryView
@@ -115,7 +115,7 @@ class Answerers:
     intake: Intake
     handover: Handover
     status: ServerStatus
-    journeys: Journeys
+    traces: EventTraces
     consents: Consents
     view: RegistryView
 
@@ -150,7 +150,7 @@ def _table(answerers: Answerers) -> list[_Described]:
         return (409 if applied.gap else 200), applied.ack
 
     async def journey(question: protocol.AskJourney) -> tuple[int, msgspec.Struct]:
-        return 200, answerers.journeys.find(answerers.view, question.log, question.offset)
+        return 200, answerers.traces.find(answerers.view, question.log, question.offset)
 
     async def consented(message: protocol.Consented) -> tuple[int, msgspec.Struct]:
         known = await answerers.consents.consented(message.token, message.rate)

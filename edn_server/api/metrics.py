@@ -12,7 +12,7 @@ from edn.http.asgi import check_bearer
 from edn.runtime import metrics
 from edn.runtime.metrics import Values
 from edn_server.api.messages import PROBLEM_BODY, UNAUTHORIZED
-from edn_server.api.proxy import Receiving, client_of
+from edn_server.api.proxy import DispatcherProxy, client_of
 from edn_server.delivery.sender import Timings
 from edn_server.observe.metrics import METRICS
 
@@ -24,7 +24,7 @@ _REFUSED: dict[int | str, dict[str, Any]] = {
 
 
 def routes(
-    read: Callable[[], dict[str, Values]], timings: Timings, receiving: Receiving, secret: str
+    read: Callable[[], dict[str, Values]], timings: Timings, receiving: DispatcherProxy, secret: str
 ) -> APIRouter:
     """Return the route; `receiving` asks the dispatcher who may read metrics."""
     router = APIRouter(tags=["health"])

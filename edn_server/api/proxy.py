@@ -26,7 +26,7 @@ from edn.http.proxy import TIMEOUT, pass_back
 from edn.runtime import clock
 from edn.runtime.ownership import owned
 from edn_server.dispatchers.client import Dispatchers
-from edn_server.dispatchers.placement_hints import Exchange
+from edn_server.dispatchers.placement_hints import PlacementHints
 
 logger = structlog.get_logger()
 
@@ -84,10 +84,10 @@ def client_of(request: Request) -> protocol.Client:
 
 
 @owned("loop")
-class Receiving:
+class DispatcherProxy:
     """Passes calls on to the dispatcher."""
 
-    def __init__(self, dispatchers: Dispatchers, exchange: Exchange, secret: str) -> None:
+    def __init__(self, dispatchers: Dispatchers, exchange: PlacementHints, secret: str) -> None:
         """`secret`: the network's, which vouches to the dispatcher for what is said of clients."""
         self._dispatchers = dispatchers
         self._exchange = exchange
@@ -160,7 +160,7 @@ class Receiving:
         return await pass_back(call, "the dispatcher", retry_after=2)
 
 
-def routes(receiving: Receiving) -> APIRouter:
+def routes(receiving: DispatcherProxy) -> APIRouter:
     """Return the routes of subscribers."""
     router = APIRouter(prefix=PATH, tags=["subscriptions"])
 
@@ -197,7 +197,7 @@ def routes(receiving: Receiving) -> APIRouter:
     return router
 
 
-def _action(receiving: Receiving, action: str) -> Callable[..., Awaitable[Response]]:
+def _action(receiving: DispatcherProxy, action: str) -> Callable[..., Awaitable[Response]]:
     async def act(id: str, request: Request) -> Response:
         return await receiving.pass_on(request, f"{_path(id)}/{action}")
 

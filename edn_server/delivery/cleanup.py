@@ -17,9 +17,9 @@ from edn_server.storage.writer import Job
 from edn_server.subscriptions.view import RegistryView
 
 
-def find(db: Connection, address: str, hosting: RegistryView) -> list[tuple[int, int | None]]:
+def find(db: Connection, address: str, view: RegistryView) -> list[tuple[int, int | None]]:
     """Return (id, batch) of the rows that can go."""
-    idle = {row.id: row.batch for row in outbox.rows_at(db, address) if not _anybody(row, hosting)}
+    idle = {row.id: row.batch for row in outbox.rows_at(db, address) if not _anybody(row, view)}
     for members in outbox.parcels_at(db, address):
         if not all(member in idle for member in members):
             for member in members:
@@ -27,12 +27,12 @@ def find(db: Connection, address: str, hosting: RegistryView) -> list[tuple[int,
     return list(idle.items())
 
 
-def _anybody(row: Row, hosting: RegistryView) -> bool:
+def _anybody(row: Row, view: RegistryView) -> bool:
     if row.batch is None:
         return any(
-            hosting.parts(subscription) for subscription in dead_letters.recipients(row.body, row.address)
+            view.parts(subscription) for subscription in dead_letters.recipients(row.body, row.address)
         )
-    return hosting.is_named(row.numbers)
+    return view.is_named(row.numbers)
 
 
 class Drop(Job[int]):

@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from edn.model.namespace import key_of
-from edn_server.outbox.batches import Parcel
+from edn_server.outbox.batches import DeliveryBatch
 from edn_server.storage import dead_letters as letters
 from edn_server.storage import outbox, usage
 from edn_server.storage.addresses import tenant_of
@@ -79,7 +79,7 @@ def _events(body: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    parcel: Parcel
+    parcel: DeliveryBatch
     attempts: int
     status: int | None
     reason: str

@@ -34,12 +34,12 @@ from edn_server.delivery import circuit_breaker, cleanup, dead_letters, retry
 from edn_server.delivery.attempts import Attempt, Attempts
 from edn_server.delivery.circuit_breaker import HEALTHY, Health
 from edn_server.delivery.dead_letters import Death
-from edn_server.delivery.sender import Posting, Sent, Timings
+from edn_server.delivery.sender import Sender, Sent, Timings
 from edn_server.outbox import batches
-from edn_server.outbox.batches import Parcel
+from edn_server.outbox.batches import DeliveryBatch
 from edn_server.outbox.bodies import Composer, enclose
 from edn_server.outbox.cleanup import Settle
-from edn_server.outbox.payload_cache import RecentEvents
+from edn_server.outbox.payload_cache import PayloadCache
 from edn_server.sinks.base import Answer, Sinks
 from edn_server.sinks.concurrency import Slots
 from edn_server.storage import outbox
@@ -87,7 +87,7 @@ class Notifier:
     def __init__(
         self,
         *,
-        hosting: RegistryView,
+        view: RegistryView,
         writer: Writer,
         reader: Reader,
         sinks: Sinks,
@@ -97,7 +97,7 @@ class Notifier:
         on_attempt: Callable[[tuple[Row, ...], Attempt], None] = lambda rows, attempt: None,
     ) -> None:
         """`on_attempt` is called after each attempt at rows of the outbox."""
-        self._hosting = hosting
+        self._view = view
         self._writer = writer
         self._reader = reader
         self._settings = settings
@@ -126,11 +126,11 @@ class Notifier:
         # Reading and composing happen in the reader's thread. Two, so that it has the next job at hand; more
         # would wait there in the order of asking.
         self._reads = Slots(2, bound=2)
-        self.recent = RecentEvents()
-        self._composer = Composer(hosting, self.recent)
+        self.recent = PayloadCache()
+        self._composer = Composer(view, self.recent)
         self.counters = Counters()
         self._timings = timings or Timings()
-        self._posting = Posting(sinks, hosting, self._timings)
+        self._posting = Sender(sinks, view, self._timings)
         self._on_attempt = on_attempt
 
     async def start(self, *, again: bool) -> None:
@@ -236,13 +236,13 @@ class Notifier:
 
         While there is hope they are due: the subscription was there when they were found.
         """
-        self._left |= self._hosting.take_left_addresses()
+        self._left |= self._view.take_left_addresses()
         for address in list(self._left):
             if address not in self._couriers:
                 self._left.discard(address)
             elif self.health(address).warned is not None:
                 self._left.discard(address)
-                rows = await self._read(address, cleanup.find, address, self._hosting)
+                rows = await self._read(address, cleanup.find, address, self._view)
                 if rows:
                     dropped = await self._submit(cleanup.Drop(rows))
                     self.counters.backlog -= dropped  # not in one: it changes while one waits
@@ -306,7 +306,7 @@ class Notifier:
         except StoreError:
             raise
         except Exception:  # the row itself cannot be composed: its dead letter names nobody
-            parcel = Parcel((rows[0],), enclose([]))
+            parcel = DeliveryBatch((rows[0],), enclose([]))
         name, answer = self.webhook_id(parcel.id), Answer(None, reason=reason)
         sent = Sent(address, name, parcel.events, answer, clock.estimate(), 0.0)
         decision, after = self._decide(parcel, sent.answer, broken=True)
@@ -374,7 +374,7 @@ class Notifier:
         finally:
             del self._resting[address]
 
-    async def _attempt(self, address: str, rows: Sequence[Row]) -> Parcel | None:
+    async def _attempt(self, address: str, rows: Sequence[Row]) -> DeliveryBatch | None:
         """The parcel that was taken, or None."""
         known = self.health(address)
         async with self._slot(address):
@@ -393,7 +393,7 @@ class Notifier:
             self.counters.delivered += 1
             self.counters.notified += parcel.events
             self._timings.deliveries.observe(max(0.0, (now - parcel.created) / 1e6))
-            self._hosting.counters.delivered(self._numbers(parcel))
+            self._view.counters.delivered(self._numbers(parcel))
             self._tried[address] = None
             self._tried.move_to_end(address)
             if len(self._tried) > TRIED:
@@ -405,7 +405,7 @@ class Notifier:
         return None
 
     def _decide(
-        self, parcel: Parcel, answer: Answer, *, broken: bool = False
+        self, parcel: DeliveryBatch, answer: Answer, *, broken: bool = False
     ) -> tuple[retry.Decision, retry.Failed]:
         known = self.health(parcel.rows[0].address)
         after = retry.Failed(
@@ -428,7 +428,7 @@ class Notifier:
     async def _failed(
         self,
         address: str,
-        parcel: Parcel,
+        parcel: DeliveryBatch,
         answer: Answer,
         decision: retry.Decision,
         after: retry.Failed,
@@ -502,13 +502,13 @@ class Notifier:
             await self._bury(deaths)
 
     async def _bury(self, deaths: Sequence[Death]) -> None:
-        burial = dead_letters.Bury(deaths, int(clock.steady() * 1e6), self._hosting.limits.dead)
+        burial = dead_letters.Bury(deaths, int(clock.steady() * 1e6), self._view.limits.dead)
         self.counters.backlog -= await self._submit(burial)
         self.counters.letters_dropped += burial.dropped
         self.counters.dead += len(deaths)
         self._alone.difference_update(death.parcel.id for death in deaths)
         for death in deaths:
-            self._hosting.counters.failed(self._numbers(death.parcel))
+            self._view.counters.failed(self._numbers(death.parcel))
 
     def _slot(self, address: str, slots: Slots | None = None) -> AbstractAsyncContextManager[None]:
         standing = self.health(address).standing(tried=address in self._tried)
@@ -527,7 +527,7 @@ class Notifier:
 
     # -- parts ------------------------------------------------------------------------------------------
 
-    async def _pack(self, rows: Sequence[Row]) -> Parcel:
+    async def _pack(self, rows: Sequence[Row]) -> DeliveryBatch:
         """The next POST; what composes it is on disk when this returns."""
         doubtful = self._doubtful.get(rows[0].address, 0)
         parcel, new = await self._read(
@@ -556,14 +556,14 @@ class Notifier:
         elif before.failures or before.disabled:
             await self._submit(circuit_breaker.Save(address, None))
 
-    def _settle(self, parcel: Parcel) -> asyncio.Future[int]:
+    def _settle(self, parcel: DeliveryBatch) -> asyncio.Future[int]:
         several = parcel.id if len(parcel.rows) > 1 else None
         future = asyncio.wrap_future(self._writer.submit(Settle(parcel.places, parcel=several)))
         self._settling.add(future)
         future.add_done_callback(lambda done: self._settled(parcel, done))
         return future
 
-    def _settled(self, parcel: Parcel, future: asyncio.Future[int]) -> None:
+    def _settled(self, parcel: DeliveryBatch, future: asyncio.Future[int]) -> None:
         self._settling.discard(future)
         if not future.cancelled() and future.exception() is None:
             # Only now: a row that stays, because the disk was full, is sent again as it was.
@@ -573,18 +573,18 @@ class Notifier:
     async def _submit(self, job: Job[Result]) -> Result:
         return await asyncio.shield(asyncio.wrap_future(self._writer.submit(job)))
 
-    def _numbers(self, parcel: Parcel) -> np.ndarray[tuple[int], np.dtype[np.integer]]:
+    def _numbers(self, parcel: DeliveryBatch) -> np.ndarray[tuple[int], np.dtype[np.integer]]:
         """The version of each match in a parcel."""
         found = [row.numbers for row in parcel.rows if row.batch is not None]
         if parcel.rows[0].batch is None:
             named = dead_letters.recipients(parcel.body, parcel.rows[0].address)
             # Which member of several it was, the body does not say: it counts for the first that lives.
-            parts = (self._hosting.parts(subscription)[:1] for subscription in named)
-            living = (self._hosting.newest(part) for one in parts for part in one)
+            parts = (self._view.parts(subscription)[:1] for subscription in named)
+            living = (self._view.newest(part) for one in parts for part in one)
             found.append(np.array([number for number in living if number is not None], dtype=np.int32))
         return np.concatenate(found)
 
 
-def _without(rows: Sequence[Row], parcel: Parcel) -> list[Row]:
+def _without(rows: Sequence[Row], parcel: DeliveryBatch) -> list[Row]:
     sent = {row.id for row in parcel.rows}
     return [row for row in rows if row.id not in sent]

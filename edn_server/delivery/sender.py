@@ -50,18 +50,18 @@ class Sent:
 
 
 @owned("loop")
-class Posting:
+class Sender:
     """Event loop only."""
 
-    def __init__(self, sinks: Sinks, hosting: RegistryView, timings: Timings) -> None:
+    def __init__(self, sinks: Sinks, view: RegistryView, timings: Timings) -> None:
         self._sinks = sinks
-        self._hosting = hosting
+        self._view = view
         self._timings = timings
         self.attempts = Attempts()
 
     async def send(self, address: str, name: str, body: bytes, events: int, trace: str = "") -> Sent:
         began, timer = clock.estimate(), asyncio.get_running_loop().time()
-        ring = self._hosting.ring(ring_of(address))
+        ring = self._view.ring(ring_of(address))
         counting = ring.counting(int(clock.now() * 1e6)) if ring is not None else []
 
         def sign(name: str, body: bytes) -> str:

@@ -48,7 +48,7 @@ class Candidate:
 
 
 @owned("loop")
-class Exchange:
+class PlacementHints:
     """`run` for as long as the server lives; `suggest` whenever a client comes."""
 
     def __init__(self, dispatchers: Dispatchers, seconds: float) -> None:

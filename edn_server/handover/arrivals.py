@@ -25,16 +25,16 @@ from edn_server.storage.interface import Connection
 from edn_server.storage.outbox import Event
 from edn_server.storage.usage import Drops
 from edn_server.storage.writer import Job
-from edn_server.subscriptions.registry import Hosting
+from edn_server.subscriptions.registry import SubscriptionRegistry
 
 OnApplied = Callable[[Applied, dict[int, Event]], None]
 
 
-def _find(hosting: Hosting, id: str, version: int) -> int | None:
+def _find(registry: SubscriptionRegistry, id: str, version: int) -> int | None:
     """The number of an awaited version."""
-    for number in hosting.numbers.get(id, ()):
-        if hosting.versions[number].version == version:
-            return number if hosting.arriving(number) else None
+    for number in registry.numbers.get(id, ()):
+        if registry.versions[number].version == version:
+            return number if registry.arriving(number) else None
     return None
 
 
@@ -52,9 +52,11 @@ class TakeKept(Job[protocol.Taken]):
 
     fresh = True
 
-    def __init__(self, hosting: Hosting, batch: int, page: protocol.Kept, on_applied: OnApplied) -> None:
+    def __init__(
+        self, registry: SubscriptionRegistry, batch: int, page: protocol.Kept, on_applied: OnApplied
+    ) -> None:
         """`batch` is this page's alone."""
-        self._hosting = hosting
+        self._registry = registry
         self._batch = batch
         self._page = page
         self._on_applied = on_applied
@@ -62,10 +64,10 @@ class TakeKept(Job[protocol.Taken]):
         self._drops = Drops()
 
     def work(self, db: Connection) -> protocol.Taken:
-        page, hosting = self._page, self._hosting
+        page, registry = self._page, self._registry
         if not 0 <= page.after <= page.upto:
             raise CorruptMessage(f"rows of a page must rise, got ({page.after}, {page.upto}]")
-        awaited = _find(hosting, page.subscription, page.version)
+        awaited = _find(registry, page.subscription, page.version)
         if awaited is None:
             return protocol.Taken(unknown=True)
         position, fate = replays.arrival(db, awaited)
@@ -75,17 +77,17 @@ class TakeKept(Job[protocol.Taken]):
         if events and fate != replays.UNWANTED:
             # The subscription may have been changed since it moved: its newest version sends the rows, while
             # the position of the hand-over stays with the version that is awaited.
-            speaker = buffered.speaker(hosting, page.subscription)
+            speaker = buffered.speaker(registry, page.subscription)
             places = np.arange(len(events), dtype=np.int64)
             senders = np.full(len(events), speaker, dtype=np.int32)
             sizes = np.array([len(event.body) for event in events], dtype=np.int64)
             rows = group(places, senders, np.zeros(len(events), dtype=np.int32), sizes)
             # That it is paused may not have been read here yet; but rows of a stream need no pause.
-            stream = addresses.streaming(hosting.addresses[hosting.address[speaker]]) is not None
-            kept = fate == replays.AS_BEFORE and (not stream or page.subscription in hosting.paused)
+            stream = addresses.streaming(registry.addresses[registry.address[speaker]]) is not None
+            kept = fate == replays.AS_BEFORE and (not stream or page.subscription in registry.paused)
             queue = outbox.kept(page.subscription, "buffered" if kept else "waiting", "history")
             named = [(queue, row) for _, row in rows]
-            self._drops = outbox.write(db, self._batch, list(enumerate(events)), named, hosting.limits)
+            self._drops = outbox.write(db, self._batch, list(enumerate(events)), named, registry.limits)
             self._entries = len(events) - self._drops.total
         replays.advance_arrival(db, awaited, page.upto)
         return protocol.Taken(page.upto)
@@ -99,8 +101,8 @@ class TakeTold(Job[int]):
 
     fresh = True
 
-    def __init__(self, hosting: Hosting, page: protocol.Told, on_applied: OnApplied) -> None:
-        self._hosting = hosting
+    def __init__(self, registry: SubscriptionRegistry, page: protocol.Told, on_applied: OnApplied) -> None:
+        self._registry = registry
         self._page = page
         self._on_applied = on_applied
         self._dropped = 0
@@ -115,7 +117,7 @@ class TakeTold(Job[int]):
             for name in dedup.note(db, topic, event, time, names):
                 repeated[name].add((topic, event))
         for name, events in repeated.items():
-            if any(self._hosting.arriving(number) for number in self._hosting.numbers.get(name, ())):
+            if any(self._registry.arriving(number) for number in self._registry.numbers.get(name, ())):
                 self._dropped += _take_out(db, name, events)
         return self._dropped
 
@@ -148,8 +150,10 @@ class Arrive(Job[protocol.Taken]):
 
     fresh = True
 
-    def __init__(self, hosting: Hosting, request: protocol.Arrivals, on_applied: OnApplied) -> None:
-        self._hosting = hosting
+    def __init__(
+        self, registry: SubscriptionRegistry, request: protocol.Arrivals, on_applied: OnApplied
+    ) -> None:
+        self._registry = registry
         self._request = request
         self._on_applied = on_applied
         self._arrived: list[int] = []
@@ -157,33 +161,33 @@ class Arrive(Job[protocol.Taken]):
         self._addresses: list[str] = []
 
     def work(self, db: Connection) -> protocol.Taken:
-        hosting = self._hosting
+        registry = self._registry
         for id, version in dict.fromkeys(self._request.versions):
-            number = _find(hosting, id, version)
+            number = _find(registry, id, version)
             if number is None:
                 continue
             self._arrived.append(number)
             replays.finish_arrival(db, number)
             if self._others(number):
                 continue
-            self._addresses += buffered.release(db, hosting, id, finished=[number])
-            if len(hosting.over(np.array([number], dtype=np.int64))):
+            self._addresses += buffered.release(db, registry, id, finished=[number])
+            if len(registry.over(np.array([number], dtype=np.int64))):
                 self._over.append(number)
                 versions.end(db, [number], outbox.last_row(db))
         return protocol.Taken()
 
     def _others(self, number: int) -> bool:
         """Whether a log is still to tell it a past of its own."""
-        return any(source.kind == "log" for source in self._hosting.replaying[number])
+        return any(source.kind == "log" for source in self._registry.replaying[number])
 
     def done(self, result: protocol.Taken) -> None:
-        hosting = self._hosting
+        registry = self._registry
         for number in self._arrived:
-            waiting = {source for source in hosting.replaying[number] if source.kind == "log"}
+            waiting = {source for source in registry.replaying[number] if source.kind == "log"}
             if waiting:
-                hosting.replaying[number] = waiting
+                registry.replaying[number] = waiting
             else:
-                del hosting.replaying[number]
-        hosting.mark_held([hosting.versions[number].id for number in self._arrived])
-        hosting.remove(self._over)
+                del registry.replaying[number]
+        registry.mark_held([registry.versions[number].id for number in self._arrived])
+        registry.remove(self._over)
         self._on_applied(_applied(self._addresses), {})

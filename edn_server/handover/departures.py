@@ -18,7 +18,7 @@ from edn_server.ingest.dedup import label
 from edn_server.storage import addresses, delivered_ids, outbox, replays, versions
 from edn_server.storage.interface import Connection
 from edn_server.storage.writer import Job
-from edn_server.subscriptions.registry import Hosting
+from edn_server.subscriptions.registry import SubscriptionRegistry
 
 #: bytes of payloads after which a page of what is kept ends, and noted events that one page looks at
 PAGE_BYTES = 1 << 20
@@ -30,12 +30,12 @@ class Depart(Job[tuple[protocol.Departed, int]]):
 
     fresh = True
 
-    def __init__(self, hosting: Hosting, request: protocol.Departures) -> None:
-        self._hosting = hosting
+    def __init__(self, registry: SubscriptionRegistry, request: protocol.Departures) -> None:
+        self._registry = registry
         self._request = request
 
     def work(self, db: Connection) -> tuple[protocol.Departed, int]:
-        hosting = self._hosting
+        registry = self._registry
         ended = [
             (id, version)
             for id, version in self._request.versions
@@ -45,27 +45,27 @@ class Depart(Job[tuple[protocol.Departed, int]]):
             id
             for id, _ in ended
             # Not one that began under this id meanwhile.
-            if id not in hosting.numbers and (id in hosting.paused or outbox.has_holdings(db, id))
+            if id not in registry.numbers and (id in registry.paused or outbox.has_holdings(db, id))
         ]
         delivered = [
             id for id, version in ended if not versions.has_waiting(db, id, version, addresses.stream_of(id))
         ]
         dropped = 0
         for id in self._request.forget:
-            if id not in hosting.numbers:
+            if id not in registry.numbers:
                 dropped += outbox.purge(db, id)
                 replays.unpause(db, id)
         return protocol.Departed([id for id, _ in ended], keeping, delivered), dropped
 
     def done(self, result: tuple[protocol.Departed, int]) -> None:
         for id in self._request.forget:
-            if id not in self._hosting.numbers:
-                self._hosting.paused.pop(id, None)
+            if id not in self._registry.numbers:
+                self._registry.paused.pop(id, None)
 
     def _here(self, id: str, version: int) -> bool:
         """Whether a log may still find something for it, or its past is still coming."""
-        hosting = self._hosting
-        return any(hosting.versions[number].version < version for number in hosting.numbers.get(id, ()))
+        registry = self._registry
+        return any(registry.versions[number].version < version for number in registry.numbers.get(id, ()))
 
 
 def kept(db: Connection, question: protocol.KeptAfter) -> protocol.Kept:

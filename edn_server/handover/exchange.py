@@ -11,7 +11,7 @@ from edn_server.handover.arrivals import Arrive, OnApplied, TakeKept, TakeTold
 from edn_server.handover.departures import Depart
 from edn_server.storage.database import SqliteStore
 from edn_server.storage.writer import Call
-from edn_server.subscriptions.registry import Hosting
+from edn_server.subscriptions.registry import SubscriptionRegistry
 
 
 @owned("loop")
@@ -21,7 +21,7 @@ class Handover:
     def __init__(
         self,
         store: SqliteStore,
-        hosting: Hosting,
+        registry: SubscriptionRegistry,
         *,
         take_batch: Callable[[], int],
         check_room: Callable[[], Awaitable[None]],
@@ -30,7 +30,7 @@ class Handover:
     ) -> None:
         """`subtract` counts notifications that no longer wait."""
         self._store = store
-        self._hosting = hosting
+        self._registry = registry
         self._take_batch = take_batch
         self._check_room = check_room
         self._subtract = subtract
@@ -38,7 +38,7 @@ class Handover:
 
     async def departures(self, request: protocol.Departures) -> protocol.Departed:
         """Report the remaining work of departed subscriptions, and drop buffers that were handed over."""
-        answer, dropped = await self._store.committed(Depart(self._hosting, request))
+        answer, dropped = await self._store.committed(Depart(self._registry, request))
         self._subtract(dropped)
         return answer
 
@@ -54,13 +54,13 @@ class Handover:
         """Store rows that another server buffered."""
         await self._check_room()
         return await self._store.committed(
-            TakeKept(self._hosting, self._take_batch(), page, self._on_applied)
+            TakeKept(self._registry, self._take_batch(), page, self._on_applied)
         )
 
     async def take_told(self, page: protocol.Told) -> protocol.Taken:
         """Store which events another server notified arriving subscriptions of."""
-        return protocol.Taken(await self._store.committed(TakeTold(self._hosting, page, self._on_applied)))
+        return protocol.Taken(await self._store.committed(TakeTold(self._registry, page, self._on_applied)))
 
     async def arrivals(self, request: protocol.Arrivals) -> protocol.Taken:
         """Release the rows of subscriptions whose old server has nothing left."""
-        return await self._store.committed(Arrive(self._hosting, request, self._on_applied))
+        return await self._store.committed(Arrive(self._registry, request, self._on_applied))

@@ -28,7 +28,7 @@ from edn.model.coordinates import Key
 from edn.protocol import made_id
 from edn_server.ingest import dedup
 from edn_server.ingest import subscription_end as ending
-from edn_server.ingest.control_records import Controls
+from edn_server.ingest.control_records import ControlRecords
 from edn_server.ingest.undecided import Budget, affordable
 from edn_server.outbox.rows import group
 from edn_server.storage import logs, outbox, versions
@@ -37,7 +37,7 @@ from edn_server.storage.interface import Connection
 from edn_server.storage.outbox import Event
 from edn_server.storage.usage import Drops
 from edn_server.storage.writer import Job
-from edn_server.subscriptions.registry import Hosting, LogState
+from edn_server.subscriptions.registry import LogState, SubscriptionRegistry
 from edn_server.subscriptions.topic_index import Flags, Int32s, Int64s, Matrix, Topic
 
 
@@ -92,14 +92,14 @@ class ApplyFrame(Job[Applied]):
 
     def __init__(
         self,
-        hosting: Hosting,
+        registry: SubscriptionRegistry,
         epoch: int,
         batch: int,
         frame: protocol.Frame,
         on_applied: Callable[[Applied, dict[int, Event]], None],
     ) -> None:
         """`batch` is this frame's alone; `on_applied` hears, in the writer's thread, what is committed."""
-        self._hosting = hosting
+        self._registry = registry
         self._epoch = epoch
         self._batch = batch
         self._frame = frame
@@ -115,9 +115,9 @@ class ApplyFrame(Job[Applied]):
         self._budget = Budget()
 
     def work(self, db: Connection) -> Applied:
-        frame, hosting = self._frame, self._hosting
-        self._log = hosting.logs.get(frame.log) or LogState(frame.log, 0, hosting.expires)
-        self._controls = Controls(hosting, self._log)
+        frame, registry = self._frame, self._registry
+        self._log = registry.logs.get(frame.log) or LogState(frame.log, 0, registry.expires)
+        self._controls = ControlRecords(registry, self._log)
         if not 0 <= frame.after <= frame.upto:
             raise CorruptMessage(f"a frame of the offsets ({frame.after}, {frame.upto}]")
         cursor = self._cursor()
@@ -137,7 +137,7 @@ class ApplyFrame(Job[Applied]):
         holds = self._controls.holds
         queues, wanted, kept = holds.sort(numbers, offsets[places])
         if self._chosen:
-            wanted &= dedup.fresh(db, hosting, self._events, self._chosen, places, numbers)
+            wanted &= dedup.fresh(db, registry, self._events, self._chosen, places, numbers)
         # One match in doubt makes all rows of the frame at its address so: their order stays. What they match
         # is counted when they are decided.
         doubtful = np.unique(queues[doubts & wanted])
@@ -148,17 +148,17 @@ class ApplyFrame(Job[Applied]):
             told = set(places.tolist())
             self._events = {place: event for place, event in self._events.items() if place in told}
         late = frozenset(doubtful.tolist())
-        known = len(hosting.addresses)
+        known = len(registry.addresses)
         rows = [
             (
-                kept[queue - known] if queue >= known else outbox.at(hosting.addresses[queue]),
+                kept[queue - known] if queue >= known else outbox.at(registry.addresses[queue]),
                 row._replace(doubt=outbox.OWN) if queue in late else row,
             )
             for queue, row in group(places, numbers, queues, sizes)
         ]
         holds.write(db)
-        drops = outbox.write(db, self._batch, list(self._events.items()), rows, hosting.limits)
-        farewells = ending.write(db, hosting, self._controls.cancelled)
+        drops = outbox.write(db, self._batch, list(self._events.items()), rows, registry.limits)
+        farewells = ending.write(db, registry, self._controls.cancelled)
         self._controls.write(db)
         self._advance(db)
         self._end(db)
@@ -178,20 +178,20 @@ class ApplyFrame(Job[Applied]):
     def done(self, result: Applied) -> None:
         if not self._written:
             return
-        log, hosting = self._log, self._hosting
+        log, registry = self._log, self._registry
         log.cursor = result.ack.cursor
         log.joined = self._controls.joined
         log.incarnation = max(log.incarnation, self._frame.incarnation)
-        hosting.logs[log.name] = log
-        newest(hosting.rings, self._controls.rings)
-        hosting.moved.update(self._controls.moved)
-        hosting.discard(log.name, self._controls.unknown)
-        hosting.elsewhere.update(
-            hosting.versions[number].id for number in self._controls.moved if number in hosting.versions
+        registry.logs[log.name] = log
+        newest(registry.rings, self._controls.rings)
+        registry.moved.update(self._controls.moved)
+        registry.discard(log.name, self._controls.unknown)
+        registry.elsewhere.update(
+            registry.versions[number].id for number in self._controls.moved if number in registry.versions
         )
         self._controls.holds.settle()
         self._count()
-        hosting.remove(self._over)
+        registry.remove(self._over)
         self._on_applied(result, self._events)
 
     def undo(self) -> None:
@@ -199,7 +199,7 @@ class ApplyFrame(Job[Applied]):
 
     def _count(self) -> None:
         """For whoever asks what was evaluated and matched; memory only (see `counters`)."""
-        tally, versions = self._hosting.tally, self._hosting.versions
+        tally, versions = self._registry.tally, self._registry.versions
         for topic, offsets in self._came.items():
             tally.came(topic, sum(map(len, offsets)))
         for number, offset in self._controls.begun:
@@ -225,24 +225,24 @@ class ApplyFrame(Job[Applied]):
         return protocol.FrameAck(
             epoch=self._epoch,
             cursor=cursor,
-            shrinkable=self._hosting.shrinkable + self._entries_over(),
+            shrinkable=self._registry.shrinkable + self._entries_over(),
             matched=matched,
             useful=useful,
         )
 
     def _entries_over(self) -> int:
-        return sum(len(self._hosting.versions[number].entries) for number in self._over)
+        return sum(len(self._registry.versions[number].entries) for number in self._over)
 
     def _end(self, db: Connection) -> None:
         """Versions that no live log matches any more are over; rows up to the newest may still name them."""
         holds = self._controls.holds
         # What was to come from another server, and never will: its store was for nothing.
-        awaited = self._controls.ended & self._hosting.replaying.keys()
-        holds.cancel(db, [number for number in awaited if not self._hosting.begun(number, self._log)])
+        awaited = self._controls.ended & self._registry.replaying.keys()
+        holds.cancel(db, [number for number in awaited if not self._registry.begun(number, self._log)])
         # One whose past is still coming ends with the last page of it.
-        coming = {*self._hosting.replaying, *holds.begun} - {*holds.cancelled}
+        coming = {*self._registry.replaying, *holds.begun} - {*holds.cancelled}
         ended = np.array(sorted(self._controls.ended - coming), dtype=np.int64)
-        self._over = self._hosting.over(ended, self._log).tolist()
+        self._over = self._registry.over(ended, self._log).tolist()
         if self._over:
             versions.end(db, self._over, outbox.last_row(db))
 
@@ -250,7 +250,7 @@ class ApplyFrame(Job[Applied]):
         """(place, number) of every match in the order of places, and whether it is in doubt; sizes of bodies
         and offsets by place.
         """
-        frame, hosting = self._frame, self._hosting
+        frame, registry = self._frame, self._registry
         segments = [(segment, self._columns(segment, cursor)) for segment in frame.segments]
         offsets = np.concatenate([np.empty(0, dtype=np.int64), *(columns.offsets for _, columns in segments)])
         # Segments are in the order of offsets each; an address hears of all topics in that order together.
@@ -265,7 +265,7 @@ class ApplyFrame(Job[Applied]):
         for segment, columns in segments:
             own = rank[at : at + len(columns.offsets)]
             at += len(own)
-            topic = hosting.topics.get(segment.topic)
+            topic = registry.topics.get(segment.topic)
             if topic is None or not len(own):
                 continue
             self._came.setdefault(segment.topic, []).append(columns.offsets)
@@ -278,7 +278,7 @@ class ApplyFrame(Job[Applied]):
                 trace = segment.traces[index] if segment.traces else ""
                 self._events[place] = Event(segment.topic, name, int(stamps[index]), body, trace)
                 sizes[place] = len(body)
-                if hosting.several and name != made_id(frame.log, int(columns.offsets[row])):
+                if registry.several and name != made_id(frame.log, int(columns.offsets[row])):
                     self._chosen[place] = int(columns.times[row])
             all_places.append(own[events])
             all_numbers.append(numbers)
@@ -326,7 +326,7 @@ class ApplyFrame(Job[Applied]):
             doubts[self._decide(topic, segment, columns, events, numbers, covers, kept)] = True
         several = np.flatnonzero(kept & topic.several[entries])
         if len(several):
-            pairs = events[several] * np.int64(len(self._hosting.address)) + numbers[several]
+            pairs = events[several] * np.int64(len(self._registry.address)) + numbers[several]
             _, once = np.unique(pairs, return_index=True)
             kept[several] = False
             kept[several[once]] = True
@@ -346,7 +346,7 @@ class ApplyFrame(Job[Applied]):
 
         Returns those of `covers` for which the budget did not last: they stay kept, in doubt.
         """
-        hosting, budget = self._hosting, self._budget
+        registry, budget = self._registry, self._budget
         decoded: dict[tuple[int, int], dict[str, Key]] = {}
         decided: dict[tuple[int, int], bool] = {}
         began = time.perf_counter()
@@ -359,16 +359,16 @@ class ApplyFrame(Job[Applied]):
                 line = columns.first + event
                 size = int(columns.ends[line] - (columns.ends[line - 1] if line else 0))
                 spent = time.perf_counter() - began
-                if not affordable(hosting, number, size, left - spent):
+                if not affordable(registry, number, size, left - spent):
                     done = at
                     break
-                width = hosting.versions[number].width
+                width = registry.versions[number].width
                 values = decoded.get((event, width))
                 if values is None:
                     body = cut(segment.lines, columns.ends, line)
                     values = topic.schema(width).values(body)
                     decoded[event, width] = values
-                answer = decided[event, number] = hosting.bound(number).matches(values)
+                answer = decided[event, number] = registry.bound(number).matches(values)
             kept[index] = answer
         budget.spend(topic.tenant, time.perf_counter() - began)
         return covers[done:]

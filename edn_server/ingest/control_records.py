@@ -36,18 +36,18 @@ from edn_server.storage.interface import Connection
 from edn_server.storage.replays import Source
 from edn_server.storage.versions import NEVER
 from edn_server.storage.writer import Job
-from edn_server.subscriptions.registry import Hosting, LogState
+from edn_server.subscriptions.registry import LogState, SubscriptionRegistry
 from edn_server.subscriptions.topic_index import Int64s
 
 logger = structlog.get_logger()
 
 
 @owned("writer")
-class Controls:
+class ControlRecords:
     """The control records of one frame."""
 
-    def __init__(self, hosting: Hosting, log: LogState) -> None:
-        self._hosting = hosting
+    def __init__(self, registry: SubscriptionRegistry, log: LogState) -> None:
+        self._registry = registry
         self._log = log
         self._before: list[tuple[Int64s, Int64s, Int64s]] = []
         self._moved: set[int] = set()
@@ -62,7 +62,7 @@ class Controls:
         self.moved: list[int] = []
         #: (number, why) of what ended by another's will than its subscriber's
         self.cancelled: list[tuple[int, str]] = []
-        self.holds = FrameHolds(hosting, log.name)
+        self.holds = FrameHolds(registry, log.name)
         self.joined = log.joined
 
     def apply(self, control: protocol.Control) -> None:
@@ -159,20 +159,20 @@ class Controls:
         self._moved.update(active)
 
     def _join(self, control: protocol.Control) -> None:
-        hosting, log = self._hosting, self._log
-        living = np.flatnonzero(hosting.living)
+        registry, log = self._registry, self._log
+        living = np.flatnonzero(registry.living)
         living = living[(log.since[living] == NEVER) & (log.until[living] == NEVER)]
-        own = hosting.stored_by[living] == hosting.log_number(log.name)
-        drop = own & (hosting.incarnation[living] < control.incarnation)
+        own = registry.stored_by[living] == registry.log_number(log.name)
+        drop = own & (registry.incarnation[living] < control.incarnation)
         active = np.zeros(len(living), dtype=np.bool_)
         ended = np.zeros(len(living), dtype=np.bool_)
-        for other in hosting.logs.values():
+        for other in registry.logs.values():
             if other is log:
                 continue
             if other.retired:
-                drop |= hosting.stored_by[living] == hosting.log_number(other.name)
+                drop |= registry.stored_by[living] == registry.log_number(other.name)
             begun = other.since[living] != NEVER
-            if hosting.several and not other.retired:
+            if registry.several and not other.retired:
                 # Its dispatcher may be about to have it activated here, too, or ended.
                 drop &= ~begun
                 continue
@@ -187,13 +187,13 @@ class Controls:
     # -- columns ----------------------------------------------------------------------------------------
 
     def _numbers(self, id: str) -> list[int]:
-        return self._hosting.numbers.get(id, [])
+        return self._registry.numbers.get(id, [])
 
     def _older(self, id: str, version: int) -> list[int]:
-        return [n for n in self._numbers(id) if self._hosting.versions[n].version < version]
+        return [n for n in self._numbers(id) if self._registry.versions[n].version < version]
 
     def _number(self, id: str, version: int) -> int | None:
-        found = (n for n in self._numbers(id) if self._hosting.versions[n].version == version)
+        found = (n for n in self._numbers(id) if self._registry.versions[n].version == version)
         return next(found, None)
 
     def _active(self, number: int) -> bool:
@@ -211,8 +211,8 @@ class Follow(Job[None]):
 
     fresh = True
 
-    def __init__(self, hosting: Hosting, url: str, log: str, incarnation: int) -> None:
-        self._hosting = hosting
+    def __init__(self, registry: SubscriptionRegistry, url: str, log: str, incarnation: int) -> None:
+        self._registry = registry
         self._url = url
         self._name = log
         self._incarnation = incarnation
@@ -221,21 +221,21 @@ class Follow(Job[None]):
 
     def work(self, db: Connection) -> None:
         # The only dispatcher has no other log in use, whoever had it before.
-        url = self._url if self._hosting.several else None
+        url = self._url if self._registry.several else None
         self._left = logs.others_of(db, self._name, url)
-        _retire(db, self._hosting, self._left, self._name)
+        _retire(db, self._registry, self._left, self._name)
         logs.follow(db, self._name, self._incarnation, self._url)
-        log = self._hosting.logs.get(self._name)
+        log = self._registry.logs.get(self._name)
         if log is None or log.cursor is None:
             return
-        self._over = _over(db, self._hosting, [*self._left], log)
+        self._over = _over(db, self._registry, [*self._left], log)
 
     def done(self, result: None) -> None:
-        log = self._hosting.log(self._name)
+        log = self._registry.log(self._name)
         log.incarnation = max(log.incarnation, self._incarnation)
         log.retired = False
-        _leave(self._hosting, self._left, self._name)
-        self._hosting.remove(self._over)
+        _leave(self._registry, self._left, self._name)
+        self._registry.remove(self._over)
 
 
 class Leave(Job[None]):
@@ -243,9 +243,9 @@ class Leave(Job[None]):
 
     fresh = True
 
-    def __init__(self, hosting: Hosting, urls: Sequence[str]) -> None:
+    def __init__(self, registry: SubscriptionRegistry, urls: Sequence[str]) -> None:
         """`urls`: those that it is told to."""
-        self._hosting = hosting
+        self._registry = registry
         self._urls = urls
         self._left: list[str] = []
         self._over: list[int] = []
@@ -253,27 +253,29 @@ class Leave(Job[None]):
     def work(self, db: Connection) -> None:
         known = logs.followed(db)
         self._left = [log for log, url in known if url not in self._urls]
-        live = [log for log in self._hosting.logs.values() if log.live and log.name not in self._left]
+        live = [log for log in self._registry.logs.values() if log.live and log.name not in self._left]
         if len(known) <= len(self._urls) or not live:
             self._left = []  # none has gone; one that has another address now says so itself
             return
-        _retire(db, self._hosting, self._left, live[0].name)
-        self._over = _over(db, self._hosting, self._left, live[0])
+        _retire(db, self._registry, self._left, live[0].name)
+        self._over = _over(db, self._registry, self._left, live[0])
 
     def done(self, result: None) -> None:
         if self._left:
-            live = next(log for log in self._hosting.logs.values() if log.live and log.name not in self._left)
-            _leave(self._hosting, self._left, live.name)
-            self._hosting.remove(self._over)
+            live = next(
+                log for log in self._registry.logs.values() if log.live and log.name not in self._left
+            )
+            _leave(self._registry, self._left, live.name)
+            self._registry.remove(self._over)
 
 
-def _retire(db: Connection, hosting: Hosting, left: Sequence[str], heir: str) -> None:
+def _retire(db: Connection, registry: SubscriptionRegistry, left: Sequence[str], heir: str) -> None:
     logs.retire(db, left, heir)
     # Nobody will tell the rest of that past: what waits behind it goes out.
-    for number, sources in hosting.replaying.items():
-        found = hosting.versions.get(number)
+    for number, sources in registry.replaying.items():
+        found = registry.versions.get(number)
         if found is not None and not _others(sources, left):
-            release(db, hosting, found.id, finished=[number])
+            release(db, registry, found.id, finished=[number])
 
 
 def _others(sources: set[Source], left: Sequence[str]) -> set[Source]:
@@ -281,29 +283,29 @@ def _others(sources: set[Source], left: Sequence[str]) -> set[Source]:
     return {source for source in sources if source.log not in left}
 
 
-def _over(db: Connection, hosting: Hosting, left: Sequence[str], heir: LogState) -> list[int]:
+def _over(db: Connection, registry: SubscriptionRegistry, left: Sequence[str], heir: LogState) -> list[int]:
     """Versions that no log matches any more, once those are left."""
-    ended = hosting.living & (heir.until != NEVER)
-    for log in hosting.logs.values():
+    ended = registry.living & (heir.until != NEVER)
+    for log in registry.logs.values():
         if log.live and log.name not in left:
             ended &= log.until != NEVER
     # One whose past is still coming ends with the last page of it.
-    ended[[n for n, sources in hosting.replaying.items() if _others(sources, left)]] = False
+    ended[[n for n, sources in registry.replaying.items() if _others(sources, left)]] = False
     over: list[int] = np.flatnonzero(ended).tolist()
     versions.end(db, over, outbox.last_row(db))
     return over
 
 
-def _leave(hosting: Hosting, left: Sequence[str], heir: str) -> None:
+def _leave(registry: SubscriptionRegistry, left: Sequence[str], heir: str) -> None:
     for name in left:
-        if name in hosting.logs:
-            hosting.logs[name].retired = True
-        for revisions in hosting.paused.values():
+        if name in registry.logs:
+            registry.logs[name].retired = True
+        for revisions in registry.paused.values():
             if name in revisions:
                 revisions[heir] = revisions.pop(name)
-    for number in list(hosting.replaying):
-        hosting.replaying[number] = _others(hosting.replaying[number], left)
-        if not hosting.replaying[number]:
-            del hosting.replaying[number]
-            found = hosting.versions.get(number)
-            hosting.mark_held([] if found is None else [found.id])
+    for number in list(registry.replaying):
+        registry.replaying[number] = _others(registry.replaying[number], left)
+        if not registry.replaying[number]:
+            del registry.replaying[number]
+            found = registry.versions.get(number)
+            registry.mark_held([] if found is None else [found.id])

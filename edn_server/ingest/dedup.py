@@ -22,7 +22,7 @@ from edn_server.storage.delivered_ids import Delivered
 from edn_server.storage.interface import Connection
 from edn_server.storage.outbox import Event
 from edn_server.storage.writer import Job
-from edn_server.subscriptions.registry import Hosting
+from edn_server.subscriptions.registry import SubscriptionRegistry
 from edn_server.subscriptions.topic_index import Flags, Int32s, Int64s
 
 #: microseconds for which the same id is the same event
@@ -39,7 +39,7 @@ def label(subscription: str) -> int:
 
 def fresh(
     db: Connection,
-    hosting: Hosting,
+    registry: SubscriptionRegistry,
     events: Mapping[int, Event],
     times: Mapping[int, int],
     places: Int64s,
@@ -54,7 +54,7 @@ def fresh(
     for place, time in times.items():
         event = events[place]
         rows = slice(*np.searchsorted(places, [place, place + 1]).tolist())
-        labels = np.array([label(hosting.versions[n].id) for n in numbers[rows].tolist()], dtype="<u4")
+        labels = np.array([label(registry.versions[n].id) for n in numbers[rows].tolist()], dtype="<u4")
         found = delivered_ids.find(db, event.topic, event.id)
         if found is not None and abs(found.time - time) < KEPT:
             wanted[rows] = ~np.isin(labels, found.recipients)

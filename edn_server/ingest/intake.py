@@ -12,7 +12,7 @@ from edn_server.ingest.control_records import Follow
 from edn_server.ingest.replay import ApplyReplay
 from edn_server.storage.database import SqliteStore
 from edn_server.storage.outbox import Event
-from edn_server.subscriptions.registry import Hosting
+from edn_server.subscriptions.registry import SubscriptionRegistry
 from edn_server.subscriptions.store import StoreVersions, prepare
 
 #: called in the writer's thread with what was committed, and the payloads by place
@@ -26,7 +26,7 @@ class Intake:
     def __init__(
         self,
         store: SqliteStore,
-        hosting: Hosting,
+        registry: SubscriptionRegistry,
         *,
         epoch: int,
         batch: int,
@@ -36,7 +36,7 @@ class Intake:
     ) -> None:
         """`batch` is the newest in the outbox; `ask_consent` gets (tenant, URL) of new sinks."""
         self._store = store
-        self._hosting = hosting
+        self._registry = registry
         self._epoch = epoch
         self._check_room = check_room
         self._ask_consent = ask_consent
@@ -55,20 +55,20 @@ class Intake:
         prepared = await asyncio.to_thread(prepare, request)
         if request.asking:
             await self._ask_consent((item.tenant, item.url) for item in request.items)
-        return await self._store.committed(StoreVersions(self._hosting, self._epoch, prepared))
+        return await self._store.committed(StoreVersions(self._registry, self._epoch, prepared))
 
     async def apply(self, frame: protocol.Frame) -> Applied:
         """Apply a frame of a log."""
         await self._check_room()
-        job = ApplyFrame(self._hosting, self._epoch, self.take_batch(), frame, self._on_applied)
+        job = ApplyFrame(self._registry, self._epoch, self.take_batch(), frame, self._on_applied)
         return await self._store.committed(job)
 
     async def replay(self, page: protocol.ReplayPage) -> protocol.ReplayAck:
         """Apply a page of a subscription's history."""
         await self._check_room()
-        job = ApplyReplay(self._hosting, self.take_batch(), page, self._on_applied)
+        job = ApplyReplay(self._registry, self.take_batch(), page, self._on_applied)
         return await self._store.committed(job)
 
     async def follow(self, url: str, answer: protocol.Registered) -> None:
         """Follow the log that the dispatcher at this URL named."""
-        await self._store.committed(Follow(self._hosting, url, answer.log, answer.incarnation))
+        await self._store.committed(Follow(self._registry, url, answer.log, answer.incarnation))

@@ -26,7 +26,7 @@ from edn_server.storage.outbox import Event
 from edn_server.storage.replays import Source
 from edn_server.storage.usage import Drops
 from edn_server.storage.writer import Job
-from edn_server.subscriptions.registry import Hosting, LogState
+from edn_server.subscriptions.registry import LogState, SubscriptionRegistry
 from edn_server.subscriptions.topic_index import Int64s
 
 
@@ -35,13 +35,13 @@ class ApplyReplay(Job[protocol.ReplayAck]):
 
     def __init__(
         self,
-        hosting: Hosting,
+        registry: SubscriptionRegistry,
         batch: int,
         page: protocol.ReplayPage,
         on_applied: Callable[[Applied, dict[int, Event]], None],
     ) -> None:
         """`batch` is this page's alone; `on_applied` hears, in the writer's thread, what is committed."""
-        self._hosting = hosting
+        self._registry = registry
         self._batch = batch
         self._page = page
         self._source = Source("log", page.log)
@@ -56,7 +56,7 @@ class ApplyReplay(Job[protocol.ReplayAck]):
         self._drops = Drops()
 
     def work(self, db: Connection) -> protocol.ReplayAck:
-        page, hosting = self._page, self._hosting
+        page, registry = self._page, self._registry
         if not 0 <= page.after <= page.upto:
             raise CorruptMessage(f"a page of the offsets ({page.after}, {page.upto}]")
         number = self._find()
@@ -70,26 +70,26 @@ class ApplyReplay(Job[protocol.ReplayAck]):
         self._write_rows(db, number)
         if page.final:
             replays.finish(db, number, source)
-            self._finish(db, number, hosting.logs[page.log])
+            self._finish(db, number, registry.logs[page.log])
         else:
             replays.advance(db, number, source, page.upto)
         return protocol.ReplayAck(page.upto, done=page.final)
 
     def done(self, result: protocol.ReplayAck) -> None:
-        hosting, number = self._hosting, self._number
+        registry, number = self._registry, self._number
         if number is None:
             return
         if result.done:
-            subscription = hosting.versions[number].id
-            sources = hosting.replaying.get(number, set())
+            subscription = registry.versions[number].id
+            sources = registry.replaying.get(number, set())
             sources.discard(self._source)
             if not sources:
-                hosting.replaying.pop(number, None)
-            hosting.mark_held([subscription])
+                registry.replaying.pop(number, None)
+            registry.mark_held([subscription])
             if self._over:
-                hosting.remove([number])
+                registry.remove([number])
         matched = np.full(max(0, len(self._events) - self._doubts), number, dtype=np.int32)
-        hosting.tally.matched(matched)
+        registry.tally.matched(matched)
         applied = Applied(
             protocol.FrameAck(0, 0),
             addresses=tuple(dict.fromkeys(self._addresses)),
@@ -103,23 +103,23 @@ class ApplyReplay(Job[protocol.ReplayAck]):
     # -- steps ------------------------------------------------------------------------------------------
 
     def _find(self) -> int | None:
-        page, hosting = self._page, self._hosting
-        for number in hosting.numbers.get(page.subscription, []):
-            if hosting.versions[number].version == page.version:
-                return number if self._source in hosting.replaying.get(number, ()) else None
+        page, registry = self._page, self._registry
+        for number in registry.numbers.get(page.subscription, []):
+            if registry.versions[number].version == page.version:
+                return number if self._source in registry.replaying.get(number, ()) else None
         return None
 
     def _write_rows(self, db: Connection, number: int) -> None:
-        hosting, segment = self._hosting, self._page.segment
+        registry, segment = self._registry, self._page.segment
         if segment is None:
             return
         places, sizes = self._match(db, segment, number)
-        subscription = hosting.versions[number].id
-        speaker = buffered.speaker(hosting, subscription)
-        if self._page.log in hosting.paused.get(subscription, ()):
+        subscription = registry.versions[number].id
+        speaker = buffered.speaker(registry, subscription)
+        if self._page.log in registry.paused.get(subscription, ()):
             queue = outbox.kept(subscription, "buffered", "history")
         else:
-            address = hosting.addresses[hosting.address[speaker]]
+            address = registry.addresses[registry.address[speaker]]
             queue = outbox.at(address)
             self._addresses.append(address)
         numbers = np.full(len(places), speaker, dtype=np.int32)
@@ -127,21 +127,21 @@ class ApplyReplay(Job[protocol.ReplayAck]):
         if self._doubts:
             rows = [row._replace(doubt=number + 1) for row in rows]
         events = list(self._events.items())
-        self._drops = outbox.write(db, self._batch, events, [(queue, row) for row in rows], hosting.limits)
+        self._drops = outbox.write(db, self._batch, events, [(queue, row) for row in rows], registry.limits)
         self._entries += sum(row.events for row in rows) - self._drops.total
 
     def _match(self, db: Connection, segment: protocol.Segment, number: int) -> tuple[Int64s, Int64s]:
         """Places of the events that the subscription matches exactly, and the sizes of all."""
-        version = self._hosting.versions[number]
+        version = self._registry.versions[number]
         if segment.topic != version.topic:
             raise CorruptMessage(f"a page must be of topic {version.topic}, got {segment.topic}")
-        topic = self._hosting.topics[segment.topic]
+        topic = self._registry.topics[segment.topic]
         ends, stamps = ends_of(segment.lines), protocol.int64_array(segment.stamps)
         offsets = protocol.int64_array(segment.offsets)
         same = len(ends) == len(stamps) == len(offsets) == len(segment.times) // 8
         if not same or not {len(segment.ids), len(segment.traces)} <= {0, len(ends)}:
             raise CorruptMessage("the columns of a page differ in length")
-        schema, bound = topic.schema(version.width), self._hosting.bound(number)
+        schema, bound = topic.schema(version.width), self._registry.bound(number)
         sizes, times = np.diff(ends, prepend=0), protocol.int64_array(segment.times)
         matched, chosen = [], {}
         budget, began = Budget(), time.perf_counter()
@@ -157,22 +157,22 @@ class ApplyReplay(Job[protocol.ReplayAck]):
                 trace = segment.traces[place] if segment.traces else ""
                 self._events[place] = Event(segment.topic, name, int(stamps[place]), body, trace)
                 matched.append(place)
-                if self._hosting.several and name != made:
+                if self._registry.several and name != made:
                     chosen[place] = int(times[place])
         places = np.array(matched, dtype=np.int64)
         if chosen:
             numbers = np.full(len(places), number, dtype=np.int32)
-            places = places[dedup.fresh(db, self._hosting, self._events, chosen, places, numbers)]
+            places = places[dedup.fresh(db, self._registry, self._events, chosen, places, numbers)]
             self._events = {place: self._events[place] for place in places.tolist()}
         return places, sizes
 
     def _finish(self, db: Connection, number: int, log: LogState) -> None:
         """The past is told: the live ones may follow, and a version that ended meanwhile is over."""
-        hosting = self._hosting
-        subscription = hosting.versions[number].id
-        others = hosting.replaying.get(number, set()) - {self._source}
+        registry = self._registry
+        subscription = registry.versions[number].id
+        others = registry.replaying.get(number, set()) - {self._source}
         if not others:
-            self._addresses += buffered.release(db, hosting, subscription, finished=[number])
-        if not others and len(hosting.over(np.array([number], dtype=np.int64), log)):
+            self._addresses += buffered.release(db, registry, subscription, finished=[number])
+        if not others and len(registry.over(np.array([number], dtype=np.int64), log)):
             self._over = True
             versions.end(db, [number], outbox.last_row(db))

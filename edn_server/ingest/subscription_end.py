@@ -17,7 +17,7 @@ from edn.runtime import clock
 from edn_server.outbox.bodies import End, body_of
 from edn_server.storage import addresses, outbox
 from edn_server.storage.interface import Connection
-from edn_server.subscriptions.registry import Hosting
+from edn_server.subscriptions.registry import SubscriptionRegistry
 
 _REASONS = {
     CANCELLED: "the subscription was cancelled, or its topic deleted",
@@ -25,15 +25,15 @@ _REASONS = {
 }
 
 
-def write(db: Connection, hosting: Hosting, cancelled: Iterable[tuple[int, str]]) -> list[str]:
+def write(db: Connection, registry: SubscriptionRegistry, cancelled: Iterable[tuple[int, str]]) -> list[str]:
     """Rows for those who want to be told that versions ended, by (number, why); their addresses."""
     told = []
     now = int(clock.steady() * 1e6)
     for number, why in cancelled:
-        target = _told(hosting.addresses[hosting.address[number]])
+        target = _told(registry.addresses[registry.address[number]])
         if target is None:
             continue
-        named = told_as(hosting.versions[number].id)
+        named = told_as(registry.versions[number].id)
         body = body_of(End(named, why, _REASONS.get(why, why)))
         outbox.write_body(db, target, body, 1, created=now)
         told.append(target)

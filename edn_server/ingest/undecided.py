@@ -37,7 +37,7 @@ from edn_server.storage import outbox, versions
 from edn_server.storage.interface import Connection, Reader
 from edn_server.storage.outbox import Row
 from edn_server.storage.writer import Job
-from edn_server.subscriptions.registry import Hosting
+from edn_server.subscriptions.registry import SubscriptionRegistry
 
 logger = structlog.get_logger()
 
@@ -80,7 +80,7 @@ class Budget:
         self._total += seconds
 
 
-def affordable(hosting: Hosting, number: int, size: int, left: float) -> bool:
+def affordable(registry: SubscriptionRegistry, number: int, size: int, left: float) -> bool:
     """Whether the predicate of a version, asked of an event of that size, is within the time that is left.
 
     A filter that was not asked before is bound first, which takes milliseconds for a large one. If there is
@@ -88,12 +88,12 @@ def affordable(hosting: Hosting, number: int, size: int, left: float) -> bool:
     """
     if left <= 0:
         return False
-    version = hosting.versions[number]
+    version = registry.versions[number]
     if version.bound is None:
         left -= READING * len(version.filter)
         if left <= 0:
             return False
-    return hosting.bound(number).cost.seconds(size) <= left
+    return registry.bound(number).cost.seconds(size) <= left
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,9 +296,9 @@ class Decided(Job[int]):
 
     fresh = True
 
-    def __init__(self, decision: Decision, hosting: Hosting) -> None:
+    def __init__(self, decision: Decision, registry: SubscriptionRegistry) -> None:
         self._decision = decision
-        self._hosting = hosting
+        self._registry = registry
         self._written = False
 
     def work(self, db: Connection) -> int:
@@ -314,12 +314,12 @@ class Decided(Job[int]):
         return row.events - events
 
     def done(self, result: int) -> None:
-        hosting = self._hosting
+        registry = self._registry
         if self._written:
             matched = [number for _, number in self._decision.matches]
-            hosting.tally.matched(np.array(matched, dtype=np.int64))
+            registry.tally.matched(np.array(matched, dtype=np.int64))
         for one in self._decision.asked:
-            version = hosting.versions.get(one.number)
+            version = registry.versions.get(one.number)
             if version is None or version.bound is not None:
                 continue
             if (version.id, version.version) == (one.id, one.version):
@@ -333,7 +333,7 @@ class Decider:
     def __init__(
         self,
         reader: Reader,
-        hosting: Hosting,
+        registry: SubscriptionRegistry,
         submit: Callable[[Job[int]], asyncio.Future[int]],
         on_decided: Callable[[str, int], None],
     ) -> None:
@@ -342,7 +342,7 @@ class Decider:
         """
         self._reader = reader
         self._submit = submit
-        self._hosting = hosting
+        self._registry = registry
         self._on_decided = on_decided
         self._library = Library()
         self._woken = asyncio.Event()
@@ -382,7 +382,7 @@ class Decider:
             await self._reader.reading(decision.run, TURN)
             if decision.done:
                 del under_way[tenant]
-                shorter = await self._submit(Decided(decision, self._hosting))
+                shorter = await self._submit(Decided(decision, self._registry))
                 self._on_decided(decision.row.address, shorter)
             if waiting[tenant] or tenant in under_way:
                 turns.append(tenant)

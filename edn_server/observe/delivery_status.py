@@ -44,11 +44,11 @@ _EXAMPLES: dict[str, Any] = {"string": "example", "number": 1.5, "integer": 1, "
 
 
 @owned("loop")
-class Evidence:
+class DeliveryStatus:
     def __init__(
         self,
         *,
-        hosting: RegistryView,
+        view: RegistryView,
         notifier: Notifier,
         writer: Writer,
         reader: Reader,
@@ -57,7 +57,7 @@ class Evidence:
     ) -> None:
         """`consent_of`: how it is with the consent of an address."""
         self._consent_of = consent_of
-        self._hosting = hosting
+        self._view = view
         self._notifier = notifier
         self._writer = writer
         self._reader = reader
@@ -72,12 +72,12 @@ class Evidence:
     async def delivery(self, subscription: str) -> dict[str, Any]:
         """How it is with a subscription's address, and what became of its notifications."""
         numbers, address = self._find(subscription)
-        parts = self._hosting.parts(subscription)
+        parts = self._view.parts(subscription)
         dead = await self._reader.reading(letters.count, subscription)
         standing = await self._reader.reading(usage.standing, subscription, parts)
         health = self._notifier.health(address)
-        found = [(number, self._hosting.version(number)) for number in numbers]
-        counts = [self._hosting.counters.of([n], one.topic) for n, one in found if one is not None]
+        found = [(number, self._view.version(number)) for number in numbers]
+        counts = [self._view.counters.of([n], one.topic) for n, one in found if one is not None]
         return {
             "state": health.state,
             "failures": health.failures,
@@ -87,7 +87,7 @@ class Evidence:
             "disabled": health.disabled,
             "disabled_since": _shown(health.disabled_since),
             "reason": health.reason,
-            "signed": self._hosting.ring(ring_of(address)) is not None,
+            "signed": self._view.ring(ring_of(address)) is not None,
             "consent": self._consent_of(address),
             "evaluated": sum(each.evaluated for each in counts),
             "matched": sum(each.matched for each in counts),
@@ -135,7 +135,7 @@ class Evidence:
         """Queue one letter again, for whoever it names and still lives."""
         await self.letter(number)
         revived = await self._revive(
-            Revive(lambda _: [number], self._address, _steady(), waits=self._hosting.is_paused)
+            Revive(lambda _: [number], self._address, _steady(), waits=self._view.is_paused)
         )
         if not revived.letters:
             raise Conflict("the subscriptions that this letter names are paused, or no more: nobody to tell")
@@ -144,7 +144,7 @@ class Evidence:
     async def recover(self, subscription: str, since: int) -> dict[str, Any]:
         """Queue a subscription's letters that died at or after a time, in the order of their deaths."""
         self._find(subscription)
-        if self._hosting.is_paused(subscription):
+        if self._view.is_paused(subscription):
             raise Conflict("the subscription is paused; resume it first")
         died = round(clock.moment(since / 1e6) * 1e6)
         revived = events = 0
@@ -153,7 +153,7 @@ class Evidence:
                 lambda db: letters.since(db, subscription, died, letters.STEP),
                 self._address,
                 _steady(),
-                waits=self._hosting.is_paused,
+                waits=self._view.is_paused,
                 only=subscription,
             )
             step = await self._revive(job)
@@ -172,8 +172,8 @@ class Evidence:
     async def example(self, subscription: str) -> dict[str, Any]:
         """Send something that never happened, marked as such, and tell how the sink answered."""
         (number, *_), address = self._find(subscription)
-        version = self._hosting.version(number)
-        topic = None if version is None else self._hosting.topic(version.topic)
+        version = self._view.version(number)
+        topic = None if version is None else self._view.topic(version.topic)
         if topic is None:
             raise _not_here(subscription)
         now = rfc3339(int(clock.estimate() * 1e6))
@@ -181,7 +181,7 @@ class Evidence:
         entry = {
             "topic": topic.name,
             "event": {"id": f"example-{secrets.token_hex(8)}", "time": now, "attributes": attributes},
-            "matches": [msgspec.Raw(self._hosting.fragment(number))],
+            "matches": [msgspec.Raw(self._view.fragment(number))],
             "example": True,
         }
         body = msgspec.json.encode({"notifications": [entry]})
@@ -191,11 +191,11 @@ class Evidence:
 
     def _find(self, subscription: str) -> tuple[list[int], str]:
         """The newest version of a subscription, or of each of its members here, and the address."""
-        newest = [self._hosting.newest(part) for part in self._hosting.parts(subscription)]
+        newest = [self._view.newest(part) for part in self._view.parts(subscription)]
         numbers = [number for number in newest if number is not None]
         if not numbers:
             raise _not_here(subscription)
-        return numbers, self._hosting.address(numbers[-1])
+        return numbers, self._view.address(numbers[-1])
 
     def _address(self, subscription: str) -> str | None:
         try:

@@ -42,7 +42,7 @@ class _Post:
 
 
 @owned("any")
-class Journeys:
+class EventTraces:
     def __init__(self) -> None:
         self._frames: deque[_Frame] = deque()
         self._posts: deque[_Post] = deque()
@@ -63,7 +63,7 @@ class Journeys:
         while self._row_bytes > ROW_BYTES and len(self._posts) > 1:
             self._row_bytes -= _size(self._posts.popleft().rows)
 
-    def find(self, hosting: RegistryView, log: str, offset: int) -> protocol.Journey:
+    def find(self, view: RegistryView, log: str, offset: int) -> protocol.Journey:
         """What is known of one event; nothing, if it did not come lately."""
         # A copy at once: the writer's thread may be adding.
         for frame in reversed(tuple(self._frames)):
@@ -75,14 +75,14 @@ class Journeys:
                 numbers = frame.matches.numbers[frame.matches.places == place].tolist()
                 return protocol.Journey(
                     committed=frame.committed,
-                    recipients=[self._recipient(hosting, frame.batch, place, number) for number in numbers],
+                    recipients=[self._recipient(view, frame.batch, place, number) for number in numbers],
                 )
         return protocol.Journey(committed=None, recipients=[])
 
     def _recipient(
-        self, hosting: RegistryView, batch: int, place: int, number: int
+        self, view: RegistryView, batch: int, place: int, number: int
     ) -> protocol.JourneyRecipient:
-        version = hosting.version(number)
+        version = view.version(number)
         attempts = [
             protocol.JourneyAttempt(
                 one.time, one.webhook_id, one.status, one.reason, one.seconds, one.outcome

@@ -19,7 +19,7 @@ from edn.model.filter import BoundFilter
 from edn.model.filter.reasons import reasons
 from edn.model.schema import Schema
 from edn_server.storage.versions import NEVER
-from edn_server.subscriptions.registry import Hosting
+from edn_server.subscriptions.registry import SubscriptionRegistry
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Candidate:
     paused: bool
 
 
-def candidates(hosting: Hosting, question: protocol.Explain) -> list[Candidate]:
+def candidates(registry: SubscriptionRegistry, question: protocol.Explain) -> list[Candidate]:
     """Find the subscriptions whose filters must be asked; in the writer's thread."""
-    topic, log = hosting.topics.get(question.topic), hosting.logs.get(question.log)
+    topic, log = registry.topics.get(question.topic), registry.logs.get(question.log)
     if topic is None or log is None:
         return []
     if len(question.point) % 8:
@@ -46,9 +46,9 @@ def candidates(hosting: Hosting, question: protocol.Explain) -> list[Candidate]:
     active &= question.time < log.expires[numbers]
     found = []
     for number in numbers[active].tolist():
-        version = hosting.versions[number]
-        paused = version.id in hosting.paused
-        found.append(Candidate(version.id, hosting.bound(number), topic.schema(version.width), paused))
+        version = registry.versions[number]
+        paused = version.id in registry.paused
+        found.append(Candidate(version.id, registry.bound(number), topic.schema(version.width), paused))
     return found
 
 

@@ -15,7 +15,7 @@ from edn_server.observe.explain import candidates, explain
 from edn_server.storage.database import SqliteStore
 from edn_server.storage.interface import Connection
 from edn_server.storage.writer import Call
-from edn_server.subscriptions.registry import Hosting
+from edn_server.subscriptions.registry import SubscriptionRegistry
 from edn_server.subscriptions.view import RegistryView
 
 
@@ -26,7 +26,7 @@ class ServerStatus:
     def __init__(
         self,
         store: SqliteStore,
-        hosting: Hosting,
+        registry: SubscriptionRegistry,
         view: RegistryView,
         counters: Counters,
         *,
@@ -36,7 +36,7 @@ class ServerStatus:
         is_registered: Callable[[], bool],
     ) -> None:
         self._store = store
-        self._hosting = hosting
+        self._registry = registry
         self._view = view
         self._counters = counters
         self._id = id
@@ -71,13 +71,13 @@ class ServerStatus:
 
     def _figures(self, _: Connection) -> dict[str, Any]:
         """In the writer's thread."""
-        hosting = self._hosting
-        versions: dict[int, int] = dict.fromkeys(hosting.topics, 0)
-        for version in hosting.versions.values():
+        registry = self._registry
+        versions: dict[int, int] = dict.fromkeys(registry.topics, 0)
+        for version in registry.versions.values():
             versions[version.topic] += 1
         return {
-            "subscriptions": len(hosting.numbers),
-            "seq": hosting.seq,
+            "subscriptions": len(registry.numbers),
+            "seq": registry.seq,
             "cursors": self._view.cursors(),
             "topics": [
                 {
@@ -87,7 +87,7 @@ class ServerStatus:
                     "rectangles": topic.rectangles,
                     "maximal": topic.maximal,
                 }
-                for uid, topic in hosting.topics.items()
+                for uid, topic in registry.topics.items()
             ],
         }
 
@@ -95,9 +95,9 @@ class ServerStatus:
         """Return the maximal rectangles of one moment, read in the writer's thread and built in another."""
 
         def read(_: Connection) -> tuple[int, dict[int, Any]]:
-            topics = {uid: topic.rects() for uid, topic in self._hosting.topics.items() if topic.rectangles}
-            self._hosting.shrinkable = 0
-            return self._hosting.seq, topics
+            topics = {uid: topic.rects() for uid, topic in self._registry.topics.items() if topic.rectangles}
+            self._registry.shrinkable = 0
+            return self._registry.seq, topics
 
         seq, rects = await self._store.committed(Call(read))
 
@@ -108,5 +108,5 @@ class ServerStatus:
 
     async def explain(self, question: protocol.Explain) -> protocol.Explained:
         """Return what an event would be to this server."""
-        found = await self._store.committed(Call(lambda _: candidates(self._hosting, question)))
+        found = await self._store.committed(Call(lambda _: candidates(self._registry, question)))
         return await asyncio.to_thread(explain, found, question)

@@ -20,7 +20,7 @@ from edn_server.storage.writer import Job
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class DeliveryBatch:
     """The rows of one POST, and its body."""
 
     rows: tuple[Row, ...]
@@ -52,7 +52,7 @@ def pack(
     batching: Batching,
     entries: Callable[[Connection, Row], tuple[bytes, str]],
     alone: Callable[[Row], bool],
-) -> tuple[Parcel, bool]:
+) -> tuple[DeliveryBatch, bool]:
     """The next POST of rows that begin with an address's oldest, and whether it must be written down.
 
     `entries` gives what a row adds to a body, and its trace context; `alone` tells which may have been sent
@@ -60,7 +60,7 @@ def pack(
     """
     first = rows[0]
     if first.batch is None:
-        return Parcel((first,), first.body), False
+        return DeliveryBatch((first,), first.body), False
     members = outbox.find_parcel(db, first.id)
     if members is not None:
         return _parcel(members, [entries(db, row) for row in members]), False
@@ -87,15 +87,17 @@ def pack(
     return _parcel(taken, parts), len(taken) > 1
 
 
-def _parcel(rows: Sequence[Row], parts: Sequence[tuple[bytes, str]]) -> Parcel:
+def _parcel(rows: Sequence[Row], parts: Sequence[tuple[bytes, str]]) -> DeliveryBatch:
     traces = {trace for _, trace in parts}
-    return Parcel(tuple(rows), enclose([part for part, _ in parts]), traces.pop() if len(traces) == 1 else "")
+    return DeliveryBatch(
+        tuple(rows), enclose([part for part, _ in parts]), traces.pop() if len(traces) == 1 else ""
+    )
 
 
 class Keep(Job[None]):
     """Write down which rows a parcel is made of."""
 
-    def __init__(self, parcel: Parcel) -> None:
+    def __init__(self, parcel: DeliveryBatch) -> None:
         self._parcel = parcel
 
     def work(self, db: Connection) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from edn.formats import trace_context
 from edn.model.coordinates import rfc3339
 from edn.runtime.ownership import owned
-from edn_server.outbox.payload_cache import RecentEvents
+from edn_server.outbox.payload_cache import PayloadCache
 from edn_server.storage import outbox
 from edn_server.storage.interface import Connection
 from edn_server.storage.outbox import Event, Row
@@ -88,8 +88,8 @@ def body_of(end: End) -> bytes:
 class Composer:
     """Composes entries from rows; in the thread of the connection that its methods get."""
 
-    def __init__(self, hosting: RegistryView, recent: RecentEvents) -> None:
-        self._hosting = hosting
+    def __init__(self, view: RegistryView, recent: PayloadCache) -> None:
+        self._view = view
         self._recent = recent
 
     def entries(self, db: Connection, row: Row) -> tuple[bytes, str]:
@@ -97,14 +97,14 @@ class Composer:
         fragments = self._event_fragments(db, row)
         traces = {trace_of(fragment) for fragment in fragments}
         shared = traces.pop() if len(traces) == 1 else ""
-        return entries_of(row, fragments, self._hosting.fragments), shared
+        return entries_of(row, fragments, self._view.fragments), shared
 
     def each_entry(self, db: Connection, row: Row) -> list[bytes]:
         """The same event by event: for streams."""
         if row.batch is None:
             told = msgspec.json.decode(row.body, type=dict[str, list[msgspec.Raw]])
             return [bytes(entry) for entry in told["notifications"]]
-        return each_entry(row, self._event_fragments(db, row), self._hosting.fragments)
+        return each_entry(row, self._event_fragments(db, row), self._view.fragments)
 
     def _event_fragments(self, db: Connection, row: Row) -> list[bytes]:
         assert row.batch is not None
@@ -117,7 +117,7 @@ class Composer:
             event = events[place]
             if not isinstance(event, bytes):
                 # A topic outlives all waiting rows; only a row that was dropped just now may miss it.
-                topic = self._hosting.topic(event.topic)
+                topic = self._view.topic(event.topic)
                 name = "" if topic is None else topic.name
                 event = events[place] = event_fragment(event, name)
             fragments.append(event)

@@ -37,7 +37,7 @@ from edn_server.storage.interface import Connection
 from edn_server.storage.outbox import Place
 from edn_server.storage.replays import Source
 from edn_server.storage.versions import NEVER
-from edn_server.subscriptions.registry import Hosting
+from edn_server.subscriptions.registry import SubscriptionRegistry
 from edn_server.subscriptions.topic_index import Flags, Int32s, Int64s
 
 Step = Literal["pause", "resume", "end"]
@@ -48,8 +48,8 @@ Fate = Literal["ready", "buffered", "waiting", "dropped"]
 class FrameHolds:
     """The pauses, resumptions, ends and replays that one frame brings."""
 
-    def __init__(self, hosting: Hosting, log: str) -> None:
-        self._hosting = hosting
+    def __init__(self, registry: SubscriptionRegistry, log: str) -> None:
+        self._registry = registry
         self._log = log
         #: what happens to each subscription, in order
         self._steps: dict[str, list[tuple[int, Step]]] = {}
@@ -70,7 +70,7 @@ class FrameHolds:
 
     def _paused(self, subscription: str) -> bool:
         """Before this frame, as its log has it."""
-        return self._log in self._hosting.paused.get(subscription, ())
+        return self._log in self._registry.paused.get(subscription, ())
 
     def begin_replay(self, number: int) -> None:
         self.begun.append(number)
@@ -82,16 +82,16 @@ class FrameHolds:
 
         A queue is the number of an address, or beyond those one of the places.
         """
-        hosting = self._hosting
-        queues = hosting.address[numbers].copy()
+        registry = self._registry
+        queues = registry.address[numbers].copy()
         wanted = np.ones(len(numbers), dtype=np.bool_)
         places: list[Place] = []
         touched = self._touched()
-        candidates = hosting.held[numbers]
+        candidates = registry.held[numbers]
         if len(touched):
             candidates = candidates | np.isin(numbers, touched)
         for number in sorted(np.unique(numbers[candidates]).tolist(), key=self._version):
-            subscription = hosting.versions[number].id
+            subscription = registry.versions[number].id
             rows = np.flatnonzero(numbers == number)
             fates = np.array([self._fate(subscription, offset) for offset in offsets[rows].tolist()])
             states: tuple[outbox.State, ...] = ("buffered", "waiting")
@@ -99,17 +99,17 @@ class FrameHolds:
                 chosen = rows[fates == state]
                 if len(chosen):
                     # One for each number: a row that is kept names one version.
-                    queues[chosen] = len(hosting.addresses) + len(places)
+                    queues[chosen] = len(registry.addresses) + len(places)
                     places.append(outbox.kept(subscription, state, "live"))
             wanted[rows[fates == "dropped"]] = False
         return queues, wanted, places
 
     def _touched(self) -> Int64s:
-        numbers = [n for name in self._steps for n in self._hosting.numbers.get(name, ())]
+        numbers = [n for name in self._steps for n in self._registry.numbers.get(name, ())]
         return np.array(numbers + self.begun, dtype=np.int64)
 
     def _version(self, number: int) -> int:
-        return self._hosting.versions[number].version
+        return self._registry.versions[number].version
 
     def _fate(self, subscription: str, offset: int) -> Fate:
         """Return what becomes of a match at that offset by the end of the frame."""
@@ -126,11 +126,11 @@ class FrameHolds:
                     break
         if paused:
             return "buffered"
-        replaying = any(n in self._hosting.replaying or n in self.begun for n in self._numbers(subscription))
+        replaying = any(n in self._registry.replaying or n in self.begun for n in self._numbers(subscription))
         return "waiting" if replaying else "ready"
 
     def _numbers(self, subscription: str) -> list[int]:
-        return self._hosting.numbers.get(subscription, [])
+        return self._registry.numbers.get(subscription, [])
 
     # -- in the transaction -----------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ class FrameHolds:
         replays.begin(db, self.begun, Source("log", log))
         for subscription, steps in self._steps.items():
             paused, revision = self._paused(subscription), self._revisions[subscription]
-            elsewhere = self._hosting.paused.get(subscription, {})
+            elsewhere = self._registry.paused.get(subscription, {})
             late = any(other != log and newer > revision for other, newer in elsewhere.items())
             for _, step in steps:
                 if step == "pause":
@@ -148,12 +148,12 @@ class FrameHolds:
                 elif step == "resume":
                     paused = False
                     if not late:
-                        self.released += resume(db, self._hosting, subscription, begun=self.begun)
+                        self.released += resume(db, self._registry, subscription, begun=self.begun)
                 elif paused:
                     paused = False
                     self.purged += outbox.purge(db, subscription)
                     self._cancel(db, subscription)
-                    self.released += release(db, self._hosting, subscription, finished=self.cancelled)
+                    self.released += release(db, self._registry, subscription, finished=self.cancelled)
             if paused:
                 replays.pause(db, subscription, log, revision)
             else:
@@ -161,8 +161,8 @@ class FrameHolds:
 
     def _cancel(self, db: Connection, subscription: str) -> None:
         """Cancel a history; rows still wait for what another server has to deliver."""
-        coming = [n for n in self._numbers(subscription) if n in self._hosting.replaying or n in self.begun]
-        arriving = [n for n in coming if self._hosting.arriving(n)]
+        coming = [n for n in self._numbers(subscription) if n in self._registry.replaying or n in self.begun]
+        arriving = [n for n in coming if self._registry.arriving(n)]
         replays.decide_kept(db, arriving, replays.UNWANTED)
         replays.cancel_replays(db, arriving)
         self._curtailed += arriving
@@ -177,56 +177,60 @@ class FrameHolds:
 
     def settle(self) -> None:
         """Make it the state in memory."""
-        hosting, log = self._hosting, self._log
+        registry, log = self._registry, self._log
         for number in self.begun:
-            hosting.replaying.setdefault(number, set()).add(Source("log", log))
+            registry.replaying.setdefault(number, set()).add(Source("log", log))
         for number in self.cancelled:
-            hosting.replaying.pop(number, None)
+            registry.replaying.pop(number, None)
         for number in self._curtailed:
-            hosting.replaying[number] = {one for one in hosting.replaying[number] if one.kind == "server"}
+            registry.replaying[number] = {one for one in registry.replaying[number] if one.kind == "server"}
         for subscription, steps in self._steps.items():
             if steps[-1][1] == "pause":
-                hosting.paused.setdefault(subscription, {})[log] = self._revisions[subscription]
-            elif subscription in hosting.paused:
-                hosting.paused[subscription].pop(log, None)
-                if not hosting.paused[subscription]:
-                    del hosting.paused[subscription]
-        begun = {hosting.versions[number].id for number in self.begun if number in hosting.versions}
-        hosting.mark_held([*self._steps, *begun])
+                registry.paused.setdefault(subscription, {})[log] = self._revisions[subscription]
+            elif subscription in registry.paused:
+                registry.paused[subscription].pop(log, None)
+                if not registry.paused[subscription]:
+                    del registry.paused[subscription]
+        begun = {registry.versions[number].id for number in self.begun if number in registry.versions}
+        registry.mark_held([*self._steps, *begun])
 
 
-def resume(db: Connection, hosting: Hosting, subscription: str, *, begun: Sequence[int] = ()) -> list[str]:
+def resume(
+    db: Connection, registry: SubscriptionRegistry, subscription: str, *, begun: Sequence[int] = ()
+) -> list[str]:
     """Let buffered rows wait, and release them if nothing is before them; returns the addresses.
 
     `begun` are replays that begin in this transaction.
     """
-    numbers = hosting.numbers.get(subscription, [])
+    numbers = registry.numbers.get(subscription, [])
     if not numbers:
         return []
-    outbox.resume(db, subscription, speaker(hosting, subscription))
-    arriving = [n for n in numbers if hosting.arriving(n)]
+    outbox.resume(db, subscription, speaker(registry, subscription))
+    arriving = [n for n in numbers if registry.arriving(n)]
     replays.decide_kept(db, arriving, replays.DUE)
     if arriving:
         return []
-    coming = any(n in begun or n in hosting.replaying for n in numbers)
+    coming = any(n in begun or n in registry.replaying for n in numbers)
     return outbox.release(db, subscription, ["history"] if coming else ["history", "live"])
 
 
-def release(db: Connection, hosting: Hosting, subscription: str, *, finished: Sequence[int]) -> list[str]:
+def release(
+    db: Connection, registry: SubscriptionRegistry, subscription: str, *, finished: Sequence[int]
+) -> list[str]:
     """Release waiting rows, if nothing before them is still to come; returns the addresses.
 
     `finished` are versions whose history, or whose other server, is complete since this transaction.
     """
-    left = [n for n in hosting.numbers.get(subscription, []) if n not in finished]
-    if any(hosting.arriving(n) for n in left):
+    left = [n for n in registry.numbers.get(subscription, []) if n not in finished]
+    if any(registry.arriving(n) for n in left):
         return []
     buffered = outbox.has_kept(db, subscription, "buffered", "history")
-    coming = buffered or any(n in hosting.replaying for n in left)
+    coming = buffered or any(n in registry.replaying for n in left)
     return outbox.release(db, subscription, ["history"] if coming else ["history", "live"])
 
 
-def speaker(hosting: Hosting, subscription: str) -> int:
+def speaker(registry: SubscriptionRegistry, subscription: str) -> int:
     """Return the version in whose name kept rows go out: the newest that a log has activated."""
-    numbers = hosting.numbers[subscription]
-    active = [n for n in numbers if any(log.since[n] != NEVER for log in hosting.logs.values())]
-    return max(active or numbers, key=lambda number: hosting.versions[number].version)
+    numbers = registry.numbers[subscription]
+    active = [n for n in numbers if any(log.since[n] != NEVER for log in registry.logs.values())]
+    return max(active or numbers, key=lambda number: registry.versions[number].version)

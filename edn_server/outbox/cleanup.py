@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from edn_server.storage import outbox, usage, versions
 from edn_server.storage.interface import Connection
 from edn_server.storage.writer import Job
-from edn_server.subscriptions.registry import Hosting
+from edn_server.subscriptions.registry import SubscriptionRegistry
 
 
 class Settle(Job[int]):
@@ -33,8 +33,8 @@ class Collect(Job[int]):
     fresh = True
     LIMIT = 1000
 
-    def __init__(self, hosting: Hosting) -> None:
-        self._hosting = hosting
+    def __init__(self, registry: SubscriptionRegistry) -> None:
+        self._registry = registry
         self._numbers: list[int] = []
 
     def work(self, db: Connection) -> int:
@@ -43,7 +43,7 @@ class Collect(Job[int]):
 
     def done(self, result: int) -> None:
         for number in self._numbers:
-            self._hosting.free_number(number)
+            self._registry.free_number(number)
 
 
 class ForgetTopics(Job[int]):
@@ -55,17 +55,17 @@ class ForgetTopics(Job[int]):
 
     fresh = True
 
-    def __init__(self, hosting: Hosting) -> None:
-        self._hosting = hosting
+    def __init__(self, registry: SubscriptionRegistry) -> None:
+        self._registry = registry
         self._topics: list[int] = []
 
     def work(self, db: Connection) -> int:
-        self._topics = self._hosting.unused_topics()
+        self._topics = self._registry.unused_topics()
         versions.forget_topics(db, self._topics)
         return len(self._topics)
 
     def done(self, result: int) -> None:
-        self._hosting.forget_topics(self._topics)
+        self._registry.forget_topics(self._topics)
 
 
 class Trim(Job[int]):

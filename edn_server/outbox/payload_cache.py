@@ -13,7 +13,7 @@ from edn_server.storage.outbox import Event
 
 
 @owned("any")
-class RecentEvents:
+class PayloadCache:
     def __init__(self, most_bytes: int = 32 << 20) -> None:
         self._most_bytes = most_bytes
         self._bytes = 0

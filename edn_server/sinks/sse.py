@@ -83,12 +83,12 @@ class Streams:
 
     def __init__(
         self,
-        hosting: RegistryView,
+        view: RegistryView,
         rows: StreamRows,
         submit: Callable[[Job[int]], asyncio.Future[int]],
     ) -> None:
         """`submit` gives a job to the writer."""
-        self._hosting = hosting
+        self._view = view
         self._rows = rows
         self._submit = submit
         self._readers: dict[str, set[asyncio.Event]] = {}
@@ -106,7 +106,7 @@ class Streams:
 
         Raises `NotFound` or `InvalidInput` before the first.
         """
-        if not self._hosting.is_here(subscription):
+        if not self._view.is_here(subscription):
             raise NotFound(f'no subscription "{told_as(subscription)[:80]}" here')
         address = addresses.stream_of(subscription)
         position, missed = self._position(last_event_id)
@@ -161,9 +161,9 @@ class Streams:
                     position = Position(row)
                 if page:
                     continue
-                if not self._hosting.is_here(subscription):
+                if not self._view.is_here(subscription):
                     # One that has moved goes on where its reader comes back to.
-                    if not self._hosting.is_elsewhere(subscription):
+                    if not self._view.is_elsewhere(subscription):
                         yield _line("end", "the subscription has ended")
                     return
                 try:
@@ -187,7 +187,7 @@ class Streams:
             int((now - KEPT_SECONDS) * 1e6),
             int((now - LEFT_SECONDS) * 1e6),
             KEPT_EVENTS,
-            self._hosting.is_here,
+            self._view.is_here,
         )
         more = True
         while more:

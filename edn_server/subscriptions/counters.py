@@ -46,7 +46,7 @@ class Counts:
 
 
 @owned("any")
-class Tally:
+class VersionCounters:
     def __init__(self) -> None:
         self._counts = np.zeros((PAGE, len(KINDS)), dtype=np.int64)
         #: events of each topic that came to this server, by the topic's uid
@@ -161,7 +161,7 @@ class Write(Job[None]):
 
     fresh = True
 
-    def __init__(self, tally: Tally) -> None:
+    def __init__(self, tally: VersionCounters) -> None:
         self._tally = tally
 
     def work(self, db: Connection) -> None:

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 from edn_server.storage import logs, replays, versions
 from edn_server.storage.interface import Connection
-from edn_server.subscriptions.registry import Hosting
+from edn_server.subscriptions.registry import SubscriptionRegistry
 
 
-def load(db: Connection) -> Hosting:
+def load(db: Connection) -> SubscriptionRegistry:
     """Return the registry as it was committed last."""
-    hosting = Hosting()
-    hosting.seq = versions.stores(db)
+    registry = SubscriptionRegistry()
+    registry.seq = versions.stores(db)
     for topic in versions.topics(db):
-        hosting.add_topic(*topic)
+        registry.add_topic(*topic)
     for row in logs.logs(db):
-        log = hosting.log(row.log, row.incarnation)
+        log = registry.log(row.log, row.incarnation)
         log.cursor, log.joined, log.retired = row.cursor, row.joined, row.retired
-    hosting.reserve(versions.numbers(db))
-    hosting.insert(versions.living(db))
+    registry.reserve(versions.numbers(db))
+    registry.insert(versions.living(db))
     # Versions that are over are hosted no more, but rows that wait may name them.
     for number, id, recipient, topic_uid in versions.ended(db):
-        hosting.name(number, id, recipient, topic_uid)
-    hosting.moved.update(versions.moved(db))
+        registry.name(number, id, recipient, topic_uid)
+    registry.moved.update(versions.moved(db))
     for ring in versions.rings(db):
-        hosting.rings[ring.id] = ring
-    hosting.tally.load(db)
+        registry.rings[ring.id] = ring
+    registry.tally.load(db)
     for id, name, revision in replays.pauses(db):
-        hosting.paused.setdefault(id, {})[name] = revision
+        registry.paused.setdefault(id, {})[name] = revision
     for number, source in replays.replays(db):
-        hosting.replaying.setdefault(number, set()).add(source)
-    coming = [hosting.versions[number].id for number in hosting.replaying if number in hosting.versions]
-    hosting.mark_held([*hosting.paused, *coming])
+        registry.replaying.setdefault(number, set()).add(source)
+    coming = [registry.versions[number].id for number in registry.replaying if number in registry.versions]
+    registry.mark_held([*registry.paused, *coming])
     for number, name, since, until, expires in versions.intervals(db):
-        if hosting.living.size > number and hosting.living[number]:
-            log = hosting.logs[name]
+        if registry.living.size > number and registry.living[number]:
+            log = registry.logs[name]
             log.since[number], log.until[number], log.expires[number] = since, until, expires
-    return hosting
+    return registry

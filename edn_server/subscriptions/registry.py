@@ -28,7 +28,7 @@ from edn.runtime.ownership import any_thread, owned
 from edn_server.policies import UsageLimits
 from edn_server.storage.replays import Source
 from edn_server.storage.versions import NEVER, StoredVersion
-from edn_server.subscriptions.counters import Tally
+from edn_server.subscriptions.counters import VersionCounters
 from edn_server.subscriptions.topic_index import Flags, Int32s, Int64s, Topic
 
 #: ends that came before their store, and are remembered: far more than a dispatcher has under way
@@ -61,8 +61,8 @@ class LogState:
 
 
 @dataclass(slots=True)
-class Version:
-    """What is rarely looked at; the rest lies in the columns of `Hosting`."""
+class LiveVersion:
+    """What is rarely looked at; the rest lies in the columns of `SubscriptionRegistry`."""
 
     id: str
     version: int
@@ -74,7 +74,7 @@ class Version:
 
 
 @owned("writer")
-class Hosting:
+class SubscriptionRegistry:
     def __init__(self) -> None:
         self.topics: dict[int, Topic] = {}
         #: topics that may be without versions: candidates for being forgotten
@@ -87,7 +87,7 @@ class Hosting:
         #: store requests committed
         self.seq = 0
         #: living versions by number, and their numbers by subscription
-        self.versions: dict[int, Version] = {}
+        self.versions: dict[int, LiveVersion] = {}
         self.numbers: dict[str, list[int]] = {}
         #: subscription to a subtree → those of its members that are here
         self.members: dict[str, dict[str, None]] = {}
@@ -122,7 +122,7 @@ class Hosting:
         #: what notifications are signed with, by the ring's id
         self.rings: dict[str, KeyRing] = {}
         #: counters by number
-        self.tally = Tally()
+        self.tally = VersionCounters()
         #: numbers that ended because their subscription moved to another server, and those subscriptions as
         #: far as they left in this life
         self.moved: set[int] = set()
@@ -269,7 +269,7 @@ class Hosting:
             topic.exact[own] = version.exact
             topic.several[own] = len(own) > 1
             at += len(own)
-            self.versions[version.number] = Version(
+            self.versions[version.number] = LiveVersion(
                 version.id, version.version, topic.uid, version.filter, version.width, own
             )
         if rows:

@@ -8,9 +8,9 @@ such a leftover.
 Filters are bound before the transaction, outside the writer's thread; one that does not bind stores nothing.
 
 A dispatcher that had no answer in time ends the versions in its log, and may be read before the store is
-carried out here. So an end of a version that is not stored is remembered (`Hosting.discarded`), and the store
-that comes after it is refused: nobody would ever end it again. Memory is enough, because a store that waits
-dies with the process.
+carried out here. So the end of a version that is not stored is remembered (`SubscriptionRegistry.discarded`),
+and the store that comes after it is refused: nobody would ever end it again. Memory is enough, because a
+store that waits dies with the process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from edn_server.storage.interface import Connection
 from edn_server.storage.replays import Source
 from edn_server.storage.versions import NEVER, StoredVersion, TopicRow
 from edn_server.storage.writer import Job
-from edn_server.subscriptions.registry import Hosting
+from edn_server.subscriptions.registry import SubscriptionRegistry
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ def prepare(request: protocol.Store) -> Prepared:
 class StoreVersions(Job[protocol.Stored]):
     """Store the versions of one request, all or none."""
 
-    def __init__(self, hosting: Hosting, epoch: int, prepared: Prepared) -> None:
-        self._hosting = hosting
+    def __init__(self, registry: SubscriptionRegistry, epoch: int, prepared: Prepared) -> None:
+        self._registry = registry
         self._epoch = epoch
         self._request = prepared.request
         self._rects = prepared.rects
@@ -101,28 +101,28 @@ class StoreVersions(Job[protocol.Stored]):
         return protocol.Stored(epoch=self._epoch, seq=versions.stores(db))
 
     def done(self, result: protocol.Stored) -> None:
-        hosting, request = self._hosting, self._request
-        hosting.seq = max(hosting.seq, result.seq)
-        newest(hosting.rings, request.rings)
-        log = hosting.log(request.log)
+        registry, request = self._registry, self._request
+        registry.seq = max(registry.seq, result.seq)
+        newest(registry.rings, request.rings)
+        log = registry.log(request.log)
         log.incarnation = max(log.incarnation, request.incarnation)
         topic = request.topic
-        hosting.add_topic(topic.uid, topic.tenant, topic.name, topic.columns, topic.engine)
-        hosting.remove(self._replaced)
+        registry.add_topic(topic.uid, topic.tenant, topic.name, topic.columns, topic.engine)
+        registry.remove(self._replaced)
         for number, expires in self._adopted:
-            hosting.incarnation[number] = request.incarnation
-            hosting.stored_by[number] = hosting.log_number(request.log)
-            hosting.expires[number] = expires
-            for each in hosting.logs.values():
+            registry.incarnation[number] = request.incarnation
+            registry.stored_by[number] = registry.log_number(request.log)
+            registry.expires[number] = expires
+            for each in registry.logs.values():
                 each.expires[number] = expires
-        hosting.insert(self._new)
+        registry.insert(self._new)
         for number in self._arriving:
-            hosting.replaying.setdefault(number, set()).add(Source("server", request.log))
-        hosting.mark_held([hosting.versions[number].id for number in self._arriving])
+            registry.replaying.setdefault(number, set()).add(Source("server", request.log))
+        registry.mark_held([registry.versions[number].id for number in self._arriving])
 
     def undo(self) -> None:
         for number in self._taken:
-            self._hosting.free_number(number)
+            self._registry.free_number(number)
         self._taken.clear()
 
     # -- inside the transaction -------------------------------------------------------------------------
@@ -139,7 +139,7 @@ class StoreVersions(Job[protocol.Stored]):
 
     def _check_discarded(self) -> None:
         for item in self._request.items:
-            if (self._request.log, item.id, item.version) in self._hosting.discarded:
+            if (self._request.log, item.id, item.version) in self._registry.discarded:
                 raise Conflict(
                     f"version {item.version} of subscription {item.id} was ended before it was stored: its "
                     "store took too long"
@@ -185,7 +185,7 @@ class StoreVersions(Job[protocol.Stored]):
 
     def _store(self, db: Connection, item: protocol.StoreItem, text: str, rects: Rects) -> None:
         request = self._request
-        number = self._hosting.take_number()
+        number = self._registry.take_number()
         self._taken.append(number)
         stored = StoredVersion(
             number=number,

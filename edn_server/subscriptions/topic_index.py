@@ -26,7 +26,7 @@ class Topic:
     """One topic: its matcher, its maximal rectangles, and whose each entry is.
 
     Matcher and maximal set exist only while there are entries: a topic without subscriptions costs no more
-    than its columns. `Hosting` forgets the topic itself once nothing names one of its versions.
+    than its columns. `SubscriptionRegistry` forgets the topic itself once nothing names one of its versions.
     """
 
     def __init__(

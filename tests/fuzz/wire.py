@@ -252,13 +252,13 @@ class Server:
 
     def memory(self) -> dict[str, Any]:
         """What decides about events to come."""
-        hosting = self.services.hosting
+        registry = self.services.registry
         return {
-            "numbers": {id: sorted(found) for id, found in hosting.numbers.items() if found},
+            "numbers": {id: sorted(found) for id, found in registry.numbers.items() if found},
             "versions": {
-                number: (one.id, one.version, one.topic) for number, one in hosting.versions.items()
+                number: (one.id, one.version, one.topic) for number, one in registry.versions.items()
             },
-            "topics": {uid: (topic.name, list(topic.columns)) for uid, topic in hosting.topics.items()},
+            "topics": {uid: (topic.name, list(topic.columns)) for uid, topic in registry.topics.items()},
             "logs": {
                 log.name: (
                     log.cursor,
@@ -266,13 +266,13 @@ class Server:
                     log.incarnation,
                     {
                         number: (int(log.since[number]), int(log.until[number]), int(log.expires[number]))
-                        for number in hosting.versions
+                        for number in registry.versions
                     },
                 )
-                for log in hosting.logs.values()
+                for log in registry.logs.values()
             },
-            "paused": {id: sorted(logs) for id, logs in hosting.paused.items()},
-            "replaying": {number: sorted(logs) for number, logs in hosting.replaying.items() if logs},
+            "paused": {id: sorted(logs) for id, logs in registry.paused.items()},
+            "replaying": {number: sorted(logs) for number, logs in registry.replaying.items() if logs},
         }
 
     def check_broken(self) -> None:

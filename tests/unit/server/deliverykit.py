@@ -15,7 +15,7 @@ from serverkit import Kit, activate, item
 
 from edn_server.config import Settings
 from edn_server.delivery.notifier import Notifier
-from edn_server.observe.delivery_status import Evidence
+from edn_server.observe.delivery_status import DeliveryStatus
 from edn_server.policies import Batching, BreakerLimits, RetryPolicy
 from edn_server.sinks.base import Sink, Sinks
 from edn_server.sinks.http import HttpSink
@@ -141,7 +141,7 @@ async def notifying(
     makers = {"http": HttpSink, "https": HttpSink, "mailto": MailSink, **(further or {})}
     async with Sinks(given, makers) as sinks:
         notifier = Notifier(
-            hosting=RegistryView(kit.hosting),
+            view=RegistryView(kit.registry),
             writer=kit.writer,
             reader=kit.reader(),
             sinks=sinks,
@@ -181,11 +181,11 @@ def fill(kit: Kit, *urls: str, rows: int = 1) -> None:
 
 
 @asynccontextmanager
-async def asking(kit: Kit, **changes: Any) -> AsyncIterator[tuple[Notifier, Evidence]]:
+async def asking(kit: Kit, **changes: Any) -> AsyncIterator[tuple[Notifier, DeliveryStatus]]:
     given = {"retries": ONE, **changes}
     async with notifying(kit, **given) as notifier:
-        evidence = Evidence(
-            hosting=RegistryView(kit.hosting),
+        evidence = DeliveryStatus(
+            view=RegistryView(kit.registry),
             notifier=notifier,
             writer=kit.writer,
             reader=kit.reader(),

@@ -96,9 +96,9 @@ class Kit:
         self.folder = Folder(self._path)
         self.epoch = self.folder.identity.epoch
         self.db = self.folder.connect()
-        self.hosting = load(self.db)
+        self.registry = load(self.db)
         self.writer = Writer(self.db, self.fatal.append)
-        share(self.hosting)
+        share(self.registry)
 
     def close(self) -> None:
         self.writer.close()
@@ -117,7 +117,7 @@ class Kit:
         rings: Sequence[KeyRing] = (),
     ) -> protocol.Stored:
         request = protocol.Store(log, incarnation, info or topic(), list(items), list(rings))
-        return self.writer.submit(StoreVersions(self.hosting, self.epoch, prepare(request))).result(30)
+        return self.writer.submit(StoreVersions(self.registry, self.epoch, prepare(request))).result(30)
 
     def frame(
         self,
@@ -136,7 +136,7 @@ class Kit:
         frame = protocol.Frame(log, incarnation, after, upto, list(controls), [*own, *segments])
         # Through the wire, so that nothing works that would not travel.
         frame = protocol.msgspec.msgpack.decode(protocol.encode(frame), type=protocol.Frame)
-        job = ApplyFrame(self.hosting, self.epoch, self._batch, frame, lambda *_: None)
+        job = ApplyFrame(self.registry, self.epoch, self._batch, frame, lambda *_: None)
         return self.writer.submit(job).result(30)
 
     def replay(
@@ -155,7 +155,7 @@ class Kit:
         own = segment(listed) if listed else None
         page = protocol.ReplayPage(log, id, version, after, upto, own, final)
         page = protocol.msgspec.msgpack.decode(protocol.encode(page), type=protocol.ReplayPage)
-        return self.writer.submit(ApplyReplay(self.hosting, self._batch, page, lambda *_: None)).result(30)
+        return self.writer.submit(ApplyReplay(self.registry, self._batch, page, lambda *_: None)).result(30)
 
     def decide(self) -> int:
         """Decide all rows in doubt; how many there were."""
@@ -167,7 +167,7 @@ class Kit:
                     decision = doubts.Decision(row, library)
                     while not decision.done:
                         decision.run(reader, 0.0)
-                    self.writer.submit(doubts.Decided(decision, self.hosting)).result(30)
+                    self.writer.submit(doubts.Decided(decision, self.registry)).result(30)
                     decided += 1
         return decided
 
@@ -175,7 +175,7 @@ class Kit:
         return SqliteReader(self.folder.connect(read_only=True), "tests")
 
     def collect(self) -> int:
-        return self.writer.submit(cleanup.Collect(self.hosting)).result(30)
+        return self.writer.submit(cleanup.Collect(self.registry)).result(30)
 
     def rows(self) -> list[outbox.Row]:
         with contextlib.closing(self.folder.connect(read_only=True)) as db:
@@ -186,10 +186,10 @@ class Kit:
         """What the row's POST says."""
         with contextlib.closing(self.folder.connect(read_only=True)) as db:
             events = outbox.read_events(db, row.batch, row.places)
-        names = self.hosting.topics
+        names = self.registry.topics
         fragments = [bodies.event_fragment(events[p], names[events[p].topic].name) for p in row.places]
         body: dict[str, Any] = json.loads(
-            bodies.enclose([bodies.entries_of(row, fragments, self.hosting.fragments)])
+            bodies.enclose([bodies.entries_of(row, fragments, self.registry.fragments)])
         )
         return body
 

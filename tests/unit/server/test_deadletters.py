@@ -192,7 +192,7 @@ def test_what_nobody_is_left_to_be_told_cannot_be_sent_and_goes(kit: Kit) -> Non
             with pytest.raises(Conflict):
                 await evidence.resend(number)
             assert await evidence.letter(number)
-            purge = deadletters.Purge(0, lambda id: id not in kit.hosting.numbers)
+            purge = deadletters.Purge(0, lambda id: id not in kit.registry.numbers)
             assert await asyncio.wrap_future(kit.writer.submit(purge)) == 1
             with pytest.raises(NotFound):
                 await evidence.letter(number)

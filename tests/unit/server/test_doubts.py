@@ -73,8 +73,8 @@ def test_what_is_decided_later_is_what_would_have_been_decided_at_once(kit: Kit)
     assert {id: told(kit, id) for id in FILTERS} == TOLD
     assert len(outbox.page(kit.db, address, 100)) == 1
     for id, events in TOLD.items():
-        [number] = kit.hosting.numbers[id]
-        assert kit.hosting.tally.of([number], 1).matched == len(events)
+        [number] = kit.registry.numbers[id]
+        assert kit.registry.tally.of([number], 1).matched == len(events)
     assert kit.decide() == 0
 
 
@@ -119,7 +119,7 @@ def test_doubts_survive_a_restart_and_the_end_of_the_version(kit: Kit) -> None:
     kit.frame(0, 1, activate(1, ("some", 1)))
     kit.frame(1, 14, control(14, "deactivate", ids=["some"]), events=EVENTS)
     kit.collect()
-    kit.writer.submit(cleanup.ForgetTopics(kit.hosting)).result(30)
+    kit.writer.submit(cleanup.ForgetTopics(kit.registry)).result(30)
     kit.reopen()
     assert kit.decide() == 1
     assert told(kit, "some") == ["e10", "e13"]
@@ -169,7 +169,7 @@ def test_an_expensive_filter_is_not_asked_in_the_writer_s_thread(
     many = {"$any": [{"symbol": {"contains": f"pattern {n}"}} for n in range(900)]}
     kit.store(item("s", many))
     kit.frame(0, 1, activate(1, ("s", 1)))
-    kit.writer.submit(Call(lambda _: kit.hosting.bound(0))).result(30)
+    kit.writer.submit(Call(lambda _: kit.registry.bound(0))).result(30)
     assert not kit.frame(1, 2, events=[(2, {"symbol": "short"})]).doubtful
     never = property(lambda _: pytest.fail("asked in the writer's thread"))
     monkeypatch.setattr(BoundFilter, "matches", never, raising=False)
@@ -191,7 +191,7 @@ def test_tenants_take_turns(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         decider = Decider(
             kit.reader(),
-            kit.hosting,
+            kit.registry,
             lambda job: asyncio.wrap_future(kit.writer.submit(job)),
             lambda address, _: decided.append(address),
         )

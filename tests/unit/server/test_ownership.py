@@ -69,4 +69,4 @@ def test_an_object_of_the_writer_is_anybodys_until_it_is_shared() -> None:
 
 def test_the_registry_is_the_writers(kit: Kit) -> None:
     with pytest.raises(WrongThread, match="writer"):
-        kit.hosting.remove([])
+        kit.registry.remove([])

@@ -153,12 +153,12 @@ def test_a_node_has_the_limits_of_its_settings_and_forgets_topics_by_itself(
     monkeypatch.setattr("edn_server.housekeeping.COLLECT_SECONDS", 0.01)
 
     async def scenario(client: httpx.AsyncClient, services: Services) -> None:
-        assert services.hosting.limits == UsageLimits(paused=1, stream=2, dead=3)
+        assert services.registry.limits == UsageLimits(paused=1, stream=2, dead=3)
         await services.intake.store(protocol.Store(LOG, 1, topic(), [item("s")]))
         await services.intake.apply(protocol.Frame(LOG, 1, 0, 1, [activate(1, ("s", 1))], []))
-        assert list(services.hosting.topics) == [1]
+        assert list(services.registry.topics) == [1]
         await services.intake.apply(protocol.Frame(LOG, 1, 1, 2, [control(2, "deactivate", ids=["s"])], []))
-        while services.hosting.topics:  # noqa: ASYNC110 - the door's timeout bounds it
+        while services.registry.topics:  # noqa: ASYNC110 - the door's timeout bounds it
             await asyncio.sleep(0.01)
 
     with_door(tmp_path, scenario, paused_bytes=1, stream_bytes=2, dead_letter_bytes=3)
@@ -297,13 +297,13 @@ def test_a_log_that_the_dispatcher_has_left_keeps_nothing_alive(tmp_path: Path) 
         await services.intake.apply(protocol.Frame(LOG, 1, 0, 1, [activate(1, ("s", 1))], []))
         await services.intake.follow("http://127.0.0.1:1", protocol.Registered("log-b", 1, 1.0))
         await services.intake.apply(protocol.Frame("log-b", 1, 4, 5, [control(5, "join", incarnation=1)], []))
-        assert sorted(services.hosting.numbers) == ["s"]
+        assert sorted(services.registry.numbers) == ["s"]
         applied = await services.intake.apply(protocol.Frame("log-b", 1, 5, 6, [], [segment([(6, EVENT)])]))
         assert applied.ack.matched == 1
         await services.intake.apply(
             protocol.Frame("log-b", 1, 6, 7, [control(7, "deactivate", ids=["s"])], [])
         )
-        assert services.hosting.numbers == {}
+        assert services.registry.numbers == {}
 
     with_door(tmp_path, scenario)
 

@@ -165,17 +165,17 @@ def test_a_subscription_that_ends_while_its_past_comes_still_hears_of_all_it_was
     kit.reopen()
     kit.replay("s", 0, 9, [(3, EVENT)], final=True)
     assert events_sent(kit) == ["e3", "e11"]
-    assert "s" not in kit.hosting.numbers
+    assert "s" not in kit.registry.numbers
     assert kit.count("replays") == 0
 
 
 def test_a_dispatcher_that_comes_back_does_not_end_what_is_still_told_its_past(kit: Kit) -> None:
     began_late(kit)
     kit.frame(10, 12, control(12, "deactivate", ids=["s"]), events=[(11, EVENT)])
-    kit.writer.submit(Follow(kit.hosting, "http://dispatcher", LOG, 2)).result(30)
+    kit.writer.submit(Follow(kit.registry, "http://dispatcher", LOG, 2)).result(30)
     kit.replay("s", 0, 9, [(3, EVENT)], final=True)
     assert events_sent(kit) == ["e3", "e11"]
-    assert "s" not in kit.hosting.numbers
+    assert "s" not in kit.registry.numbers
 
 
 def test_a_paused_subscription_gets_its_past_first_when_it_resumes(kit: Kit) -> None:
@@ -259,6 +259,6 @@ def test_whatever_the_order_of_pauses_and_events_nothing_is_lost_or_repeated(
         assert len(held) - len(expected) == len(kept)
         kit.collect()
         assert events_sent(kit) == expected
-        assert np.count_nonzero(kit.hosting.held) == (1 if paused else 0)
+        assert np.count_nonzero(kit.registry.held) == (1 if paused else 0)
     finally:
         kit.close()

@@ -159,7 +159,7 @@ def test_every_match_of_the_model_is_told_once_and_nothing_else_is(
             kit.collect()
         assert Counter(kit.told()) == script.expected()
         living = sum(lives[-1].until is None for lives in script.lives.values() if lives)
-        assert len(kit.hosting.numbers) == living
+        assert len(kit.registry.numbers) == living
     finally:
         kit.close()
         shutil.rmtree(folder)

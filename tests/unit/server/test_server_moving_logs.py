@@ -134,13 +134,15 @@ class World:
         where, version = self.unsettled
         source, destination = self.servers[where], self.servers[self.at]
         answer, _ = source.kit.writer.submit(
-            Depart(source.kit.hosting, protocol.Departures([("s", version)]))
+            Depart(source.kit.registry, protocol.Departures([("s", version)]))
         ).result(30)
         if answer.keeping:
             self._hand_over(source, destination, version)
         if answer.delivered:
             self._tell(source, destination)
-            arrive = Arrive(destination.kit.hosting, protocol.Arrivals([("s", version)]), destination.applied)
+            arrive = Arrive(
+                destination.kit.registry, protocol.Arrivals([("s", version)]), destination.applied
+            )
             destination.kit.writer.submit(arrive).result(30)
             self.unsettled = None
 
@@ -151,19 +153,21 @@ class World:
             page = source.kit.writer.submit(Call(lambda db, q=question: departing.kept(db, q))).result(30)
             page = protocol.msgspec.structs.replace(page, version=version)
             destination.batch += 1
-            job = TakeKept(destination.kit.hosting, destination.batch, page, destination.applied)
+            job = TakeKept(destination.kit.registry, destination.batch, page, destination.applied)
             taken = destination.kit.writer.submit(job).result(30)
             if taken.unknown or (page.final and taken.position >= page.upto):
                 break
             position = taken.position
         forget = protocol.Departures([], forget=["s"])
-        _, dropped = source.kit.writer.submit(Depart(source.kit.hosting, forget)).result(30)
+        _, dropped = source.kit.writer.submit(Depart(source.kit.registry, forget)).result(30)
         source.backlog -= dropped
 
     def _tell(self, source: Server, destination: Server) -> None:
         question = protocol.ToldAfter(["s"], (-1, ""))
         page = source.kit.writer.submit(Call(lambda db: departing.told(db, question))).result(30)
-        destination.kit.writer.submit(TakeTold(destination.kit.hosting, page, destination.applied)).result(30)
+        destination.kit.writer.submit(TakeTold(destination.kit.registry, page, destination.applied)).result(
+            30
+        )
 
     # -- what servers do --------------------------------------------------------------------------------
 
@@ -183,7 +187,7 @@ class World:
         # Offset 1 of what a server sees is its join.
         frame = protocol.Frame(log, 1, after + 1, len(records) + 1, _later(controls), _shifted(segments))
         server.kit.writer.submit(
-            ApplyFrame(server.kit.hosting, server.kit.epoch, server.batch, frame, server.applied)
+            ApplyFrame(server.kit.registry, server.kit.epoch, server.batch, frame, server.applied)
         ).result(30)
         server.read[log] = len(records)
 
@@ -228,9 +232,9 @@ def test_whoever_reads_what_when_everything_is_heard_once(steps: list[str | tupl
     with tempfile.TemporaryDirectory() as folder:
         servers = [Server(Kit(Path(folder) / name)) for name in ("a", "b", "c")]
         for server in servers:
-            server.kit.hosting.several = True
+            server.kit.registry.several = True
             for url, log in (("http://here", LOG), ("http://there", OTHER)):
-                server.kit.writer.submit(Follow(server.kit.hosting, url, log, 1)).result(30)
+                server.kit.writer.submit(Follow(server.kit.registry, url, log, 1)).result(30)
                 server.kit.frame(0, 1, control(1, "join", incarnation=1), log=log)
             server.batch = 10
         world = World(servers)

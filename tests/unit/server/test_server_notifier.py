@@ -14,7 +14,7 @@ from serverkit import Kit, activate, control, item
 from edn_server.delivery import notifier as notifier_module
 from edn_server.delivery import retry
 from edn_server.delivery.circuit_breaker import HEALTHY
-from edn_server.delivery.sender import Posting, Sent
+from edn_server.delivery.sender import Sender, Sent
 from edn_server.outbox import bodies, cleanup
 from edn_server.policies import RetryPolicy
 from edn_server.sinks.base import Message
@@ -160,12 +160,12 @@ def test_an_error_of_the_servers_own_is_a_failed_attempt_with_evidence_and_ends_
 
         monkeypatch.setattr(retry, "decide", deciding)
     else:
-        posting = Posting.send
+        posting = Sender.send
 
-        async def signing(self: Posting, address: str, name: str, *rest: Any) -> Sent:
+        async def signing(self: Sender, address: str, name: str, *rest: Any) -> Sent:
             return fail() if name.endswith("_1") else await posting(self, address, name, *rest)
 
-        monkeypatch.setattr(Posting, "send", signing)
+        monkeypatch.setattr(Sender, "send", signing)
 
     async def scenario(receiver: Receiver) -> None:
         address = receiver.url("/a")

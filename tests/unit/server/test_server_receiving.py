@@ -15,9 +15,9 @@ from fastapi import FastAPI
 
 from edn import protocol
 from edn.http.asgi import install
-from edn_server.api.proxy import Receiving, routes
+from edn_server.api.proxy import DispatcherProxy, routes
 from edn_server.dispatchers.client import Dispatchers
-from edn_server.dispatchers.placement_hints import Exchange
+from edn_server.dispatchers.placement_hints import PlacementHints
 
 TOPIC = protocol.TopicInfo(3, "", "quotes", [("price", "number")], "bitmap")
 Handler = Callable[[httpx.Request], httpx.Response]
@@ -78,12 +78,12 @@ def call(
 
     async def run() -> httpx.Response:
         dispatchers = Dispatchers(urls, "secret", transport=httpx.MockTransport(dispatcher))
-        exchange = Exchange(dispatchers, 5.0)
+        exchange = PlacementHints(dispatchers, 5.0)
         if learn:
             await exchange.refresh()
         app = FastAPI()
         install(app)
-        app.include_router(routes(Receiving(dispatchers, exchange, "secret")))
+        app.include_router(routes(DispatcherProxy(dispatchers, exchange, "secret")))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://server") as door:
             answer = await door.request(method, path, content=content, **more)
         await dispatchers.close()
@@ -190,7 +190,7 @@ def test_a_dispatcher_that_does_not_answer_is_unavailable(failure: Exception, sa
 
 
 def test_what_is_learnt_replaces_what_was_known() -> None:
-    exchange = Exchange(Dispatchers(["http://dispatcher"], "secret"), 5.0)
+    exchange = PlacementHints(Dispatchers(["http://dispatcher"], "secret"), 5.0)
 
     def host(price: float) -> str | None:
         [chosen] = exchange.suggest(exchange.candidates(json.dumps(wanted({"price": price})).encode()))
@@ -211,7 +211,7 @@ def test_what_is_learnt_replaces_what_was_known() -> None:
 
 
 def test_location_and_limits_count_as_on_the_dispatcher() -> None:
-    exchange = Exchange(Dispatchers(["http://dispatcher"], "secret"), 5.0)
+    exchange = PlacementHints(Dispatchers(["http://dispatcher"], "secret"), 5.0)
     peers = [protocol.Peer("east", 4, [100.0], 1.0), protocol.Peer("west", 4, [0.0], 1.0)]
     rule = protocol.PlacementRule("rtree", 6, None, 64, 0)
     exchange.learn(summaries(peers=peers, rule=rule))
@@ -235,7 +235,7 @@ def test_while_nobody_comes_nothing_is_asked_and_the_first_who_comes_is_left_to_
         asked += 1
 
     async def run() -> None:
-        exchange = Exchange(Dispatchers(["http://dispatcher"], "secret"), 0.0)
+        exchange = PlacementHints(Dispatchers(["http://dispatcher"], "secret"), 0.0)
         exchange.learn(summaries(boxes("a", (0, 10)), boxes("b", (20, 30))))
         monkeypatch.setattr(exchange, "refresh", ask)
         task = asyncio.create_task(exchange.run())

@@ -127,13 +127,13 @@ def test_a_frame_beyond_the_cursor_is_answered_with_the_cursor_and_changes_nothi
     assert applied.gap
     assert applied.ack.cursor == 3
     kit.reopen()
-    assert kit.hosting.logs[LOG].cursor == 3
+    assert kit.registry.logs[LOG].cursor == 3
 
 
 def test_a_log_never_seen_begins_at_its_join_record(kit: Kit) -> None:
     applied = kit.frame(41, 44, control(42, "join", incarnation=1))
     assert (applied.gap, applied.ack.cursor) == (False, 44)
-    assert kit.hosting.logs[LOG].joined == 42
+    assert kit.registry.logs[LOG].joined == 42
 
 
 @pytest.mark.parametrize("controls", [(), (control(43, "join", incarnation=1),)])
@@ -142,7 +142,7 @@ def test_a_log_never_seen_that_begins_elsewhere_is_asked_for_from_its_beginning(
 ) -> None:
     applied = kit.frame(41, 44, *controls)
     assert (applied.gap, applied.ack.cursor) == (True, 0)
-    assert LOG not in kit.hosting.logs
+    assert LOG not in kit.registry.logs
 
 
 def test_a_join_drops_what_an_earlier_incarnation_stored_and_never_activated(kit: Kit) -> None:
@@ -150,7 +150,7 @@ def test_a_join_drops_what_an_earlier_incarnation_stored_and_never_activated(kit
     kit.frame(0, 1, activate(1, ("kept", 1)))
     kit.store(item("coming"), incarnation=2)
     kit.frame(1, 2, control(2, "join", incarnation=2), incarnation=2)
-    assert sorted(kit.hosting.numbers) == ["coming", "kept"]
+    assert sorted(kit.registry.numbers) == ["coming", "kept"]
     kit.frame(2, 4, activate(3, ("coming", 1)), events=[(4, EVENT)], incarnation=2)
     assert sorted(kit.told()) == [("coming", "e4"), ("kept", "e4")]
 
@@ -179,9 +179,9 @@ def test_offsets_of_two_logs_have_nothing_to_do_with_each_other(kit: Kit) -> Non
     kit.frame(3, 4, events=[(4, EVENT)], log="log-b")
     kit.frame(100, 101, events=[(101, EVENT)])
     assert kit.told() == [("s", "e100"), ("s", "e2"), ("s", "e101")]
-    assert kit.hosting.topics[1].rectangles == 1
+    assert kit.registry.topics[1].rectangles == 1
     kit.frame(101, 102, control(102, "deactivate", ids=["s"]))
-    assert kit.hosting.topics[1].rectangles == 0
+    assert kit.registry.topics[1].rectangles == 0
 
 
 def test_a_subscription_made_anew_before_its_old_end_is_read_loses_nothing(kit: Kit) -> None:
@@ -197,7 +197,7 @@ def test_a_deactivate_can_name_versions(kit: Kit) -> None:
     kit.store(item("s"))
     kit.store(item("s", version=2, filter=CHEAP))
     kit.frame(0, 1, control(1, "deactivate", versions=[("s", 1)]))
-    assert [v.version for v in kit.hosting.versions.values()] == [2]
+    assert [v.version for v in kit.registry.versions.values()] == [2]
 
 
 def test_only_the_exact_predicate_decides_where_a_rectangle_is_a_cover(kit: Kit) -> None:
@@ -282,7 +282,7 @@ def test_what_is_committed_survives_a_crash_before_the_answer(kit: Kit) -> None:
     before = [(row.id, kit.body(row)) for row in kit.rows()]
     kit.reopen()
     assert [(row.id, kit.body(row)) for row in kit.rows()] == before
-    assert (kit.epoch, kit.hosting.logs[LOG].cursor) == (2, 3)
+    assert (kit.epoch, kit.registry.logs[LOG].cursor) == (2, 3)
     # The dispatcher had no answer and sends it again, with what came meanwhile.
     kit.frame(0, 4, activate(1, ("s", 1)), events=[(2, EVENT), (3, EVENT), (4, EVENT)])
     assert kit.told() == [("s", "e2"), ("s", "e3"), ("s", "e4")]
@@ -313,7 +313,7 @@ def test_a_transaction_that_fails_changes_nothing_in_memory(kit: Kit) -> None:
     ]
     with pytest.raises(Exception, match="no"):
         kit.frame(1, 6, *controls, events=[(4, EVENT), (6, EVENT)])
-    log = kit.hosting.logs[LOG]
+    log = kit.registry.logs[LOG]
     state = {
         name: (log.since[numbers].tolist(), log.until[numbers].tolist()) for name, numbers in _by_name(kit)
     }
@@ -344,7 +344,7 @@ def test_a_frame_that_contradicts_itself_is_refused_whole(kit: Kit, broken: dict
     kit.store(item("s"))
     fields = {"after": 0, "upto": 3, "controls": [], "segments": [], **broken}
     frame = protocol.Frame(log=LOG, incarnation=1, **fields)
-    job = ApplyFrame(kit.hosting, 1, 1, frame, lambda *_: None)
+    job = ApplyFrame(kit.registry, 1, 1, frame, lambda *_: None)
     with pytest.raises(CorruptMessage):
         kit.writer.submit(job).result(30)
     assert kit.frame(0, 1).ack.cursor == 1
@@ -357,7 +357,7 @@ def test_an_ended_version_leaves_matcher_and_summary_at_once_and_its_row_with_it
     kit.frame(0, 2, activate(1, ("s", 1), ("other", 1)), events=[(2, EVENT)])
     applied = kit.frame(2, 3, control(3, "deactivate", ids=["s"]))
     assert applied.ack.shrinkable == 2
-    assert kit.hosting.topics[1].rectangles == 1
+    assert kit.registry.topics[1].rectangles == 1
     assert kit.collect() == 0
     kit.reopen()
     assert ("s", "e2") in kit.told()
@@ -378,7 +378,7 @@ def test_a_number_that_is_used_again_begins_blank(kit: Kit) -> None:
     kit.frame(0, 2, activate(1, ("first", 1)), control(2, "deactivate", ids=["first"]))
     assert kit.collect() == 1
     kit.store(item("second"))
-    assert list(kit.hosting.versions) == [0]
+    assert list(kit.registry.versions) == [0]
     kit.frame(2, 5, activate(4, ("second", 1)), events=[(3, EVENT), (5, EVENT)])
     assert kit.told() == [("second", "e5")]
 
@@ -455,8 +455,8 @@ def test_columns_that_contradict_those_known_are_refused(kit: Kit) -> None:
 def test_seq_and_what_is_stored_survive_a_restart(kit: Kit) -> None:
     stored = kit.store(item("s", {"$any": [{"price": {"lt": 1}}, {"price": {"gt": 9}}]}))
     kit.reopen()
-    assert kit.hosting.seq == stored.seq
-    assert kit.hosting.topics[1].rectangles == 2
+    assert kit.registry.seq == stored.seq
+    assert kit.registry.topics[1].rectangles == 2
     kit.frame(0, 2, activate(1, ("s", 1)), events=[(2, {"price": 10})])
     assert kit.told() == [("s", "e2")]
 
@@ -472,4 +472,4 @@ class _Execute(Job[None]):
 
 
 def _by_name(kit: Kit) -> list[tuple[str, list[int]]]:
-    return sorted(kit.hosting.numbers.items())
+    return sorted(kit.registry.numbers.items())

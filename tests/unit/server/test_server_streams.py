@@ -44,7 +44,7 @@ def at_streams(kit: Kit, work: Callable[[Streams], Awaitable[None]]) -> None:
 
     async def run() -> None:
         async with notifying(kit) as notifier:
-            await work(Streams(RegistryView(kit.hosting), notifier, submit))
+            await work(Streams(RegistryView(kit.registry), notifier, submit))
 
     asyncio.run(run())
 

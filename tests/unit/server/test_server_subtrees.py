@@ -36,18 +36,18 @@ def test_notifications_name_the_whole_also_after_a_restart(kit: Kit) -> None:
     assert kit.told() == [("w", "e2"), ("w", "e3")]
     kit.reopen()
     assert kit.told() == [("w", "e2"), ("w", "e3")]
-    assert sorted(kit.hosting.parts("w")) == [FIRST, SECOND]
-    assert kit.hosting.parts(FIRST) == [FIRST]
-    assert kit.hosting.parts("x") == []
+    assert sorted(kit.registry.parts("w")) == [FIRST, SECOND]
+    assert kit.registry.parts(FIRST) == [FIRST]
+    assert kit.registry.parts("x") == []
 
 
 def test_an_ended_member_leaves_the_others(kit: Kit) -> None:
     host(kit, "http://127.0.0.1:9/hook")
     kit.frame(1, 2, control(2, "deactivate", ids=[FIRST]))
-    assert kit.hosting.parts("w") == [SECOND]
+    assert kit.registry.parts("w") == [SECOND]
     kit.frame(2, 3, control(3, "deactivate", ids=[SECOND]))
-    assert kit.hosting.parts("w") == []
-    assert kit.hosting.members == {}
+    assert kit.registry.parts("w") == []
+    assert kit.registry.members == {}
 
 
 def test_letters_and_counters_are_asked_for_by_the_name_of_the_whole(kit: Kit) -> None:
@@ -96,7 +96,7 @@ def test_a_departed_member_is_asked_about_by_itself(kit: Kit) -> None:
     tell(kit, 1)
     kit.frame(3, 4, control(4, "move", versions=[(FIRST, 2)]))
     departed, _ = kit.writer.submit(
-        Depart(kit.hosting, protocol.Departures([(FIRST, 2), (SECOND, 2)]))
+        Depart(kit.registry, protocol.Departures([(FIRST, 2), (SECOND, 2)]))
     ).result(30)
     assert departed.ended == [FIRST]
-    assert kit.hosting.parts("w") == [SECOND]
+    assert kit.registry.parts("w") == [SECOND]

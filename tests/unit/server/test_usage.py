@@ -98,7 +98,7 @@ def test_a_paused_tenant_loses_its_oldest_events_visibly_and_nobody_else_does(ki
         store(kit, id, tenant)
     kit.frame(0, 1, activate(1, *((id, 1) for id in ids)))
     kit.frame(1, 2, control(2, "pause", ids=list(ids)))
-    kit.hosting.limits = UsageLimits(paused=16_000)
+    kit.registry.limits = UsageLimits(paused=16_000)
     at = 2
     for _ in range(3):
         at = publish(kit, at, "acme", "other", "")
@@ -127,7 +127,7 @@ def test_a_paused_tenant_loses_its_oldest_events_visibly_and_nobody_else_does(ki
 
 def test_an_unread_stream_drops_its_oldest_events_and_its_reader_gets_a_gap(kit: Kit) -> None:
     address = addresses.stream_of("acme,s")
-    kit.hosting.limits = UsageLimits(stream=16_000)
+    kit.registry.limits = UsageLimits(stream=16_000)
     store(kit, "acme,s", "acme", url=address)
     kit.frame(0, 1, activate(1, ("acme,s", 1)))
     at = 1
@@ -159,7 +159,7 @@ def test_dead_letters_drop_the_oldest_of_their_tenant_and_count_them(kit: Kit) -
 
 
 def test_letters_of_a_sink_that_refuses_everything_stay_within_the_limit(kit: Kit) -> None:
-    kit.hosting.limits = UsageLimits(dead=1000)
+    kit.registry.limits = UsageLimits(dead=1000)
 
     async def scenario(receiver: Receiver) -> None:
         fill(kit, receiver.url("/a"), rows=12)
@@ -183,7 +183,7 @@ def test_the_counters_are_what_a_scan_finds(
 ) -> None:
     kit = Kit(tmp_path_factory.mktemp("s") / "s1")
     try:
-        kit.hosting.limits = UsageLimits(paused=12_000, stream=12_000)
+        kit.registry.limits = UsageLimits(paused=12_000, stream=12_000)
         url: dict[str, Any] = {"url": addresses.stream_of("acme,s")} if stream else {}
         store(kit, "acme,s", "acme", **url)
         kit.frame(0, 1, activate(1, ("acme,s", 1)))
