@@ -13,7 +13,7 @@ The model touches neither network nor disk:
     webhooks, sinkpolicy, tracing  how, where and with what context a sink is notified
 
 What both services share at run time: `asgi`, `deadlines`, `process`, `metrics`, `clock`, `runtime/` (their
-settings); for tests `checkpoints` and `defects`.
+settings).
 
 At the rim, which the model never imports: `client/`, `receiver`, `cli/`, `demo`, `checker/`, `bench/`. No
 service is ever imported from here.

@@ -37,7 +37,6 @@ from dispatcher.subscriptions.installer import Storing
 from dispatcher.subscriptions.keyed_lock import Exclusion
 from dispatcher.subscriptions.lifecycle import Prepared, Stored, check_topic, replay_of
 from dispatcher.subscriptions.topics import Topic, Topics
-from edn import checkpoints
 from edn.errors import EdnError
 from edn.model.filter import Filter
 
@@ -105,14 +104,10 @@ class Moving:
             moves = await asyncio.to_thread(self._bind, chosen, gone)
             try:
                 stored = await self._storing.store([move.item for move in moves])
-                await checkpoints.reached("stored")
-                replays, passed = await self._log.submit(
-                    lambda transaction: self._append(transaction, moves, stored, gone, outcome, also)
-                )
+                replays, passed = await self._record(moves, stored, gone, outcome, also)
             except EdnError:
                 await self._storing.discard([move.item for move in moves])
                 raise
-            await checkpoints.reached("recorded")
             for move in passed:
                 item = move.item
                 self._network.placing.moved(
@@ -162,6 +157,19 @@ class Moving:
             )
             for found, topic, server, unsettled in chosen
         ]
+
+    async def _record(
+        self,
+        moves: Sequence[_Move],
+        stored: Stored,
+        lost: Mapping[str, int],
+        outcome: Outcome,
+        also: Also | None,
+    ) -> tuple[list[Replay], list[_Move]]:
+        """Commit the moves: the replays that begin, and the subscriptions that were moved."""
+        return await self._log.submit(
+            lambda transaction: self._append(transaction, moves, stored, lost, outcome, also)
+        )
 
     def _append(
         self,

@@ -31,7 +31,7 @@ from dispatcher.store.change_feed import Kind
 from dispatcher.store.event_log import Log, LogFull, Transaction
 from dispatcher.store.log_tail import Tail
 from dispatcher.store.records import EventsRecord, Record, merge
-from edn import defects, protocol
+from edn import protocol
 from edn.arrays import Floats
 from edn.errors import Conflict, NotFound, Unavailable
 from edn.runtime import clock, memory
@@ -267,7 +267,7 @@ class Network:
         self._check_cursor(request.id, cursor)
         # From here on everything is routed to it, until its summary is known.
         self.table.add(request.id)
-        joined, now, first = await self.log.submit(
+        joined, now, start = await self.log.submit(
             functools.partial(
                 _join, request=request, known=self.members.get(request.id) is not None, cursor=cursor
             )
@@ -285,9 +285,7 @@ class Network:
         member.url, member.epoch, member.joined = request.url, request.epoch, joined
         self.placing.registered(member, request.location, request.distance)
         self.members.touch(member)
-        if defects.planted("forget-the-join"):  # for tests only
-            cursor, member.joined = None, joined - 1
-        member.forwarder = self._forwarder(member, first - 1 if cursor is None else cursor)
+        member.forwarder = self._forwarder(member, start)
         member.task = self.spawn(member.forwarder.run(), f"forward to {member.id}")
         self.ask_summary(member)
         logger.info("server registered", server=member.id, url=member.url, cursor=cursor, join=joined)
@@ -441,8 +439,6 @@ class Network:
                     logger.warning("no summary", server=member.id, reason=str(error) or type(error).__name__)
                     member.widened += 1
                     continue
-                if defects.planted("accept-an-old-snapshot"):  # for tests only
-                    await asyncio.sleep(10 * defects.WINDOW)
                 if member.asked != asked:
                     continue  # what it was asked for counts no more
                 if await self.table.accept_in_slices(member.id, snapshot.epoch, snapshot.seq, routed):
@@ -513,7 +509,7 @@ class Network:
 def _join(
     transaction: Transaction, request: protocol.Register, known: bool, cursor: int | None
 ) -> tuple[int, int, int]:
-    """Note a server that starts its stream: offset and time of its *join*, and its first record's offset."""
+    """Note a server: offset and time of its *join*, and the offset after which its stream starts."""
     first = None
     if not known:
         change_feed.note(transaction, Kind.SERVER, request.id)
@@ -521,10 +517,10 @@ def _join(
         # Another dispatcher may have told of it; from there on there are records for it.
         first = servers.first_record(transaction.connection, request.id)
     servers.put(transaction, request.id, request.url, hashed(request.key), request.epoch)
-    if defects.planted("forget-the-join") and cursor is not None:  # for tests only
-        return transaction.head + 1, transaction.time, transaction.head + 1
-    offset = transaction.append_control(request.id, "join", incarnation=transaction.incarnation)
-    return offset, transaction.time, offset if first is None else first
+    joined = transaction.append_control(request.id, "join", incarnation=transaction.incarnation)
+    if cursor is None:
+        cursor = (joined if first is None else first) - 1
+    return joined, transaction.time, cursor
 
 
 def _summaries(snapshot: protocol.SummarySnapshot) -> dict[int, Summary]:

@@ -46,7 +46,7 @@ from dispatcher.store.records import (
     load_control,
     load_events,
 )
-from edn import defects, protocol
+from edn import protocol
 from edn.arrays import Floats
 from edn.errors import Unavailable
 from edn.runtime import disk
@@ -253,15 +253,6 @@ class _LogWriter(SqliteWriter[Transaction]):
 
     def begin(self) -> Transaction:
         return self._log.transaction()
-
-    def before_commit(self, context: Transaction) -> None:
-        if not context.records:
-            return
-        if defects.planted("route-before-commit"):  # for tests only
-            self._log.announce(list(context.records))
-            time.sleep(defects.WINDOW)
-        elif defects.planted("acknowledge-before-commit"):  # for tests only
-            time.sleep(defects.WINDOW)
 
     def finish(
         self, context: Transaction, operations: Sequence[Operation[Transaction]], error: Exception | None
@@ -543,11 +534,6 @@ class Log:
             noting=self.noting,
         )
 
-    def announce(self, records: list[Record]) -> None:
-        """Have records routed; in the writer's thread."""
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._on_commit, records)
-
     def committed(
         self, transaction: Transaction, operations: Sequence[Operation[Transaction]], *, failed: bool
     ) -> None:
@@ -568,7 +554,7 @@ class Log:
             self.on_change()
         if self.on_full is not None and isinstance(operations[0].error, LogFull):
             self.on_full()
-        if records and not defects.planted("route-before-commit"):
+        if records:
             self._on_commit(records)
         for submitted in operations:
             assert isinstance(submitted, _Submitted)

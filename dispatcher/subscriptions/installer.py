@@ -30,7 +30,8 @@ from dispatcher.store.event_log import Transaction
 from dispatcher.store.replays import Replay
 from dispatcher.subscriptions import lifecycle
 from dispatcher.subscriptions.lifecycle import Prepared, Stored
-from edn import defects, protocol
+from dispatcher.subscriptions.topics import Topic
+from edn import protocol
 from edn.errors import EdnError
 
 logger = structlog.get_logger()
@@ -176,13 +177,13 @@ class Storing:
                 asking,
             )
             stored = await self._network.calls.store(server, request)
-            moving = any(item.arriving for item in some)
-            if not defects.planted(
-                "move-before-widening" if moving else "skip-the-widening"
-            ):  # for tests only
-                rects = [item.bound.rects() for item in some]
-                lifecycle.widen(self._network, server, topic.uid, rects, stored)
+            self._widen(server, topic, some, stored)
         return stored
+
+    def _widen(self, server: str, topic: Topic, items: Sequence[Prepared], stored: protocol.Stored) -> None:
+        """Route the events of these subscriptions to their server from now on."""
+        rects = [item.bound.rects() for item in items]
+        lifecycle.widen(self._network, server, topic.uid, rects, stored)
 
     async def discard(self, prepared: Sequence[Prepared]) -> None:
         """Tell the servers to forget what was stored for nothing; it costs only width until they do."""
