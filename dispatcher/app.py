@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 from fastapi import APIRouter, FastAPI
+from fastapi.routing import iter_route_contexts
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -22,14 +23,15 @@ from dispatcher.api import (
 from dispatcher.api import topics as topics_door
 from dispatcher.api.admin import backup, clock, keys, metrics, operations, repartitions, routes, tuning
 from dispatcher.api.dashboard import door as dashboard_door
+from dispatcher.api.leader_proxy import Leading
 from dispatcher.api.publish import BODY_BYTES, PublishEndpoint
 from dispatcher.api.soap.door import PATH as SOAP_PATH
 from dispatcher.api.soap.door import SoapEndpoint
-from dispatcher.auth.access import Guard, Need, needs
+from dispatcher.auth.access import Guard, needs
 from dispatcher.auth.audit import Audit
+from dispatcher.auth.caller import Need
 from dispatcher.config import Settings
 from dispatcher.observe.projection import Projector
-from dispatcher.replication.proxy import Leading
 from dispatcher.services import Door
 from edn.errors import EdnError
 from edn.http.asgi import BodyLimit, StrictRoute, install, refuse
@@ -91,7 +93,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.publish = publish
     app.soap = SoapEndpoint(door, publish)
     app.guard, app.audit = door.guard, door.audit
-    door.guard.watch(app.router.routes)
+    door.guard.watch(lambda: iter_route_contexts(app.router.routes))
     for page in app.router.routes:  # so far, those that describe the interface
         needs(Need.PUBLIC)(getattr(page, "endpoint"))  # noqa: B009  what Starlette's base class does not name
     app.heartbeat = internal.HeartbeatEndpoint(door.network, door.guard, door.audit)

@@ -24,7 +24,9 @@ from pydantic import AliasChoices, BaseModel, Field, WithJsonSchema
 
 from dispatcher.api import bodies
 from dispatcher.api.bodies import Body, Coordinate, Expires, Name
-from dispatcher.auth.access import Caller, Need, Who, needs
+from dispatcher.api.caller import Who
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Caller, Need
 from dispatcher.services import Door
 from dispatcher.store.directory import Subscription
 from dispatcher.subscriptions.topics import Topic
@@ -149,7 +151,7 @@ class _Manager:
         }
         try:
             shown, status, _ = await self._door.subscribing.subscribe(
-                bodies.SubscriptionBody.model_validate(wanted), who
+                bodies.SubscriptionBody.model_validate(wanted).request(), who
             )
         except EdnError as error:
             raise _placed(error) from None
@@ -164,7 +166,9 @@ class _Manager:
         self._check_unchanged(found, body, who)
         wanted = {"filter": _filter(topic, body), "sink": _sink(body), "expires": body.config.expires}
         try:
-            shown = await self._door.subscribing.change(id, bodies.ChangeBody.model_validate(wanted), who)
+            shown = await self._door.subscribing.change(
+                id, bodies.ChangeBody.model_validate(wanted).request(), who
+            )
         except EdnError as error:
             raise _placed(error) from None
         return _shown(shown, topic)

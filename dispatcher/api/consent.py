@@ -12,7 +12,8 @@ import msgspec
 from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel
 
-from dispatcher.auth.access import Need, needs
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Need
 from dispatcher.servers.network import Network
 from edn import protocol
 from edn.errors import NotFound

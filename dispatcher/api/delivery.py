@@ -17,7 +17,9 @@ from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
 from dispatcher.api.bodies import Body
-from dispatcher.auth.access import Caller, Need, Who, needs
+from dispatcher.api.caller import Who
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Caller, Need
 from dispatcher.servers import fan_out
 from dispatcher.servers.network import Network
 from dispatcher.store import directory

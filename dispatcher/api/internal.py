@@ -11,8 +11,9 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.types import Receive, Scope, Send
 
 from dispatcher.api import bodies, openapi
-from dispatcher.auth.access import Caller, Guard, Need, authorization_of, needs
+from dispatcher.auth.access import Guard, authorization_of, needs
 from dispatcher.auth.audit import Audit
+from dispatcher.auth.caller import Caller, Need
 from dispatcher.servers.network import Network
 from dispatcher.services import Door
 from edn import protocol
@@ -143,7 +144,7 @@ def routes(door: Door) -> APIRouter:
             except ValidationError as error:
                 raise invalid(list(error.errors()), skip=bodies.UNION_TAGS) from None
             content, response.status_code, headers = await door.subscribing.subscribe(
-                body, who, message.suggested
+                bodies.requested(body), who, message.suggested
             )
         except EdnError as error:
             door.audit.called(asked, who, error.status)

@@ -14,12 +14,13 @@ import msgspec
 import numpy as np
 from starlette.types import Receive, Scope, Send
 
-from dispatcher.auth.access import EVERYBODY, Caller, Guard, Need, authorization_of, needs
+from dispatcher.auth.access import Guard, authorization_of, needs
 from dispatcher.auth.audit import Audit
+from dispatcher.auth.caller import EVERYBODY, Caller, Need
 from dispatcher.replication.lease import Peers
 from dispatcher.servers.network import Network
 from dispatcher.store import retention, topic_rows
-from dispatcher.store.event_log import Transaction
+from dispatcher.store.interface import Transaction
 from dispatcher.subscriptions.topics import Topic, Topics
 from edn import defects
 from edn.api.events import Published

@@ -31,18 +31,20 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from dispatcher.api import merged_streams
+from dispatcher.api.caller import Who
 from dispatcher.api.merged_streams import MergedStream
-from dispatcher.auth.access import Caller, Guard, Need, Who, caller_of, needs
+from dispatcher.auth.access import Guard, caller_of, needs
+from dispatcher.auth.caller import Caller, Need
 from dispatcher.auth.quotas import check_descriptors
 from dispatcher.servers.network import Network
 from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
 from dispatcher.store.interface import Connection
+from dispatcher.subscriptions.stream_address import is_stream
 from edn.errors import Conflict, EdnError, InvalidInput, NotFound, Unavailable
 from edn.http.asgi import refuse
 from edn.http.control_client import CallFailed, ControlAnswer, problem_detail
 
-_SCHEME = "stream:"
 _REFUSED = {404: NotFound, 422: InvalidInput}
 #: how often it is checked that a stream's key still opens it
 CHECK_SECONDS = 0.5
@@ -68,25 +70,12 @@ class _Line(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Line)
 
 
-def address(subscription: str) -> str:
-    """What stands for a sink where there is none."""
-    return _SCHEME + subscription
-
-
-def is_stream(url: str) -> bool:
-    return url.startswith(_SCHEME)
-
-
-def streams(found: Subscription) -> bool:
-    return is_stream(found.url)
-
-
 @contextlib.asynccontextmanager
 async def _lines(
     network: Network, found: Subscription, last: str | None
 ) -> AsyncIterator[AsyncIterator[bytes]]:
     """The server's lines, or all servers'; raises what is refused, before the first."""
-    if not streams(found):
+    if not is_stream(found.url):
         raise Conflict("it has a sink, and its notifications go there; PUT it without one to read them here")
     if found.subtree is not None:
         positions = merged_streams.read_positions(last)

@@ -9,9 +9,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Query, Response
 
 from dispatcher.api import bodies, delivery
-from dispatcher.auth.access import Need, Who, needs
+from dispatcher.api.caller import Who
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Need
 from dispatcher.services import Door
 from dispatcher.subscriptions.expiry import parse_expires
+from dispatcher.subscriptions.requests import Change
 from dispatcher.subscriptions.topics import Topic
 from edn.api import subscriptions as api
 from edn.api.document import document
@@ -37,7 +40,7 @@ def routes(door: Door) -> APIRouter:
     @needs(Need.SUBSCRIBE)
     async def subscribe(body: Annotated[bodies.OneOrMany, Body()], response: Response, who: Who) -> Any:
         """Subscribe one or many, all or nothing. Events that are accepted after the answer are not missed."""
-        content, response.status_code, headers = await subscribing.subscribe(body, who)
+        content, response.status_code, headers = await subscribing.subscribe(bodies.requested(body), who)
         response.headers.update(headers)
         return content
 
@@ -103,7 +106,7 @@ def routes(door: Door) -> APIRouter:
     @needs(Need.SUBSCRIBE)
     async def change_subscription(id: str, body: bodies.ChangeBody, who: Who) -> Any:
         """Replace filter, sink and expiry in place, without a gap."""
-        return await subscribing.change(id, body, who)
+        return await subscribing.change(id, body.request(), who)
 
     @router.post("/{id}/renew", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
@@ -130,7 +133,7 @@ def routes(door: Door) -> APIRouter:
         found = await subscribing.find(who, id)
         if body is not None and body.sink is not None:
             expires = None if found.expires is None else rfc3339(found.expires)
-            changed = bodies.ChangeBody(filter=found.filter, sink=body.sink, expires=expires)
+            changed = Change(filter=found.filter, sink=body.sink.request(), expires=expires)
             await subscribing.change(id, changed, who)
         return subscribing.view(await door.subscriptions.pause(found.id, False), who)
 

@@ -25,17 +25,16 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dispatcher.api.streams import streams
 from dispatcher.servers.network import Network
 from dispatcher.servers.placement import Candidate
 from dispatcher.store import change_feed, directory, repartitions, replays
 from dispatcher.store.directory import Subscription
-from dispatcher.store.event_log import Transaction
-from dispatcher.store.interface import Connection
+from dispatcher.store.interface import Connection, Transaction
 from dispatcher.store.replays import Replay
 from dispatcher.subscriptions.installer import Storing
 from dispatcher.subscriptions.keyed_lock import Exclusion
 from dispatcher.subscriptions.lifecycle import Prepared, Stored, check_topic, replay_of
+from dispatcher.subscriptions.stream_address import is_stream
 from dispatcher.subscriptions.topics import Topic, Topics
 from edn import checkpoints
 from edn.errors import EdnError
@@ -249,7 +248,7 @@ def _note(
         repartitions.redirect_move(transaction, after.id, before.version, after.version, after.server)
     else:
         # Rows of a stream are kept, too: they are read where the subscription is.
-        keeping = after.paused or streams(after)
+        keeping = after.paused or is_stream(after.url)
         repartitions.insert_move(transaction, after.id, after.version, before.server, after.server, keeping)
 
 

@@ -39,7 +39,7 @@ from dispatcher.servers.network import Network
 from dispatcher.servers.placement import Candidate
 from dispatcher.servers.registry import Leaving, Member
 from dispatcher.store import directory, repartitions, servers
-from dispatcher.store.event_log import Transaction
+from dispatcher.store.interface import Transaction
 from dispatcher.store.repartitions import Kind, Preview, Repartition
 from dispatcher.store.topic_rows import Binding
 from dispatcher.subscriptions.topics import Topics

@@ -27,8 +27,7 @@ from dispatcher.servers.network import Network
 from dispatcher.store import api_keys, change_feed, directory, replays, signing_keys, topic_rows
 from dispatcher.store.change_feed import Kind
 from dispatcher.store.directory import Subscription
-from dispatcher.store.event_log import Transaction
-from dispatcher.store.interface import Connection
+from dispatcher.store.interface import Connection, Transaction
 from dispatcher.store.topic_rows import Binding
 from dispatcher.subscriptions import lifecycle, signing_rings, topics
 from dispatcher.subscriptions.lifecycle import Prepared

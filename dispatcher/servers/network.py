@@ -28,7 +28,8 @@ from dispatcher.servers.placement import Placing
 from dispatcher.servers.registry import Member, Members, check_registration, hashed
 from dispatcher.store import change_feed, directory, servers
 from dispatcher.store.change_feed import Kind
-from dispatcher.store.event_log import Log, LogFull, Transaction
+from dispatcher.store.event_log import Log, LogFull
+from dispatcher.store.interface import Transaction
 from dispatcher.store.log_tail import Tail
 from dispatcher.store.records import EventsRecord, Record, merge
 from edn import defects, protocol

@@ -26,7 +26,7 @@ import structlog
 from dispatcher.servers.network import Network
 from dispatcher.servers.placement import Candidate
 from dispatcher.store import signing_keys
-from dispatcher.store.event_log import Transaction
+from dispatcher.store.interface import Transaction
 from dispatcher.store.replays import Replay
 from dispatcher.subscriptions import lifecycle
 from dispatcher.subscriptions.lifecycle import Prepared, Stored

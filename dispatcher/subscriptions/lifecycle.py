@@ -17,7 +17,7 @@ from dispatcher.servers.network import Network
 from dispatcher.store import change_feed, directory, replays, topic_rows
 from dispatcher.store.change_feed import Kind
 from dispatcher.store.directory import Subscription
-from dispatcher.store.event_log import Transaction
+from dispatcher.store.interface import Transaction
 from dispatcher.store.replays import Replay
 from dispatcher.subscriptions.topics import Topic
 from edn import protocol

@@ -10,11 +10,10 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from dispatcher.api import bodies, streams
-from dispatcher.auth.access import Caller
+from dispatcher.auth.caller import Caller
 from dispatcher.auth.keys import Scope
 from dispatcher.auth.quotas import Quotas
 from dispatcher.servers.network import Network
@@ -23,6 +22,8 @@ from dispatcher.subscriptions import signing_rings, sinks
 from dispatcher.subscriptions.expiry import parse_expires, parse_since
 from dispatcher.subscriptions.replay import Replayer
 from dispatcher.subscriptions.service import Subscriptions, Wanted, check_room, new_id
+from dispatcher.subscriptions.sinks import Sink
+from dispatcher.subscriptions.stream_address import stream_address
 from dispatcher.subscriptions.subtree import Subtree, bind, check_fits
 from dispatcher.subscriptions.topics import Topic, Topics, path_of
 from edn.errors import EdnError, Forbidden, InvalidInput, InvalidSink, NotFound, TooLarge
@@ -34,6 +35,25 @@ from edn.model.filter import BoundFilter, Filter
 
 #: subscriptions in one array
 MAX_SUBSCRIPTIONS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a subscriber wants of a subscription: filter, sink and expiry."""
+
+    filter: Any = None
+    #: None: a stream
+    sink: Sink | None = None
+    expires: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSubscription(Change):
+    topic: str
+    id: str | None = None
+    owner: str | None = None
+    since: str | None = None
+    location: list[float] | None = None
 
 
 class Subscribing:
@@ -81,7 +101,7 @@ class Subscribing:
 
     async def subscribe(
         self,
-        body: bodies.SubscriptionBody | list[bodies.SubscriptionBody],
+        body: NewSubscription | list[NewSubscription],
         who: Caller,
         suggested: Sequence[str | None] = (),
     ) -> tuple[Any, int, dict[str, str]]:
@@ -109,7 +129,7 @@ class Subscribing:
         headers = {"location": f"/v1/subscriptions/{_shown(found.id, who)}"}
         return await self.whole_view(found, who, secrets), 201 if new else 200, headers
 
-    async def change(self, id: str, body: bodies.ChangeBody, who: Caller) -> dict[str, Any]:
+    async def change(self, id: str, body: Change, who: Caller) -> dict[str, Any]:
         """Replace filter, sink and expiry; the subscription as it is shown."""
         found = await self.find(who, id)
         topic = self._topic_of(found)
@@ -128,9 +148,7 @@ class Subscribing:
 
     # -- from bodies to the model -----------------------------------------------------------------------
 
-    async def _wanted(
-        self, body: bodies.SubscriptionBody, who: Caller, prefix: str, suggested: str | None
-    ) -> Wanted:
+    async def _wanted(self, body: NewSubscription, who: Caller, prefix: str, suggested: str | None) -> Wanted:
         """A request for a new one, checked; `prefix`: its own place in what was sent."""
         try:
             topic = self.place(body.topic, who)
@@ -156,7 +174,7 @@ class Subscribing:
     async def _wanted_on(
         self,
         topic: Topic | Subtree,
-        body: bodies.SubscriptionBody | bodies.ChangeBody,
+        body: Change,
         prefix: str,
         *,
         id: str | None,
@@ -164,7 +182,7 @@ class Subscribing:
     ) -> Wanted:
         """What a new one and one that is changed have in common: filter, sink and expiry."""
         place = "/filter"
-        sink = body.sink or bodies.SinkBody.model_validate({"url": streams.address(id or "")})
+        sink = body.sink or Sink(url=stream_address(id or ""))
         try:
             parsed = Filter.parse(body.filter)
             bound = await self._bound(parsed, topic)

@@ -25,8 +25,7 @@ from dispatcher.servers.placement import Candidate
 from dispatcher.store import change_feed, directory, repartitions
 from dispatcher.store.change_feed import Kind
 from dispatcher.store.directory import Subscription
-from dispatcher.store.event_log import Transaction
-from dispatcher.store.interface import Connection
+from dispatcher.store.interface import Connection, Transaction
 from dispatcher.store.replays import Replay
 from dispatcher.subscriptions import lifecycle, subtree
 from dispatcher.subscriptions.installer import Storing

@@ -26,8 +26,7 @@ from dispatcher.replication.lease import Peers
 from dispatcher.servers.network import Network
 from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
-from dispatcher.store.event_log import Transaction
-from dispatcher.store.interface import Connection
+from dispatcher.store.interface import Connection, Transaction
 from dispatcher.subscriptions import lifecycle, subtree
 from dispatcher.subscriptions.installer import Storing
 from dispatcher.subscriptions.lifecycle import Prepared, Stored

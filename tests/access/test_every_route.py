@@ -18,12 +18,12 @@ from lxml import etree
 
 import dispatcher.app
 from dispatcher.auth import access
-from dispatcher.auth.access import Need
+from dispatcher.auth.caller import Need
 from dispatcher.auth.keys import Scope
 from dispatcher.config import Settings
 from dispatcher.services import Door
 from dispatcher.store.directory import Subscription, insert
-from dispatcher.store.event_log import Transaction
+from dispatcher.store.interface import Transaction
 from edn import protocol
 from edn.errors import Unauthorized
 from edn.formats.event_xml import NAMESPACE

@@ -17,7 +17,8 @@ import structlog
 
 import dispatcher.app
 import dispatcher.services
-from dispatcher.auth import access, audit
+from dispatcher.auth import audit
+from dispatcher.auth.caller import Need
 from dispatcher.config import Settings
 from edn.http.asgi import CLIENT, VIA
 from edn.runtime.process import configure_logs, hide_secrets
@@ -273,8 +274,8 @@ def test_a_key_for_metrics_opens_nothing_else(tmp_path: Path) -> None:
     async def work(http: httpx.AsyncClient, door: dispatcher.services.Door) -> None:
         key = (await make(http, scopes=["metrics"])).json()["key"]
         assert (await http.get("/metrics", headers=bearer(key))).status_code == 200
-        for need in access.Need:
-            if need not in (access.Need.PUBLIC, access.Need.METRICS):
+        for need in Need:
+            if need not in (Need.PUBLIC, Need.METRICS):
                 assert not door.guard.identify(bearer(key)["authorization"].encode()).may(need), need
         for path in ("/v1/topics", "/v1/subscriptions", "/v1/keys", "/v1/servers", "/nothing"):
             assert (await http.get(path, headers=bearer(key))).status_code == 403, path

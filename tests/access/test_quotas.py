@@ -13,7 +13,7 @@ import pytest
 
 import dispatcher.app
 import dispatcher.services
-from dispatcher.auth.access import Caller
+from dispatcher.auth.caller import Caller
 from dispatcher.auth.keys import Quota, Scope
 from dispatcher.auth.quotas import BUCKETS, BURST, Quotas
 from dispatcher.config import Settings

@@ -14,7 +14,7 @@ from lxml import etree
 from dispatcher.api.publish import Accepted
 from dispatcher.api.soap.door import SoapEndpoint
 from dispatcher.auth import access
-from dispatcher.auth.access import Caller
+from dispatcher.auth.caller import EVERYBODY, Caller
 from dispatcher.servers.bindings import check_name
 from dispatcher.store.topic_rows import Binding
 from dispatcher.subscriptions.expiry import parse_expires
@@ -151,7 +151,7 @@ def one(data: bytes) -> None:
         "query_string": b"",
         "scheme": "http",
         "headers": [(b"host", b"127.0.0.1"), (b"content-type", b"application/soap+xml")],
-        access._WHO: access.EVERYBODY,
+        access._WHO: EVERYBODY,
     }
     _loop.run_until_complete(_endpoint(scope, receive, send))
     answer = b"".join(parts)

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Response
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, StreamingResponse
 
-from dispatcher.auth.access import Need, needs
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Need
 from dispatcher.servers.network import Network
 from edn.errors import Conflict, NotFound, Unavailable
 from edn.http.control_client import ControlAnswer

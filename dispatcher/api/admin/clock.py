@@ -9,7 +9,8 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from dispatcher.auth.access import Need, needs
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Need
 from dispatcher.services import Door
 from edn.api.document import document
 from edn.api.servers import Clock, ServerClock

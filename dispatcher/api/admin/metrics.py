@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from fastapi import APIRouter, Request, Response
 
-from dispatcher.auth.access import Need, needs
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Need
 from dispatcher.servers.network import Network
 from dispatcher.subscriptions.topics import Topics
 from dispatcher.tuning.loop import Tuner

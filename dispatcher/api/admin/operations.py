@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter
 
-from dispatcher.auth.access import Need, needs
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Need
 from dispatcher.replication.lease import Peers
 from dispatcher.servers.network import HEARTBEAT_SECONDS, Network
 from edn.api.document import document

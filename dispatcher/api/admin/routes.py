@@ -8,7 +8,8 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field
 
 from dispatcher.api.bodies import Body
-from dispatcher.auth.access import Need, needs
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Need
 from dispatcher.observe import routes as routing_entries
 from dispatcher.servers.network import Network
 from dispatcher.store.topic_rows import Binding

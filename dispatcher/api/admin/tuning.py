@@ -8,7 +8,8 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from dispatcher.api.bodies import Body
-from dispatcher.auth.access import Need, needs
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Need
 from dispatcher.servers.network import Network
 from dispatcher.tuning.loop import Tuner
 from edn.api.document import document

@@ -10,11 +10,11 @@ from lxml import etree
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from dispatcher.api.leader_proxy import Leading, replayed
 from dispatcher.api.publish import BODY_BYTES, PublishEndpoint
 from dispatcher.api.soap import eventing, faults, management, publishing, wsdl
 from dispatcher.api.soap.operations import Operation, Request, Table
 from dispatcher.auth.access import caller_of
-from dispatcher.replication.proxy import Leading, replayed
 from dispatcher.services import Door
 from edn.errors import EdnError, Unsupported
 from edn.formats import xml

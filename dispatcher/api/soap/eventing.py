@@ -21,7 +21,7 @@ from dispatcher.api import bodies
 from dispatcher.api.soap import faults
 from dispatcher.api.soap.operations import Operation, Reply, Request, Table
 from dispatcher.api.soap.publishing import named_topic
-from dispatcher.auth.access import Need
+from dispatcher.auth.caller import Need
 from dispatcher.services import Door
 from dispatcher.store.directory import Subscription
 from dispatcher.subscriptions.expiry import parse_expires
@@ -96,7 +96,7 @@ class _Source:
             wanted["id"] = chosen
         try:
             body = bodies.SubscriptionBody.model_validate(wanted)
-            content, _, _ = await self._door.subscribing.subscribe(body, request.caller)
+            content, _, _ = await self._door.subscribing.subscribe(body.request(), request.caller)
         except ValidationError as error:
             raise faults.of_subscribing(words, invalid(list(error.errors()))) from None
         except EdnError as error:

@@ -15,7 +15,7 @@ from lxml import etree
 
 from dispatcher.api.soap.operations import Operation, Reply, Request, Table
 from dispatcher.api.soap.publishing import named_topic
-from dispatcher.auth.access import Need
+from dispatcher.auth.caller import Need
 from dispatcher.observe import routes
 from dispatcher.services import Door
 from dispatcher.store.topic_rows import Binding

@@ -9,7 +9,7 @@ from lxml import etree
 
 from dispatcher.api.publish import MAX_KEY, PublishEndpoint
 from dispatcher.api.soap.operations import Operation, Reply, Request, Table
-from dispatcher.auth.access import Need
+from dispatcher.auth.caller import Need
 from dispatcher.services import Door
 from edn.errors import InvalidInput
 from edn.formats import event_xml, xml

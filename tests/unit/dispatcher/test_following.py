@@ -10,7 +10,8 @@ from typing import Any, cast
 from dispatcher.observe.event_trace import Follower
 from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
-from dispatcher.store.event_log import Log, Transaction
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Transaction
 from dispatcher.subscriptions.topics import Topic
 from edn import protocol
 from edn.model.schema import Schema

@@ -19,7 +19,8 @@ from dispatcher.servers.network import Network
 from dispatcher.store import change_feed, directory
 from dispatcher.store.change_feed import Kind
 from dispatcher.store.directory import Subscription
-from dispatcher.store.event_log import Transaction, read_records
+from dispatcher.store.event_log import read_records
+from dispatcher.store.interface import Transaction
 from dispatcher.store.records import ControlRecord
 from dispatcher.subscriptions.replay import Replay
 from dispatcher.subscriptions.topics import Topics

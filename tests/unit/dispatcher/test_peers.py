@@ -10,14 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
+from dispatcher.api.leader_proxy import Leading
 from dispatcher.config import Settings
 from dispatcher.replication.lease import ATTEMPTS, Peers, _is_refusal
-from dispatcher.replication.proxy import Leading
 from dispatcher.replication.reconcile import Merger
 from dispatcher.servers.network import Network
 from dispatcher.store import change_feed
 from dispatcher.store.change_feed import Kind
-from dispatcher.store.event_log import Transaction
+from dispatcher.store.interface import Transaction
 from dispatcher.subscriptions.topics import Topics
 from edn import protocol
 from edn.errors import Conflict, Unavailable

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from corekit import Core, make_ready, page_after
 
-from dispatcher.store.event_log import Transaction
+from dispatcher.store.interface import Transaction
 from dispatcher.store.replays import NOTHING
 from dispatcher.subscriptions.replay import Replayer
 from edn import protocol

@@ -13,7 +13,7 @@ from corekit import make_ready
 from dispatcher.config import Settings
 from dispatcher.rebalance.handover import Settling
 from dispatcher.servers.network import Network
-from dispatcher.store.event_log import Transaction
+from dispatcher.store.interface import Transaction
 from edn.errors import Unavailable
 
 
