@@ -17,9 +17,9 @@ from starlette.types import Receive, Scope, Send
 from dispatcher.auth.access import Guard, authorization_of, needs
 from dispatcher.auth.audit import Audit
 from dispatcher.auth.caller import EVERYBODY, Caller, Need
-from dispatcher.replication.lease import Peers
-from dispatcher.servers.network import Network
+from dispatcher.servers.admission import Admission
 from dispatcher.store import retention, topic_rows
+from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Transaction
 from dispatcher.subscriptions.topics import Topic, Topics
 from edn import defects
@@ -31,10 +31,8 @@ from edn.errors import (
     Forbidden,
     InvalidInput,
     NotFound,
-    Overloaded,
     TooLarge,
     Unauthorized,
-    Unavailable,
     Unsupported,
 )
 from edn.formats import cloudevents, trace_context
@@ -46,8 +44,6 @@ MAX_KEY = 200
 BODY_BYTES = 1 << 20
 #: events in one array
 MAX_EVENTS = 10_000
-#: bytes waiting for their commit beyond which publishers are refused
-PENDING_BYTES = 64 << 20
 _JSON = (b"content-type", b"application/json")
 
 
@@ -64,13 +60,22 @@ class PublishEndpoint:
     PATH = "/v1/topics/{name}/events"
 
     def __init__(
-        self, network: Network, topics: Topics, guard: Guard, audit: Audit, peers: Peers | None = None
+        self,
+        log: Log,
+        admission: Admission,
+        topics: Topics,
+        guard: Guard,
+        audit: Audit,
+        *,
+        retained_bytes: int = 0,
     ) -> None:
+        """`retained_bytes`: limit of the events per tenant that stay available; 0 is none."""
         self._guard = guard
         self._audit = audit
-        self._network = network
+        self._log = log
+        self._admission = admission
         self._topics = topics
-        self._peers = peers
+        self._retained_bytes = retained_bytes or None
 
     @staticmethod
     def serves(scope: Scope) -> bool:
@@ -120,16 +125,7 @@ class PublishEndpoint:
     ) -> Published:
         """Accept one event or an array of them, all or nothing; `trace` is the context they came with."""
         buckets = self._guard.quotas.publishing(who)
-        log = self._network.log
-        if self._peers is not None and not self._peers.accepting():
-            raise Unavailable(
-                "this dispatcher is not level with the others yet: try again, or another one", retry_after=1
-            )
-        if log.pending > PENDING_BYTES:
-            raise Overloaded("more is waiting for the disk than the dispatcher holds", retry_after=1)
-        self._network.check_room(len(body))
-        if self._network.pressure.full:
-            await self._network.pressure.wait()
+        await self._admission.admit(len(body))
         batch = topic.schema.decode_events(body)
         if len(batch) > MAX_EVENTS:
             raise TooLarge(f"{len(batch)} events in one request; at most {MAX_EVENTS} are taken")
@@ -142,7 +138,7 @@ class PublishEndpoint:
             ids = [name if name is not None else f"{key}/{place}" for place, name in enumerate(ids)]
 
         lasting = _availability(topic, batch)
-        limits = [self._network.settings.retained_bytes or None, who.quota.retained_bytes]
+        limits = [self._retained_bytes, who.quota.retained_bytes]
         limit = min((most for most in limits if most is not None), default=None)
 
         def append(transaction: Transaction) -> list[str]:
@@ -158,7 +154,7 @@ class PublishEndpoint:
                 retention.check(transaction.connection, topic.tenant, limit)
             return named
 
-        committed = log.submit(append, size=len(body))
+        committed = self._log.submit(append, size=len(body))
         if defects.planted("acknowledge-before-commit"):  # for tests only
             chosen = [name for name in ids if name is not None]
             if len(chosen) == len(ids):

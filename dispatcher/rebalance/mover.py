@@ -25,10 +25,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dispatcher.servers.network import Network
-from dispatcher.servers.placement import Candidate
+from dispatcher.servers.placement import Candidate, Placing
 from dispatcher.store import change_feed, directory, repartitions, replays
 from dispatcher.store.directory import Subscription
+from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Connection, Transaction
 from dispatcher.store.replays import Replay
 from dispatcher.subscriptions.installer import Storing
@@ -66,8 +66,9 @@ class _Move:
 class Moving:
     def __init__(
         self,
-        network: Network,
+        log: Log,
         topics: Topics,
+        placing: Placing,
         exclusion: Exclusion,
         storing: Storing,
         *,
@@ -75,8 +76,8 @@ class Moving:
         on_replay: Callable[[Replay], None],
     ) -> None:
         """`exclusion`: of calls about subscriptions; `on_moved` hears that there is something to settle."""
-        self._network = network
-        self._log = network.log
+        self._log = log
+        self._placing = placing
         self._topics = topics
         self._exclusion = exclusion
         self._storing = storing
@@ -114,7 +115,7 @@ class Moving:
             await checkpoints.reached("recorded")
             for move in passed:
                 item = move.item
-                self._network.placing.moved(
+                self._placing.moved(
                     move.before.server,
                     item.subscription.server,
                     Candidate(item.topic.uid, item.bound.rects(), item.subscription.location),

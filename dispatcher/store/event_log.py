@@ -209,7 +209,7 @@ class Log:
         self,
         folder: Path,
         *,
-        on_commit: Callable[[list[Record]], None],
+        on_commit: Callable[[list[Record]], object] = lambda _: None,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] | None = None,
         estimate: Callable[[], float] | None = None,
@@ -227,7 +227,7 @@ class Log:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "dispatcher.db"
         self.disk = disk.Disk(self._path, watermark=watermark, reserve=min(_RESERVE_BYTES, watermark // 8))
-        self._on_commit = on_commit
+        self.on_commit = on_commit
         self.clock: Callable[[], float] = clock
         self._steady = steady
         self._estimate = estimate
@@ -468,7 +468,7 @@ class Log:
     def announce(self, records: list[Record]) -> None:
         """Have records routed; in the writer's thread."""
         assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._on_commit, records)
+        self._loop.call_soon_threadsafe(self.on_commit, records)
 
     def committed(
         self, transaction: Transaction, operations: Sequence[Operation[Transaction]], *, failed: bool
@@ -491,7 +491,7 @@ class Log:
         if self.on_full is not None and isinstance(operations[0].error, LogFull):
             self.on_full()
         if records and not defects.planted("route-before-commit"):
-            self._on_commit(records)
+            self.on_commit(records)
         for submitted in operations:
             assert isinstance(submitted, _Submitted)
             self.pending -= submitted.size

@@ -16,8 +16,10 @@ from typing import Any
 from dispatcher.auth.caller import Caller
 from dispatcher.auth.keys import Scope
 from dispatcher.auth.quotas import Quotas
-from dispatcher.servers.network import Network
+from dispatcher.config import Settings
+from dispatcher.servers.placement import Placing
 from dispatcher.store import directory
+from dispatcher.store.event_log import Log
 from dispatcher.subscriptions import signing_rings, sinks
 from dispatcher.subscriptions.expiry import parse_expires, parse_since
 from dispatcher.subscriptions.replay import Replayer
@@ -61,14 +63,17 @@ class Subscribing:
 
     def __init__(
         self,
-        network: Network,
+        settings: Settings,
+        log: Log,
         topics: Topics,
+        placing: Placing,
         subscriptions: Subscriptions,
         replayer: Replayer,
         quotas: Quotas,
     ) -> None:
-        self._network = network
-        self._settings = network.settings
+        self._settings = settings
+        self._log = log
+        self._placing = placing
         self._topics = topics
         self._subscriptions = subscriptions
         self._replayer = replayer
@@ -117,13 +122,13 @@ class Subscribing:
                 await self._wanted(one, who, f"/{place}", hosts.get(place)) for place, one in enumerate(body)
             ]
             await self._check_room(who, wanted)
-            wanted, secrets = await signing_rings.assign(self._network.log, wanted)
+            wanted, secrets = await signing_rings.assign(self._log, wanted)
             made = await self._subscriptions.create(wanted, self._quotas.room(who)) if wanted else []
             status = 200 if made and not any(new for _, new in made) else 201
             return {"subscriptions": [self.view(found, who, secrets) for found, _ in made]}, status, {}
         wanted = [await self._wanted(body, who, "", hosts.get(0))]
         await self._check_room(who, wanted)
-        wanted, secrets = await signing_rings.assign(self._network.log, wanted)
+        wanted, secrets = await signing_rings.assign(self._log, wanted)
         with _at_the_sink():
             [(found, new)] = await self._subscriptions.create(wanted, self._quotas.room(who))
         headers = {"location": f"/v1/subscriptions/{_shown(found.id, who)}"}
@@ -141,7 +146,7 @@ class Subscribing:
         if want.secret is None and want.url == found.url:
             want = replace(want, ring=found.ring)  # the address stays, and what it is signed with
         else:
-            [want], secrets = await signing_rings.assign(self._network.log, [want])
+            [want], secrets = await signing_rings.assign(self._log, [want])
         with _at_the_sink():
             changed = await self._subscriptions.change(found.id, want, self._quotas.room(who))
         return await self.whole_view(changed, who, secrets)
@@ -165,7 +170,7 @@ class Subscribing:
         if body.location is None:
             return replace(want, suggested=suggested)
         try:
-            self._network.placing.check_location(body.location)
+            self._placing.check_location(body.location)
         except EdnError as error:
             error.pointer = f"{prefix}/location"
             raise
@@ -197,7 +202,7 @@ class Subscribing:
             required = self._settings.require_consent and body.sink is not None
             url = sinks.address_of(sink, consent=required)
             place = ""
-            log = self._network.log
+            log = self._log
             expires = (
                 None
                 if body.expires is None
@@ -230,7 +235,7 @@ class Subscribing:
         """Where a subscription begins, as `Wanted` has it."""
         if text is None:
             return 0
-        now = self._network.log.now()
+        now = self._log.now()
         since = parse_since(text, now, pointer=f"{prefix}/from")
         if since is None or isinstance(topic, Subtree):  # each topic tells what it has
             return since
@@ -255,7 +260,7 @@ class Subscribing:
     async def _check_room(self, who: Caller, wanted: Sequence[Wanted]) -> None:
         """Refuse early what a key's quota has no room for; the transaction that appends it decides."""
         room = self._quotas.room(who)
-        await self._network.log.reading(lambda connection: check_room(room, connection, wanted))
+        await self._log.reading(lambda connection: check_room(room, connection, wanted))
 
     # -- from the model to bodies -----------------------------------------------------------------------
 
@@ -284,7 +289,7 @@ class Subscribing:
         view = self.view(found, who, made)
         if found.subtree is None:
             return view
-        rows = await self._network.log.reading(lambda connection: directory.members(connection, found.id))
+        rows = await self._log.reading(lambda connection: directory.members(connection, found.id))
         members = [{"topic": _named(self._topic_of(one), who), "server": one.server} for one in rows]
         others = [
             {"topic": _named(one.topic, who), "reason": one.reason}
