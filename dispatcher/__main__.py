@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     summary.compile_kernels()
     online.warm()
     connections = Connections(settings.connections_per_address, settings.uncounted_clients)
-    serve(app, listeners, {**ready, "log": app.state.door.network.log.id}, connections)
+    serve(app, listeners, {**ready, "log": app.state.services.log.id}, connections)
     os.close(lock)
     return 0
 

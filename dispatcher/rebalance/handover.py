@@ -20,8 +20,11 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
-from dispatcher.servers.network import Network
+from dispatcher.servers.backup_gate import Backing
+from dispatcher.servers.client import Calls
+from dispatcher.servers.registry import Members
 from dispatcher.store import repartitions
+from dispatcher.store.event_log import Log
 from dispatcher.store.repartitions import Unsettled
 from edn import protocol
 from edn.errors import EdnError
@@ -60,10 +63,11 @@ class _Delivered:
 class Settling:
     """Settles what this dispatcher has moved, also in an earlier life. Event loop only."""
 
-    def __init__(self, network: Network) -> None:
-        self._network = network
-        self._tell = network.calls.tell
-        self._log = network.log
+    def __init__(self, log: Log, members: Members, calls: Calls, backing: Backing) -> None:
+        self._log = log
+        self._members = members
+        self._tell = calls.tell
+        self._backing = backing
         self._woken = asyncio.Event()
         self._pauses: dict[str, float] = {}
 
@@ -111,7 +115,7 @@ class Settling:
 
     async def _round(self, sources: Sequence[str]) -> set[str]:
         """One look at all that has left these servers; those of which moves were settled."""
-        async with self._network.backing.step():
+        async with self._backing.step():
             delivered = await asyncio.gather(*(self._delivered(source) for source in sources))
             settled = await self._release(delivered)
             await self._forget([move for one in settled for move in one.moves])
@@ -134,7 +138,7 @@ class Settling:
 
     async def _ask(self, source: str, moves: Mapping[str, Unsettled]) -> protocol.Departed:
         """Ask a server how far the hand-over of these subscriptions is."""
-        member = self._network.members.get(source)
+        member = self._members.get(source)
         if member is None or member.leaving == "lost":
             return protocol.Departed([], [], list(moves))  # nobody is left to wait for
         versions = [(move.subscription, move.version) for move in moves.values()]

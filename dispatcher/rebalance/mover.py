@@ -25,17 +25,16 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dispatcher.api.streams import streams
-from dispatcher.servers.network import Network
-from dispatcher.servers.placement import Candidate
+from dispatcher.servers.placement import Candidate, Placing
 from dispatcher.store import change_feed, directory, repartitions, replays
 from dispatcher.store.directory import Subscription
-from dispatcher.store.event_log import Transaction
-from dispatcher.store.interface import Connection
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Connection, Transaction
 from dispatcher.store.replays import Replay
 from dispatcher.subscriptions.installer import Storing
 from dispatcher.subscriptions.keyed_lock import Exclusion
 from dispatcher.subscriptions.lifecycle import Prepared, Stored, check_topic, replay_of
+from dispatcher.subscriptions.stream_address import is_stream
 from dispatcher.subscriptions.topics import Topic, Topics
 from edn.errors import EdnError
 from edn.model.filter import Filter
@@ -66,8 +65,9 @@ class _Move:
 class Moving:
     def __init__(
         self,
-        network: Network,
+        log: Log,
         topics: Topics,
+        placing: Placing,
         exclusion: Exclusion,
         storing: Storing,
         *,
@@ -75,8 +75,8 @@ class Moving:
         on_replay: Callable[[Replay], None],
     ) -> None:
         """`exclusion`: of calls about subscriptions; `on_moved` hears that there is something to settle."""
-        self._network = network
-        self._log = network.log
+        self._log = log
+        self._placing = placing
         self._topics = topics
         self._exclusion = exclusion
         self._storing = storing
@@ -110,7 +110,7 @@ class Moving:
                 raise
             for move in passed:
                 item = move.item
-                self._network.placing.moved(
+                self._placing.moved(
                     move.before.server,
                     item.subscription.server,
                     Candidate(item.topic.uid, item.bound.rects(), item.subscription.location),
@@ -257,7 +257,7 @@ def _note(
         repartitions.redirect_move(transaction, after.id, before.version, after.version, after.server)
     else:
         # Rows of a stream are kept, too: they are read where the subscription is.
-        keeping = after.paused or streams(after)
+        keeping = after.paused or is_stream(after.url)
         repartitions.insert_move(transaction, after.id, after.version, before.server, after.server, keeping)
 
 

@@ -104,7 +104,7 @@ def _route_before_commit() -> None:
             original(self, context, *arguments)
             if context.records:
                 log = self._log
-                log._loop.call_soon_threadsafe(log._on_commit, list(context.records))
+                log._loop.call_soon_threadsafe(log.on_commit, list(context.records))
                 time.sleep(WINDOW)
 
         return perform
@@ -189,12 +189,12 @@ def _cursor_before_outbox() -> None:
 
 @_defect("forget-the-join", "a returning server's stream goes on at the log's end, the gap unseen")
 def _forget_the_join() -> None:
-    from dispatcher.servers import network
+    from dispatcher.servers import registration
     from dispatcher.servers.registry import hashed
     from dispatcher.store import change_feed, servers
     from edn_server.ingest.apply_frame import ApplyFrame
 
-    @wrap(network, "_join")
+    @wrap(registration, "_join")
     def _(original: Callable[..., Any]) -> Callable[..., Any]:
         def join(transaction: Any, request: Any, known: bool, cursor: int | None) -> tuple[int, int, int]:
             if cursor is None:

@@ -13,10 +13,10 @@ import pytest
 from corekit import Core
 
 from dispatcher.api.publish import PublishEndpoint
-from dispatcher.auth.access import EVERYBODY
+from dispatcher.auth.caller import EVERYBODY
 from dispatcher.config import Settings
 from dispatcher.routing.table import RoutingTable
-from dispatcher.servers.network import Network
+from dispatcher.services import Services
 from dispatcher.store.event_log import Log
 from dispatcher.store.records import Record
 from edn import protocol
@@ -60,11 +60,11 @@ def test_publishers_are_answered_before_the_commit(
 
     async def run() -> None:
         core = Core(tmp_path)
-        await core.network.start()
+        core.log.start()
         await core.put("quotes")
         topic, head = core.topics.get("quotes"), core.log.head
         nobody: Any = None
-        endpoint = PublishEndpoint(core.network, core.topics, nobody, nobody)
+        endpoint = PublishEndpoint(core.log, core.network.admission, core.topics, nobody, nobody)
         batch = topic.schema.decode_events(b'{"own": 1}')
         ids = await endpoint._commit(topic, batch, ["chosen"], "", EVERYBODY, size=1)
         assert ids == ["chosen"]
@@ -86,9 +86,9 @@ def test_a_widening_is_left_out_of_new_or_of_moved_subscriptions(
 
     async def run() -> None:
         core = Core(tmp_path)
-        await core.network.start()
+        core.log.start()
         widened: list[str] = []
-        monkeypatch.setattr(core.network, "widen", lambda server, *_: widened.append(server))
+        monkeypatch.setattr(core.network.summaries, "widen", lambda server, *_: widened.append(server))
         await core.put("quotes")
         topic = core.topics.get("quotes")
         item: Any = SimpleNamespace(bound=Filter.parse(None).bind(topic.schema), arriving=arriving)
@@ -118,13 +118,13 @@ def test_a_returning_server_goes_on_at_the_end_of_the_log(
     tmp_path: Path, plant: Plant, forgetful: bool
 ) -> None:
     async def run() -> None:
-        network = Network(Settings(data=tmp_path, secret="s" * 16))
-        await network.start()
+        network = Services(Settings(data=tmp_path, secret="s" * 16))
+        network.log.start()
         for cursors in ({}, {network.log.id: 1}):
             request = protocol.Register(
                 id="s1", key="k" * 16, epoch=1, url="http://127.0.0.1:1", cursors=cursors, subscriptions=0
             )
-            await network.register(request)
+            await network.registration.register(request)
             for _ in range(3):
                 await network.log.submit(
                     lambda transaction: transaction.append_control("s1", "deactivate", ids=["a"])
