@@ -12,7 +12,7 @@ import sys
 from dispatcher.app import create_app
 from dispatcher.config import Settings
 from dispatcher.store.event_log import DatabaseError
-from edn import defects, summary
+from edn import summary
 from edn.errors import EdnError
 from edn.http.request_head import Connections
 from edn.runtime import disk
@@ -26,7 +26,6 @@ def main(argv: list[str] | None = None) -> int:
         settings = Settings.load(sys.argv[1:] if argv is None else argv, os.environ)
         keep_private()
         configure_logs()
-        defects.announce()
         lock = disk.open_with_room(settings.data, lambda: lock_folder(settings.data))
         listeners = [bind(settings.host, settings.port)]
         found: dict[str, object] = {"url": url_of(listeners[0])}
@@ -47,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     summary.compile_kernels()
     online.warm()
     connections = Connections(settings.connections_per_address, settings.uncounted_clients)
-    serve(app, listeners, {**ready, "log": app.state.door.network.log.id}, connections)
+    serve(app, listeners, {**ready, "log": app.state.services.log.id}, connections)
     os.close(lock)
     return 0
 

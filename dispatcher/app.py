@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import AsyncIterator
 
 from fastapi import APIRouter, FastAPI
+from fastapi.routing import iter_route_contexts
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -22,15 +25,17 @@ from dispatcher.api import (
 from dispatcher.api import topics as topics_door
 from dispatcher.api.admin import backup, clock, keys, metrics, operations, repartitions, routes, tuning
 from dispatcher.api.dashboard import door as dashboard_door
+from dispatcher.api.leader_proxy import Leading
 from dispatcher.api.publish import BODY_BYTES, PublishEndpoint
+from dispatcher.api.soap import eventing, management, publishing
 from dispatcher.api.soap.door import PATH as SOAP_PATH
 from dispatcher.api.soap.door import SoapEndpoint
-from dispatcher.auth.access import Guard, Need, needs
+from dispatcher.api.soap.operations import Table
+from dispatcher.auth.access import Guard, needs
 from dispatcher.auth.audit import Audit
+from dispatcher.auth.caller import Need
 from dispatcher.config import Settings
-from dispatcher.observe.projection import Projector
-from dispatcher.replication.proxy import Leading
-from dispatcher.services import Door
+from dispatcher.services import Services
 from edn.errors import EdnError
 from edn.http.asgi import BodyLimit, StrictRoute, install, refuse
 
@@ -80,33 +85,48 @@ class _App(FastAPI):
 
 
 def create_app(settings: Settings) -> FastAPI:
-    door = Door(settings)
-    publish = PublishEndpoint(door.network, door.topics, door.guard, door.audit, door.peers)
+    services = Services(settings)
+    guard, audit, peers = services.guard, services.audit, services.peers
+    publish = PublishEndpoint(
+        services.log,
+        services.admission,
+        services.topics,
+        guard,
+        audit,
+        retained_bytes=settings.retained_bytes,
+    )
+
+    @contextlib.asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        await services.start()
+        yield
+        await services.stop()
+
     app = _App(
         title="edn dispatcher",
         version="1",
         description="Publish events, subscribe with filters over their content.",
-        lifespan=door.life,
+        lifespan=life,
     )
     app.publish = publish
-    app.soap = SoapEndpoint(door, publish)
-    app.guard, app.audit = door.guard, door.audit
-    door.guard.watch(app.router.routes)
+    app.soap = SoapEndpoint(guard, _soap_operations(services, publish), peers, settings.secret)
+    app.guard, app.audit = guard, audit
+    guard.watch(lambda: iter_route_contexts(app.router.routes))
     for page in app.router.routes:  # so far, those that describe the interface
         needs(Need.PUBLIC)(getattr(page, "endpoint"))  # noqa: B009  what Starlette's base class does not name
-    app.heartbeat = internal.HeartbeatEndpoint(door.network, door.guard, door.audit)
-    if door.peers is not None:
+    app.heartbeat = internal.HeartbeatEndpoint(services.registration, guard, audit)
+    if peers is not None:
         carry_out = functools.partial(FastAPI.__call__, app)
-        app.leading = Leading(carry_out, door.peers, limit=BODY_BYTES, secret=settings.secret)
+        app.leading = Leading(carry_out, peers, limit=BODY_BYTES, secret=settings.secret)
     app.router.route_class = StrictRoute
     install(app, union_tags=bodies.UNION_TAGS)
     app.router.routes += _plain_routes(app)
-    for router in _routers(door):
+    for router in _routers(services):
         app.include_router(router)
     app.add_middleware(BodyLimit, limit=BODY_BYTES)
     openapi.install(app)
-    app.state.door = door
-    app.state.closing = [door.sampler.close]
+    app.state.services = services
+    app.state.closing = [services.sampler.close]
     return app
 
 
@@ -122,25 +142,58 @@ def _plain_routes(app: _App) -> list[Route]:
     return plain
 
 
-def _routers(door: Door) -> list[APIRouter]:
+def _soap_operations(parts: Services, publish: PublishEndpoint) -> Table:
+    return {
+        **eventing.operations(parts.log, parts.subscribing, parts.subscriptions),
+        **publishing.operations(parts.topics, publish),
+        **management.operations(
+            parts.topics, parts.joining, parts.guard.quotas, parts.entries, parts.bindings, parts.members
+        ),
+    }
+
+
+def _routers(parts: Services) -> list[APIRouter]:
     """All others, in the order of the OpenAPI document."""
-    network, topics = door.network, door.topics
+    log, topics, guard = parts.log, parts.topics, parts.guard
+    members, calls, pipeline = parts.members, parts.calls, parts.pipeline
+    subscribing, descriptions, leadership = parts.subscribing, parts.descriptions, parts.leadership
+    figures = functools.partial(
+        metrics.read,
+        log,
+        topics,
+        parts.table,
+        pipeline,
+        parts.meter,
+        descriptions,
+        parts.tuner,
+        parts.admission,
+    )
     return [
-        topics_door.routes(topics, door.joining, door.guard.quotas),
-        explain.routes(topics, door.explainer, door.follower),
-        subscriptions.routes(door),
-        operations.routes(network, door.peers),
-        clock.routes(door),
-        internal.routes(door),
-        cloudevents.routes(door),
-        consent.routes(network),
-        keys.routes(door.keys),
-        routes.routes(network, topics),
-        tuning.routes(network, door.tuner),
-        dashboard_door.routes(door.sampler, Projector(network), topics, door.guard),
-        metrics.routes(network, topics, door.tuner, door.accepting, door.partition),
-        backup.routes(network),
-        repartitions.routes(door.repartitioning, door.settling, door.proposing),
-        delivery.routes(network, door.subscribing.find),
-        streams.routes(network, door.subscribing.find, door.guard),
+        topics_door.routes(topics, parts.joining, guard.quotas),
+        explain.routes(topics, parts.explainer, parts.follower),
+        subscriptions.routes(log, calls, subscribing, parts.subscriptions, parts.covering),
+        operations.routes(members, parts.table, pipeline, descriptions, leadership, parts.admission),
+        clock.routes(members, calls, parts.subscriptions, leadership),
+        internal.routes(
+            log,
+            topics,
+            parts.placing,
+            parts.registration,
+            leadership,
+            subscribing,
+            parts.subscriptions,
+            guard,
+            parts.audit,
+        ),
+        cloudevents.routes(topics, parts.subscriptions, subscribing),
+        consent.routes(members, calls),
+        keys.routes(parts.keys),
+        routes.routes(parts.entries, parts.bindings, members),
+        tuning.routes(pipeline.pressure, parts.link, parts.meter, parts.tuner),
+        dashboard_door.routes(parts.sampler, parts.projector, topics, guard),
+        metrics.routes(figures, parts.repartitioning.figures),
+        backup.routes(parts.settings.data, log, members, calls, parts.backing),
+        repartitions.routes(parts.repartitioning, parts.settling, parts.proposing),
+        delivery.routes(log, members, calls, subscribing.find),
+        streams.routes(log, calls, subscribing.find, guard),
     ]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 
-from edn import defects
 from edn.errors import EdnError
 from edn.http.request_head import Connections
 from edn.runtime import disk
@@ -28,7 +27,6 @@ def main(argv: list[str] | None = None) -> int:
         settings = Settings.load(sys.argv[1:] if argv is None else argv, os.environ)
         keep_private()
         configure_logs()
-        defects.announce()
         services = disk.open_with_room(settings.data, lambda: Services(settings))
         try:
             listener = bind(settings.host, settings.port)

@@ -8,6 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, PlainValidator, Tag, WithJsonSchema
 
+from dispatcher.subscriptions.requests import Change, NewSubscription
+from dispatcher.subscriptions.sinks import Sink
+
 # Not words: a key of a body that is spelt like a tag would lose its place.
 ONE, MANY = "<one>", "<many>"
 #: what pydantic puts into the places of errors, and no pointer should show
@@ -96,8 +99,15 @@ class SinkBody(Body):
         max_length=128,
     )
 
+    def request(self) -> Sink:
+        return Sink(**dict(self))
+
 
 _NO_SINK = "Where notifications go; without one, the subscription is a stream (`GET …/events`)."
+
+
+def _sink(body: SinkBody | None) -> Sink | None:
+    return None if body is None else body.request()
 
 
 class SubscriptionBody(Body):
@@ -126,6 +136,9 @@ class SubscriptionBody(Body):
         examples=[[48.1, 11.6]],
     )
 
+    def request(self) -> NewSubscription:
+        return NewSubscription(**{**dict(self), "sink": _sink(self.sink)})
+
 
 class ChangeBody(Body):
     """Replaces filter, sink and expiry."""
@@ -133,6 +146,9 @@ class ChangeBody(Body):
     filter: FilterBody = None
     sink: SinkBody | None = Field(None, description=_NO_SINK)
     expires: Expires = None
+
+    def request(self) -> Change:
+        return Change(filter=self.filter, sink=_sink(self.sink), expires=self.expires)
 
 
 class ResumeBody(Body):
@@ -151,3 +167,7 @@ OneOrMany = Annotated[
     Annotated[SubscriptionBody, Tag(ONE)] | Annotated[list[SubscriptionBody], Tag(MANY)],
     Discriminator(_one_or_many),
 ]
+
+
+def requested(body: SubscriptionBody | list[SubscriptionBody]) -> NewSubscription | list[NewSubscription]:
+    return [one.request() for one in body] if isinstance(body, list) else body.request()

@@ -24,10 +24,13 @@ from pydantic import AliasChoices, BaseModel, Field, WithJsonSchema
 
 from dispatcher.api import bodies
 from dispatcher.api.bodies import Body, Coordinate, Expires, Name
-from dispatcher.auth.access import Caller, Need, Who, needs
-from dispatcher.services import Door
+from dispatcher.api.caller import Who
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Caller, Need
 from dispatcher.store.directory import Subscription
-from dispatcher.subscriptions.topics import Topic
+from dispatcher.subscriptions.requests import Subscribing
+from dispatcher.subscriptions.service import Subscriptions
+from dispatcher.subscriptions.topics import Topic, Topics
 from edn.errors import Conflict, EdnError, InvalidInput, InvalidSink, NotFound
 from edn.formats import cloudevents
 from edn.http.asgi import StrictRoute
@@ -130,8 +133,10 @@ class SubscriptionView(BaseModel):
 class _Manager:
     """The subscription manager, as the draft calls it."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, topics: Topics, subscriptions: Subscriptions, subscribing: Subscribing) -> None:
+        self._topics = topics
+        self._subscriptions = subscriptions
+        self._subscribing = subscribing
 
     async def create(self, body: SubscriptionRequest, who: Caller) -> tuple[dict[str, Any], bool]:
         """The subscription as it is shown, and whether it is new."""
@@ -148,8 +153,8 @@ class _Manager:
             "location": config.location,
         }
         try:
-            shown, status, _ = await self._door.subscribing.subscribe(
-                bodies.SubscriptionBody.model_validate(wanted), who
+            shown, status, _ = await self._subscribing.subscribe(
+                bodies.SubscriptionBody.model_validate(wanted).request(), who
             )
         except EdnError as error:
             raise _placed(error) from None
@@ -164,7 +169,9 @@ class _Manager:
         self._check_unchanged(found, body, who)
         wanted = {"filter": _filter(topic, body), "sink": _sink(body), "expires": body.config.expires}
         try:
-            shown = await self._door.subscribing.change(id, bodies.ChangeBody.model_validate(wanted), who)
+            shown = await self._subscribing.change(
+                id, bodies.ChangeBody.model_validate(wanted).request(), who
+            )
         except EdnError as error:
             raise _placed(error) from None
         return _shown(shown, topic)
@@ -172,27 +179,27 @@ class _Manager:
     async def delete(self, id: str, who: Caller) -> dict[str, Any]:
         """The subscription as it was."""
         found, topic = await self._find(id, who)
-        await self._door.subscriptions.delete(found.id)
-        return _shown(self._door.subscribing.view(found, who), topic)
+        await self._subscriptions.delete(found.id)
+        return _shown(self._subscribing.view(found, who), topic)
 
     async def get(self, id: str, who: Caller) -> dict[str, Any]:
         found, topic = await self._find(id, who)
-        return _shown(self._door.subscribing.view(found, who), topic)
+        return _shown(self._subscribing.view(found, who), topic)
 
     async def page(
         self, who: Caller, topic: str | None, limit: int, cursor: str | None
     ) -> tuple[list[dict[str, Any]], str | None]:
-        wanted = self._door.topics.get(topic, who.tenant) if topic is not None else None
+        wanted = self._topics.get(topic, who.tenant) if topic is not None else None
         tenant = None if who.operates else who.tenant
-        found, following = await self._door.subscriptions.page(
+        found, following = await self._subscriptions.page(
             limit=limit, cursor=cursor, topic=wanted, tenant=tenant
         )
-        by_uid = self._door.topics.by_uid
-        return [_shown(self._door.subscribing.view(one, who), by_uid(one.topic)) for one in found], following
+        by_uid = self._topics.by_uid
+        return [_shown(self._subscribing.view(one, who), by_uid(one.topic)) for one in found], following
 
     async def _find(self, id: str, who: Caller) -> tuple[Subscription, Topic | None]:
-        found = await self._door.subscribing.find(who, id)
-        return found, self._door.topics.by_uid(found.topic)
+        found = await self._subscribing.find(who, id)
+        return found, self._topics.by_uid(found.topic)
 
     def _topic(self, body: SubscriptionRequest, who: Caller) -> Topic:
         name = body.config.topic
@@ -208,7 +215,7 @@ class _Manager:
         if namespace.is_subtree(name):
             raise InvalidInput(f"{name} is a subtree: POST /v1/subscriptions subscribes to it", pointer=place)
         try:
-            return self._door.topics.get(name, who.tenant)
+            return self._topics.get(name, who.tenant)
         except NotFound as error:
             error.pointer = place
             raise
@@ -216,7 +223,7 @@ class _Manager:
     def _check_unchanged(self, found: Subscription, body: SubscriptionRequest, who: Caller) -> None:
         """What a change may not change may stand there as it is, so that what was read can be sent back."""
         config = body.config
-        shown = self._door.subscribing.view(found, who)
+        shown = self._subscribing.view(found, who)
         for name, given, there in (
             ("topic", config.topic, shown["topic"]),
             ("owner", config.owner, found.owner),
@@ -232,9 +239,9 @@ class _Manager:
                 raise InvalidInput(f"{shown_name} is for new ones", pointer=f"/config/{shown_name}")
 
 
-def routes(door: Door) -> APIRouter:
+def routes(topics: Topics, subscriptions: Subscriptions, subscribing: Subscribing) -> APIRouter:
     router = APIRouter(prefix=PATH, tags=["CloudEvents"], route_class=StrictRoute)
-    manager = _Manager(door)
+    manager = _Manager(topics, subscriptions, subscribing)
 
     @router.post(
         "",

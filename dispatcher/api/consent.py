@@ -12,8 +12,10 @@ import msgspec
 from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel
 
-from dispatcher.auth.access import Need, needs
-from dispatcher.servers.network import Network
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Need
+from dispatcher.servers.client import Calls
+from dispatcher.servers.registry import Members
 from edn import protocol
 from edn.errors import NotFound
 from edn.http.asgi import StrictRoute
@@ -35,13 +37,13 @@ class Consent(BaseModel):
     consent: Literal["granted"]
 
 
-def routes(network: Network) -> APIRouter:
+def routes(members: Members, calls: Calls) -> APIRouter:
     router = APIRouter(prefix="/cloudevents/consent", tags=["CloudEvents"], route_class=StrictRoute)
 
     async def consented(server: str, token: str, rate: str | None) -> dict[str, Any]:
-        if network.members.get(server) is not None:
+        if members.get(server) is not None:
             message = protocol.Consented(token, rate or "")
-            if not _taken.decode(await network.calls.tell(server, "/internal/consents", message)).unknown:
+            if not _taken.decode(await calls.tell(server, "/internal/consents", message)).unknown:
                 return {"consent": "granted"}
         raise NotFound("nobody asked for this consent, or it is not awaited any more")
 

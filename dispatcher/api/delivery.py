@@ -17,11 +17,15 @@ from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
 from dispatcher.api.bodies import Body
-from dispatcher.auth.access import Caller, Need, Who, needs
+from dispatcher.api.caller import Who
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Caller, Need
 from dispatcher.servers import fan_out
-from dispatcher.servers.network import Network
+from dispatcher.servers.client import Calls
+from dispatcher.servers.registry import Members
 from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
+from dispatcher.store.event_log import Log
 from dispatcher.subscriptions import signing_rings
 from dispatcher.subscriptions.expiry import parse_expires
 from edn.api import delivery
@@ -60,10 +64,10 @@ class RotateBody(Body):
 
 
 async def ask(
-    network: Network, server: str, method: str, path: str, *, seconds: float = 10.0, **request: Any
+    calls: Calls, server: str, method: str, path: str, *, seconds: float = 10.0, **request: Any
 ) -> Any:
     """What a server answers; what it refuses is refused here."""
-    response = await network.calls.call(server, method, path, timeout=seconds, **request)
+    response = await calls.call(server, method, path, timeout=seconds, **request)
     if response.status_code == 200:
         return response.json()
     detail = problem_detail(response)
@@ -73,25 +77,27 @@ async def ask(
     raise Unavailable(f"server {server} answered {response.status_code}: {detail}", retry_after=2)
 
 
-async def hosts(network: Network, found: Subscription) -> list[str]:
+async def hosts(log: Log, found: Subscription) -> list[str]:
     """The servers that host a subscription, or a part of it."""
     if found.subtree is None:
         return [found.server]
-    members = await network.log.reading(lambda connection: directory.members(connection, found.id))
+    members = await log.reading(lambda connection: directory.members(connection, found.id))
     return sorted({one.server for one in members})
 
 
-async def ask_all(network: Network, found: Subscription, method: str, what: str, **request: Any) -> list[Any]:
+async def ask_all(
+    log: Log, calls: Calls, found: Subscription, method: str, what: str, **request: Any
+) -> list[Any]:
     """What each of them answers; raises what any of them refuses."""
     path = _path(found.id, what)
-    asked = (ask(network, server, method, path, **request) for server in await hosts(network, found))
+    asked = (ask(calls, server, method, path, **request) for server in await hosts(log, found))
     return list(await asyncio.gather(*asked))
 
 
-async def glance(network: Network, found: Subscription) -> delivery.Delivery | None:
+async def glance(log: Log, calls: Calls, found: Subscription) -> delivery.Delivery | None:
     """How a subscription's delivery is; None when its server cannot say."""
     try:
-        return fan_out.delivery(await ask_all(network, found, "GET", "delivery", seconds=GLANCE_SECONDS))
+        return fan_out.delivery(await ask_all(log, calls, found, "GET", "delivery", seconds=GLANCE_SECONDS))
     except EdnError:
         return None
 
@@ -100,16 +106,18 @@ def _path(subscription: str, what: str) -> str:
     return f"/internal/subscriptions/{quote(subscription, safe='')}/{what}"
 
 
-def routes(network: Network, find: Callable[[Caller, str], Awaitable[Subscription]]) -> APIRouter:
+def routes(
+    log: Log, members: Members, calls: Calls, find: Callable[[Caller, str], Awaitable[Subscription]]
+) -> APIRouter:
     """`find` gives a living subscription that a caller may know of, or raises `NotFound`."""
     router = APIRouter(prefix="/v1", tags=["delivery"], route_class=StrictRoute)
 
     async def about(who: Caller, id: str, method: str, what: str, **request: Any) -> list[Any]:
-        return await ask_all(network, await find(who, id), method, what, **request)
+        return await ask_all(log, calls, await find(who, id), method, what, **request)
 
     def letter(id: str, what: str = "") -> tuple[str, str]:
         named = _LETTER.match(id)
-        if named is None or network.members.get(named[1]) is None:
+        if named is None or members.get(named[1]) is None:
             raise NotFound(f'no dead letter "{id[:80]}"')
         return named[1], f"/internal/dead-letters/{int(named[2])}{what}"
 
@@ -119,7 +127,7 @@ def routes(network: Network, find: Callable[[Caller, str], Awaitable[Subscriptio
         A letter is one tenant's, because its address is: there is nothing in it to leave out.
         """
         server, path = letter(id)
-        found = await ask(network, server, "GET", path)
+        found = await ask(calls, server, "GET", path)
         if who.operates:
             return found
         keys = found["subscriptions"]
@@ -165,12 +173,12 @@ def routes(network: Network, find: Callable[[Caller, str], Awaitable[Subscriptio
     async def send_example(id: str, who: Who) -> Any:
         """Send a made-up event, marked as an example, and tell how the sink answered. Nothing is stored."""
         found = await find(who, id)
-        first = (await hosts(network, found))[:1]
+        first = (await hosts(log, found))[:1]
         if not first:
             raise Conflict(
                 "no topic that its filter fits is there yet: there is nothing to make an example of"
             )
-        return await ask(network, first[0], "POST", _path(found.id, "example"), seconds=LONG_SECONDS)
+        return await ask(calls, first[0], "POST", _path(found.id, "example"), seconds=LONG_SECONDS)
 
     @router.post("/subscriptions/{id}/rotate-secret", response_model=document(delivery.Rotation))
     @needs(Need.SUBSCRIBE)
@@ -184,9 +192,9 @@ def routes(network: Network, find: Callable[[Caller, str], Awaitable[Subscriptio
             except EdnError as error:
                 error.pointer = "/secret"
                 raise
-        now = network.log.now()
+        now = log.now()
         grace = parse_expires(given.grace, now, pointer="/grace") - now
-        rotated = await signing_rings.rotate(network.log, found.id, given.secret, grace)
+        rotated = await signing_rings.rotate(log, found.id, given.secret, grace)
         return delivery.Rotation(
             secret=rotated.ring.current if given.secret is None else None,
             previous_until=rfc3339(rotated.ring.until),
@@ -207,16 +215,16 @@ def routes(network: Network, find: Callable[[Caller, str], Awaitable[Subscriptio
             of = {"subscription": found.id}
             if found.subtree is None:
                 given = {**of, "limit": limit, **({} if after is None else {"after": after})}
-                return await ask(network, found.server, "GET", "/internal/dead-letters", params=given)
-            return await letters_of(await hosts(network, found), after, limit, of)
+                return await ask(calls, found.server, "GET", "/internal/dead-letters", params=given)
+            return await letters_of(await hosts(log, found), after, limit, of)
         if not who.operates:
             raise Forbidden("an operator's key lists all dead letters; with others, name a subscription")
-        return await letters_of(sorted(member.id for member in network.members), after, limit, {})
+        return await letters_of(sorted(member.id for member in members), after, limit, {})
 
     async def letters_of(servers: Sequence[str], after: str | None, limit: int, of: dict[str, str]) -> Any:
         """A page of the letters of several servers, one after the other."""
         first, mark, inner = (after or "").partition("~")
-        if after is not None and (not mark or network.members.get(first) is None):
+        if after is not None and (not mark or members.get(first) is None):
             raise InvalidInput('after: not one that a listing gave as "next"', pointer="/after")
         letters: list[Any] = []
         for server in servers:
@@ -227,7 +235,7 @@ def routes(network: Network, find: Callable[[Caller, str], Awaitable[Subscriptio
                 "limit": limit - len(letters),
                 **({"after": inner} if server == first and inner else {}),
             }
-            page = await ask(network, server, "GET", "/internal/dead-letters", params=given)
+            page = await ask(calls, server, "GET", "/internal/dead-letters", params=given)
             letters += page["dead_letters"]
             if page["next"] is not None:
                 return {"dead_letters": letters, "next": f"{server}~{page['next']}"}
@@ -249,6 +257,6 @@ def routes(network: Network, find: Callable[[Caller, str], Awaitable[Subscriptio
         if not who.operates:
             await read(id, who)
         server, path = letter(id, "/resend")
-        return await ask(network, server, "POST", path)
+        return await ask(calls, server, "POST", path)
 
     return router

@@ -8,7 +8,9 @@ from fastapi import APIRouter, Query
 from pydantic import Field, WithJsonSchema
 
 from dispatcher.api.bodies import Body, FilterBody
-from dispatcher.auth.access import Need, Who, needs
+from dispatcher.api.caller import Who
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Need
 from dispatcher.observe.event_trace import Follower
 from dispatcher.observe.explain import Explainer
 from dispatcher.subscriptions.topics import Topics

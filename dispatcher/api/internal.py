@@ -11,14 +11,20 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.types import Receive, Scope, Send
 
 from dispatcher.api import bodies, openapi
-from dispatcher.auth.access import Caller, Guard, Need, authorization_of, needs
+from dispatcher.auth.access import Guard, authorization_of, needs
 from dispatcher.auth.audit import Audit
-from dispatcher.servers.network import Network
-from dispatcher.services import Door
+from dispatcher.auth.caller import Caller, Need
+from dispatcher.servers.admission import Leadership
+from dispatcher.servers.placement import Placing
+from dispatcher.servers.registration import Registration
+from dispatcher.store.event_log import Log
+from dispatcher.subscriptions.requests import Subscribing
+from dispatcher.subscriptions.service import Subscriptions
+from dispatcher.subscriptions.topics import Topics
 from edn import protocol
 from edn.api import subscriptions as api
 from edn.api.document import document
-from edn.errors import Conflict, EdnError, Unauthorized
+from edn.errors import EdnError, Unauthorized
 from edn.formats import strict_json
 from edn.formats.soap.eventing import FAILED
 from edn.http.asgi import bug_response, invalid, problem_response, read_body, too_large
@@ -34,8 +40,8 @@ class HeartbeatEndpoint:
     _BEFORE, _AFTER = "/internal/servers/", "/heartbeat"
     _LIMIT = 1 << 16
 
-    def __init__(self, network: Network, guard: Guard, audit: Audit) -> None:
-        self._network = network
+    def __init__(self, registration: Registration, guard: Guard, audit: Audit) -> None:
+        self._registration = registration
         self._guard = guard
         self._audit = audit
         self._decoder = protocol.Decoder(protocol.Heartbeat)
@@ -50,7 +56,9 @@ class HeartbeatEndpoint:
         try:
             self._guard.check_network(authorization_of(scope))
             body = await read_body(receive, self._LIMIT)
-            self._network.heartbeat(path[len(self._BEFORE) : -len(self._AFTER)], self._decoder.decode(body))
+            self._registration.heartbeat(
+                path[len(self._BEFORE) : -len(self._AFTER)], self._decoder.decode(body)
+            )
         except EdnError as error:
             if isinstance(error, Unauthorized):
                 error = self._audit.refused(scope, error)
@@ -62,7 +70,17 @@ class HeartbeatEndpoint:
             await send({"type": "http.response.body", "body": b""})
 
 
-def routes(door: Door) -> APIRouter:
+def routes(
+    log: Log,
+    topics: Topics,
+    placing: Placing,
+    registration: Registration,
+    leadership: Leadership,
+    subscribing: Subscribing,
+    subscriptions: Subscriptions,
+    guard: Guard,
+    audit: Audit,
+) -> APIRouter:
     router = APIRouter(prefix="/internal", tags=["internal"])
     register_decoder = protocol.Decoder(protocol.Register)
     heartbeat_decoder = protocol.Decoder(protocol.Heartbeat)
@@ -77,29 +95,27 @@ def routes(door: Door) -> APIRouter:
     def admit(asked: Scope) -> Caller:
         """Hold what a client asked of a server against the same rules as what it asks here."""
         try:
-            return door.guard.admit(asked, anywhere=True)
+            return guard.admit(asked, anywhere=True)
         except EdnError as error:
-            raise door.audit.refused(asked, error) from None
+            raise audit.refused(asked, error) from None
 
     @router.post("/servers", openapi_extra=openapi.MESSAGE)
     @needs(Need.NETWORK)
     async def register(request: Request) -> Response:
-        registered = await door.network.register(await read(request, register_decoder))
+        registered = await registration.register(await read(request, register_decoder))
         return Response(protocol.encode(registered), media_type=protocol.MSGPACK)
 
     @router.post("/servers/{id}/heartbeat", status_code=204, openapi_extra=openapi.MESSAGE)
     @needs(Need.NETWORK)
     async def heartbeat(id: str, request: Request) -> None:
-        door.network.heartbeat(id, await read(request, heartbeat_decoder))
+        registration.heartbeat(id, await read(request, heartbeat_decoder))
 
     @router.post("/changes", openapi_extra=openapi.MESSAGE)
     @needs(Need.NETWORK)
     async def changes(request: Request) -> Response:
         """What has changed here, for another dispatcher: `PeerPoll` and `PeerPage` of `edn.protocol`."""
         poll: protocol.PeerPoll = await read(request, poll_decoder)
-        if door.peers is None:
-            raise Conflict("this dispatcher was started without --peer: it is alone")
-        return Response(protocol.encode(await door.peers.answer(poll)), media_type=protocol.MSGPACK)
+        return Response(protocol.encode(await leadership.answer(poll)), media_type=protocol.MSGPACK)
 
     @router.get(
         "/routing-summaries",
@@ -113,9 +129,9 @@ def routes(door: Door) -> APIRouter:
         since: Annotated[int, Query(description="version of the last answer")] = 0,
     ) -> Response:
         """What all servers host, in few rectangles each, as far as it has changed."""
-        mine = door.network.log.incarnation
-        summaries = door.network.placing.exchange(
-            [topic.info() for topic in door.topics.all("")],
+        mine = log.incarnation
+        summaries = placing.exchange(
+            [topic.info() for topic in topics.all("")],
             incarnation=mine,
             since=since if incarnation == mine else 0,
         )
@@ -142,13 +158,13 @@ def routes(door: Door) -> APIRouter:
                 body = one_or_many.validate_python(strict_json.decode(message.body), from_attributes=True)
             except ValidationError as error:
                 raise invalid(list(error.errors()), skip=bodies.UNION_TAGS) from None
-            content, response.status_code, headers = await door.subscribing.subscribe(
-                body, who, message.suggested
+            content, response.status_code, headers = await subscribing.subscribe(
+                bodies.requested(body), who, message.suggested
             )
         except EdnError as error:
-            door.audit.called(asked, who, error.status)
+            audit.called(asked, who, error.status)
             raise
-        door.audit.called(asked, who, response.status_code)
+        audit.called(asked, who, response.status_code)
         response.headers.update(headers)
         return content
 
@@ -167,7 +183,7 @@ def routes(door: Door) -> APIRouter:
     @needs(Need.NETWORK)
     async def failed(id: str) -> None:
         """End a subscription whose endpoint its server has given up, and whose protocol ends it then."""
-        await door.subscriptions.delete(subscription_of(id), end=FAILED)
+        await subscriptions.delete(subscription_of(id), end=FAILED)
 
     return router
 

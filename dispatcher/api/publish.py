@@ -14,14 +14,14 @@ import msgspec
 import numpy as np
 from starlette.types import Receive, Scope, Send
 
-from dispatcher.auth.access import EVERYBODY, Caller, Guard, Need, authorization_of, needs
+from dispatcher.auth.access import Guard, authorization_of, needs
 from dispatcher.auth.audit import Audit
-from dispatcher.replication.lease import Peers
-from dispatcher.servers.network import Network
+from dispatcher.auth.caller import EVERYBODY, Caller, Need
+from dispatcher.servers.admission import Admission
 from dispatcher.store import retention, topic_rows
-from dispatcher.store.event_log import Transaction
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Transaction
 from dispatcher.subscriptions.topics import Topic, Topics
-from edn import defects
 from edn.api.events import Published
 from edn.arrays import Floats
 from edn.errors import (
@@ -30,10 +30,8 @@ from edn.errors import (
     Forbidden,
     InvalidInput,
     NotFound,
-    Overloaded,
     TooLarge,
     Unauthorized,
-    Unavailable,
     Unsupported,
 )
 from edn.formats import cloudevents, trace_context
@@ -45,8 +43,6 @@ MAX_KEY = 200
 BODY_BYTES = 1 << 20
 #: events in one array
 MAX_EVENTS = 10_000
-#: bytes waiting for their commit beyond which publishers are refused
-PENDING_BYTES = 64 << 20
 _JSON = (b"content-type", b"application/json")
 
 
@@ -63,13 +59,22 @@ class PublishEndpoint:
     PATH = "/v1/topics/{name}/events"
 
     def __init__(
-        self, network: Network, topics: Topics, guard: Guard, audit: Audit, peers: Peers | None = None
+        self,
+        log: Log,
+        admission: Admission,
+        topics: Topics,
+        guard: Guard,
+        audit: Audit,
+        *,
+        retained_bytes: int = 0,
     ) -> None:
+        """`retained_bytes`: limit of the events per tenant that stay available; 0 is none."""
         self._guard = guard
         self._audit = audit
-        self._network = network
+        self._log = log
+        self._admission = admission
         self._topics = topics
-        self._peers = peers
+        self._retained_bytes = retained_bytes or None
 
     @staticmethod
     def serves(scope: Scope) -> bool:
@@ -119,16 +124,7 @@ class PublishEndpoint:
     ) -> Published:
         """Accept one event or an array of them, all or nothing; `trace` is the context they came with."""
         buckets = self._guard.quotas.publishing(who)
-        log = self._network.log
-        if self._peers is not None and not self._peers.accepting():
-            raise Unavailable(
-                "this dispatcher is not level with the others yet: try again, or another one", retry_after=1
-            )
-        if log.pending > PENDING_BYTES:
-            raise Overloaded("more is waiting for the disk than the dispatcher holds", retry_after=1)
-        self._network.check_room(len(body))
-        if self._network.pressure.full:
-            await self._network.pressure.wait()
+        await self._admission.admit(len(body))
         batch = topic.schema.decode_events(body)
         if len(batch) > MAX_EVENTS:
             raise TooLarge(f"{len(batch)} events in one request; at most {MAX_EVENTS} are taken")
@@ -139,9 +135,15 @@ class PublishEndpoint:
         ids = batch.ids
         if key is not None:
             ids = [name if name is not None else f"{key}/{place}" for place, name in enumerate(ids)]
+        named = await self._commit(topic, batch, ids, trace, who, size=len(body))
+        return Published(len(named), named)
 
+    async def _commit(
+        self, topic: Topic, batch: EventBatch, ids: list[str | None], trace: str, who: Caller, *, size: int
+    ) -> list[str]:
+        """Append the events in one transaction; return their ids once it is committed."""
         lasting = _availability(topic, batch)
-        limits = [self._network.settings.retained_bytes or None, who.quota.retained_bytes]
+        limits = [self._retained_bytes, who.quota.retained_bytes]
         limit = min((most for most in limits if most is not None), default=None)
 
         def append(transaction: Transaction) -> list[str]:
@@ -157,13 +159,7 @@ class PublishEndpoint:
                 retention.check(transaction.connection, topic.tenant, limit)
             return named
 
-        committed = log.submit(append, size=len(body))
-        if defects.planted("acknowledge-before-commit"):  # for tests only
-            chosen = [name for name in ids if name is not None]
-            if len(chosen) == len(ids):
-                return Published(len(chosen), chosen)
-        named = await committed
-        return Published(len(named), named)
+        return await self._log.submit(append, size=size)
 
 
 def _availability(topic: Topic, batch: EventBatch) -> Floats | None:

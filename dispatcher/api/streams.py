@@ -31,18 +31,21 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from dispatcher.api import merged_streams
+from dispatcher.api.caller import Who
 from dispatcher.api.merged_streams import MergedStream
-from dispatcher.auth.access import Caller, Guard, Need, Who, caller_of, needs
+from dispatcher.auth.access import Guard, caller_of, needs
+from dispatcher.auth.caller import Caller, Need
 from dispatcher.auth.quotas import check_descriptors
-from dispatcher.servers.network import Network
+from dispatcher.servers.client import Calls
 from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
+from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Connection
+from dispatcher.subscriptions.stream_address import is_stream
 from edn.errors import Conflict, EdnError, InvalidInput, NotFound, Unavailable
 from edn.http.asgi import refuse
 from edn.http.control_client import CallFailed, ControlAnswer, problem_detail
 
-_SCHEME = "stream:"
 _REFUSED = {404: NotFound, 422: InvalidInput}
 #: how often it is checked that a stream's key still opens it
 CHECK_SECONDS = 0.5
@@ -68,25 +71,12 @@ class _Line(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Line)
 
 
-def address(subscription: str) -> str:
-    """What stands for a sink where there is none."""
-    return _SCHEME + subscription
-
-
-def is_stream(url: str) -> bool:
-    return url.startswith(_SCHEME)
-
-
-def streams(found: Subscription) -> bool:
-    return is_stream(found.url)
-
-
 @contextlib.asynccontextmanager
 async def _lines(
-    network: Network, found: Subscription, last: str | None
+    log: Log, calls: Calls, found: Subscription, last: str | None
 ) -> AsyncIterator[AsyncIterator[bytes]]:
     """The server's lines, or all servers'; raises what is refused, before the first."""
-    if not streams(found):
+    if not is_stream(found.url):
         raise Conflict("it has a sink, and its notifications go there; PUT it without one to read them here")
     if found.subtree is not None:
         positions = merged_streams.read_positions(last)
@@ -96,7 +86,7 @@ async def _lines(
             return None if alive is None else directory.members(connection, found.id)
 
         merged = MergedStream(
-            lambda member, seen: _lines(network, member, seen), lambda: network.log.reading(look)
+            lambda member, seen: _lines(log, calls, member, seen), lambda: log.reading(look)
         )
         async with contextlib.aclosing(merged.lines(positions)) as told:
             yield told
@@ -104,7 +94,7 @@ async def _lines(
     check_descriptors()  # of a subtree, each topic takes a connection
     path = f"/internal/subscriptions/{quote(found.id, safe='')}/events"
     headers = {} if last is None else {"last-event-id": last}
-    async with network.calls.listen(found.server, path, headers) as response:
+    async with calls.listen(found.server, path, headers) as response:
         if response.status_code != 200:
             raise await _refusal(response, found.server)
         yield _split(response.aiter_raw())
@@ -176,7 +166,7 @@ def server_sent(line: bytes) -> bytes:
 
 
 def routes(
-    network: Network, find: Callable[[Caller, str], Awaitable[Subscription]], guard: Guard
+    log: Log, calls: Calls, find: Callable[[Caller, str], Awaitable[Subscription]], guard: Guard
 ) -> APIRouter:
     """`find` gives a living subscription that a caller may know of, or raises `NotFound`."""
     router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
@@ -194,7 +184,7 @@ def routes(
         found = await find(who, id)
         async with contextlib.AsyncExitStack() as opening:
             opening.enter_context(guard.quotas.stream(who))
-            lines = await opening.enter_async_context(_lines(network, found, header or last_event_id))
+            lines = await opening.enter_async_context(_lines(log, calls, found, header or last_event_id))
             stack = opening.pop_all()
 
         async def told() -> AsyncIterator[bytes]:
@@ -214,7 +204,7 @@ def routes(
         try:
             found = await find(who, id)
             with guard.quotas.stream(who):
-                async with _lines(network, found, last) as lines:
+                async with _lines(log, calls, found, last) as lines:
                     await socket.accept()
                     await _send(socket, while_valid(lines, lambda: guard.is_valid(who)))
         except EdnError as error:

@@ -9,9 +9,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Query, Response
 
 from dispatcher.api import bodies, delivery
-from dispatcher.auth.access import Need, Who, needs
-from dispatcher.services import Door
+from dispatcher.api.caller import Who
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Need
+from dispatcher.servers.client import Calls
+from dispatcher.store.event_log import Log
+from dispatcher.subscriptions.bulk_unsubscribe import Covering
 from dispatcher.subscriptions.expiry import parse_expires
+from dispatcher.subscriptions.requests import Change, Subscribing
+from dispatcher.subscriptions.service import Subscriptions
 from dispatcher.subscriptions.topics import Topic
 from edn.api import subscriptions as api
 from edn.api.document import document
@@ -23,8 +29,9 @@ from edn.model.coordinates import rfc3339
 from edn.model.filter import Filter
 
 
-def routes(door: Door) -> APIRouter:
-    subscribing = door.subscribing
+def routes(
+    log: Log, calls: Calls, subscribing: Subscribing, subscriptions: Subscriptions, covering: Covering
+) -> APIRouter:
     router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"], route_class=StrictRoute)
 
     @router.post(
@@ -37,7 +44,7 @@ def routes(door: Door) -> APIRouter:
     @needs(Need.SUBSCRIBE)
     async def subscribe(body: Annotated[bodies.OneOrMany, Body()], response: Response, who: Who) -> Any:
         """Subscribe one or many, all or nothing. Events that are accepted after the answer are not missed."""
-        content, response.status_code, headers = await subscribing.subscribe(body, who)
+        content, response.status_code, headers = await subscribing.subscribe(bodies.requested(body), who)
         response.headers.update(headers)
         return content
 
@@ -59,7 +66,7 @@ def routes(door: Door) -> APIRouter:
         """In the order of creation; `next` is the cursor of the following page. The operator sees all."""
         wanted = subscribing.place(topic, who) if topic is not None else None
         tenant = None if who.operates else who.tenant
-        found, following = await door.subscriptions.page(
+        found, following = await subscriptions.page(
             limit=limit,
             cursor=cursor,
             topic=wanted,
@@ -88,7 +95,7 @@ def routes(door: Door) -> APIRouter:
         except EdnError as error:
             error.pointer = "/filter" + (error.pointer or "")
             raise
-        ended = await door.covering.unsubscribe(place, owner or who.name, parsed)
+        ended = await covering.unsubscribe(place, owner or who.name, parsed)
         return {"ids": [namespace.told_as(key) for key in ended]}
 
     @router.get("/{id}", response_model=document(api.Subscription), response_model_exclude_unset=True)
@@ -97,31 +104,30 @@ def routes(door: Door) -> APIRouter:
         """One subscription, with the state of its delivery and its counters."""
         found = await subscribing.find(who, id)
         view = await subscribing.whole_view(found, who)
-        return {**view, "delivery": await delivery.glance(door.network, found)}
+        return {**view, "delivery": await delivery.glance(log, calls, found)}
 
     @router.put("/{id}", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
     async def change_subscription(id: str, body: bodies.ChangeBody, who: Who) -> Any:
         """Replace filter, sink and expiry in place, without a gap."""
-        return await subscribing.change(id, body, who)
+        return await subscribing.change(id, body.request(), who)
 
     @router.post("/{id}/renew", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
     async def renew_subscription(id: str, body: bodies.RenewBody, who: Who) -> Any:
         """Set a new expiry, or none."""
         key = (await subscribing.find(who, id)).id
-        log = door.network.log
         expires = (
             None if body.expires is None else parse_expires(body.expires, log.now(), estimate=log.estimate())
         )
-        return subscribing.view(await door.subscriptions.renew(key, expires), who)
+        return subscribing.view(await subscriptions.renew(key, expires), who)
 
     @router.post("/{id}/pause", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
     async def pause_subscription(id: str, who: Who) -> Any:
         """Keep notifications, in order, instead of sending them."""
         key = (await subscribing.find(who, id)).id
-        return subscribing.view(await door.subscriptions.pause(key, True), who)
+        return subscribing.view(await subscriptions.pause(key, True), who)
 
     @router.post("/{id}/resume", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
@@ -130,14 +136,14 @@ def routes(door: Door) -> APIRouter:
         found = await subscribing.find(who, id)
         if body is not None and body.sink is not None:
             expires = None if found.expires is None else rfc3339(found.expires)
-            changed = bodies.ChangeBody(filter=found.filter, sink=body.sink, expires=expires)
+            changed = Change(filter=found.filter, sink=body.sink.request(), expires=expires)
             await subscribing.change(id, changed, who)
-        return subscribing.view(await door.subscriptions.pause(found.id, False), who)
+        return subscribing.view(await subscriptions.pause(found.id, False), who)
 
     @router.delete("/{id}", status_code=204)
     @needs(Need.SUBSCRIBE)
     async def unsubscribe(id: str, who: Who) -> None:
         """Events that are accepted after the answer are not notified."""
-        await door.subscriptions.delete((await subscribing.find(who, id)).id)
+        await subscriptions.delete((await subscribing.find(who, id)).id)
 
     return router

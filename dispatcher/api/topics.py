@@ -8,7 +8,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 
 from dispatcher.api import bodies
-from dispatcher.auth.access import Need, Who, needs
+from dispatcher.api.caller import Who
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Need
 from dispatcher.auth.quotas import Quotas
 from dispatcher.subscriptions.subtree_sync import Joining
 from dispatcher.subscriptions.topics import Topic, Topics

@@ -31,21 +31,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from fastapi import Depends
-from fastapi.routing import iter_route_contexts
-from starlette.requests import HTTPConnection
-from starlette.routing import BaseRoute
 from starlette.types import Scope as Connection
 
 from dispatcher.auth import browsers
-from dispatcher.auth.keys import Keys, Quota, Scope, identifier
+from dispatcher.auth.caller import EVERYBODY, NETWORK, Caller, Need
+from dispatcher.auth.keys import Keys, identifier
 from dispatcher.auth.quotas import Quotas, TenantLimits
-from edn.errors import Forbidden, NotFound, Unauthorized
+from edn.errors import NotFound, Unauthorized
 from edn.http.asgi import CLIENT, CLIENT_HOST, VIA
 
 _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
@@ -55,17 +51,6 @@ _WHO = "edn.caller"
 #: marks a call that another dispatcher has passed on; its value is the network's secret
 PASSED_ON = "x-edn-passed-on"
 _FORWARDED = frozenset(name.encode() for name in (VIA, CLIENT, CLIENT_HOST))
-
-
-class Need(StrEnum):
-    PUBLIC = "public"
-    KEY = "key"
-    PUBLISH = "publish"
-    SUBSCRIBE = "subscribe"
-    ADMIN = "admin"
-    METRICS = "metrics"
-    OPERATOR = "operator"
-    NETWORK = "network"
 
 
 #: answered at the admin address only, where there is one
@@ -91,62 +76,10 @@ def declared(route: Any) -> Need | None:
     return None
 
 
-_NO_QUOTA = Quota()
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who calls: what a key stands for."""
-
-    #: of the key; empty for the network's own secret, and where no keys are asked for
-    key: str
-    #: default owner of subscriptions
-    name: str
-    tenant: str
-    scopes: frozenset[Scope]
-    quota: Quota = _NO_QUOTA
-    #: of the key, microseconds since 1970; None is never
-    expires: int | None = None
-
-    @property
-    def operates(self) -> bool:
-        return not self.tenant and Scope.ADMIN in self.scopes
-
-    def may(self, need: Need) -> bool:
-        if need is Need.PUBLIC:
-            return True
-        if need is Need.KEY:
-            return bool(self.scopes - {Scope.METRICS})
-        if need is Need.OPERATOR:
-            return self.operates
-        if need is Need.METRICS:
-            return self.operates or (not self.tenant and Scope.METRICS in self.scopes)
-        return need is not Need.NETWORK and (Scope.ADMIN in self.scopes or need.value in self.scopes)
-
-    def require(self, need: Need) -> None:
-        """For routes whose need depends on the body."""
-        if not self.may(need):
-            raise Forbidden(f"this call needs {_described(need)}; the key has {_listed(self.scopes)}")
-
-
-#: where no keys are asked for, everybody
-EVERYBODY = Caller("", "anonymous", "", frozenset(Scope))
-#: whoever holds the network's secret
-NETWORK = Caller("", "network", "", frozenset(Scope))
-
-
 def caller_of(scope: Connection) -> Caller:
     """The caller of the request at hand, as the guard found it."""
     caller: Caller = scope[_WHO]
     return caller
-
-
-def who(connection: HTTPConnection) -> Caller:
-    return caller_of(connection.scope)
-
-
-#: a parameter of a route: who calls
-Who = Annotated[Caller, Depends(who)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,17 +121,17 @@ class Guard:
         self._hosts = frozenset(host.lower() for host in hosts)
         self._admin_port = admin_port
         self.quotas = Quotas(limits=limits)
-        self._routes: Sequence[BaseRoute] = ()
+        self._routes: Callable[[], Iterable[Any]] = tuple
         self._guarded: list[_Guarded] | None = None
 
-    def watch(self, routes: Sequence[BaseRoute]) -> None:
-        """Stand before these; what they need is read at the first request, when all are mounted."""
+    def watch(self, routes: Callable[[], Iterable[Any]]) -> None:
+        """Stand before these; `routes` is called at the first request, when all are mounted."""
         self._routes, self._guarded = routes, None
 
     def _learn(self) -> list[_Guarded]:
         self._guarded = [
             _Guarded(route.path_regex, None if route.methods is None else frozenset(route.methods), need)
-            for route in iter_route_contexts(self._routes)
+            for route in self._routes()
             for need in [declared(route) or Need.OPERATOR]
         ]
         return self._guarded
@@ -315,15 +248,3 @@ class Guard:
 def _token(authorization: bytes) -> bytes:
     scheme, _, token = authorization.partition(b" ")
     return token.strip() if scheme.lower() == b"bearer" else b""
-
-
-def _described(need: Need) -> str:
-    if need is Need.OPERATOR:
-        return "an operator's key: scope admin, no tenant"
-    if need is Need.NETWORK:
-        return "the network's own secret"
-    return f"the scope {need.value}"
-
-
-def _listed(scopes: frozenset[Scope]) -> str:
-    return ", ".join(sorted(scopes)) or "none"

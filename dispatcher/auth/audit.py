@@ -21,7 +21,7 @@ import msgspec
 import structlog
 from starlette.types import Message, Scope, Send
 
-from dispatcher.auth.access import Caller
+from dispatcher.auth.caller import Caller
 from dispatcher.auth.quotas import Bucket
 from edn.errors import EdnError, Overloaded, Unauthorized
 from edn.model.coordinates import rfc3339

@@ -19,7 +19,8 @@ from dispatcher.store.api_keys import Pool as Pool
 from dispatcher.store.api_keys import Quota as Quota
 from dispatcher.store.api_keys import Scope as Scope
 from dispatcher.store.change_feed import Kind
-from dispatcher.store.event_log import Log, Transaction
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Transaction
 from edn.errors import InvalidInput, NotFound
 
 _TENANT = re.compile(r"[A-Za-z0-9_-]{0,64}\Z")

@@ -18,16 +18,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from dispatcher.auth.caller import Caller
+from dispatcher.auth.keys import Pool, Quota
 from dispatcher.store import directory, topic_rows
 from dispatcher.store.interface import Connection
 from edn.errors import Overloaded, Unavailable
 from edn.http.request_head import has_room_for_streams
-
-if TYPE_CHECKING:
-    from dispatcher.auth.access import Caller
-    from dispatcher.auth.keys import Pool, Quota
 
 #: streams that are read with one key at the same time, where its quota does not say
 STREAMS = 100

@@ -1,6 +1,6 @@
 """Follows one recent event: when it was accepted, where it was sent, whom it matched, how they were told.
 
-The dispatcher knows an event as long as it is in memory (`network.TAIL_BYTES`), a server about as long.
+The dispatcher knows an event as long as it is in memory (`pipeline.TAIL_BYTES`), a server about as long.
 Times are of the machine that tells them.
 """
 
@@ -11,8 +11,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from dispatcher.servers.network import Network
+from dispatcher.servers.client import Calls
 from dispatcher.store import directory
+from dispatcher.store.event_log import Log
+from dispatcher.store.log_tail import Tail
 from dispatcher.store.records import EventsRecord
 from dispatcher.subscriptions.topics import Topic
 from edn import protocol
@@ -31,8 +33,10 @@ _journey = protocol.Decoder(protocol.Journey)
 
 
 class Follower:
-    def __init__(self, network: Network) -> None:
-        self._network = network
+    def __init__(self, log: Log, tail: Tail, calls: Calls) -> None:
+        self._log = log
+        self._tail = tail
+        self._calls = calls
 
     async def follow(self, topic: Topic, id: str) -> FollowedEvent:
         record, place = self._find(topic, id)
@@ -54,10 +58,10 @@ class Follower:
         )
 
     def _find(self, topic: Topic, id: str) -> tuple[EventsRecord, int]:
-        prefix = protocol.made_id(self._network.log.id, "")
+        prefix = protocol.made_id(self._log.id, "")
         number = id.removeprefix(prefix)
         offset = int(number) if id.startswith(prefix) and number.isdecimal() and len(number) < 19 else None
-        for record in self._network.tail.recent(topic.uid, LOOKED_AT):
+        for record in self._tail.recent(topic.uid, LOOKED_AT):
             if offset is not None and record.first <= offset <= record.last and not record.ids:
                 return record, offset - record.first
             if record.ids and id in record.ids:
@@ -68,8 +72,8 @@ class Follower:
 
     async def _server(self, server: str, topic: Topic, offset: int) -> FollowedServer:
         try:
-            answer = await self._network.calls.tell(
-                server, "/internal/journey", protocol.AskJourney(self._network.log.id, offset)
+            answer = await self._calls.tell(
+                server, "/internal/journey", protocol.AskJourney(self._log.id, offset)
             )
             journey = _journey.decode(answer)
         except (EdnError, msgspec.MsgspecError) as error:
@@ -95,5 +99,5 @@ class Follower:
         A server remembers matches by version numbers, and gives a number that is free to another version:
         what it names may be a later subscription, of another topic and another tenant.
         """
-        topics = await self._network.log.reading(lambda connection: directory.topics_of(connection, keys))
+        topics = await self._log.reading(lambda connection: directory.topics_of(connection, keys))
         return {key: told_as(key) if topics.get(key) == topic.uid else "" for key in keys}

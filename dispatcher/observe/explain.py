@@ -19,9 +19,12 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from dispatcher.servers.network import Network
-from dispatcher.servers.registry import Member
+from dispatcher.routing.table import RoutingTable
+from dispatcher.servers.client import Calls
+from dispatcher.servers.registry import Member, Members
 from dispatcher.store import directory
+from dispatcher.store.event_log import Log
+from dispatcher.store.log_tail import Tail
 from dispatcher.subscriptions.service import Subscriptions
 from dispatcher.subscriptions.topics import Topic
 from edn import protocol
@@ -58,8 +61,20 @@ _explained = protocol.Decoder(protocol.Explained)
 
 
 class Explainer:
-    def __init__(self, network: Network, subscriptions: Subscriptions) -> None:
-        self._network = network
+    def __init__(
+        self,
+        log: Log,
+        tail: Tail,
+        table: RoutingTable,
+        members: Members,
+        calls: Calls,
+        subscriptions: Subscriptions,
+    ) -> None:
+        self._log = log
+        self._tail = tail
+        self._table = table
+        self._members = members
+        self._calls = calls
         self._subscriptions = subscriptions
 
     # -- an event ---------------------------------------------------------------------------------------
@@ -70,12 +85,12 @@ class Explainer:
         if len(batch) != 1:
             raise InvalidInput("one event is explained at a time", pointer="/event")
         line = split(batch.lines)[0]
-        table = self._network.table
+        table = self._table
         servers, routed = table.servers, table.would_route(topic.uid, batch.points)[0]
         asked = protocol.Explain(
-            log=self._network.log.id,
+            log=self._log.id,
             topic=topic.uid,
-            time=self._network.log.now(),
+            time=self._log.now(),
             point=protocol.points_bytes(batch.points),
             line=line,
             limit=NAMED,
@@ -98,11 +113,11 @@ class Explainer:
     async def _server(
         self, topic: Topic, server: str, routed: bool, point: Floats, question: protocol.Explain
     ) -> ExplainedServer:
-        member = self._network.members.get(server)
+        member = self._members.get(server)
         why, rectangle, tried = self._why(topic, server, routed, point)
         found = ExplainedServer(
             server=server,
-            state=self._network.members.state(member) if member is not None else "away",
+            state=self._members.state(member) if member is not None else "away",
             routed=routed,
             why=why,
             rectangle=rectangle,
@@ -111,7 +126,7 @@ class Explainer:
         if not routed:
             return replace(found, matched=0)
         try:
-            answer = _explained.decode(await self._network.calls.tell(server, "/internal/explain", question))
+            answer = _explained.decode(await self._calls.tell(server, "/internal/explain", question))
         except (EdnError, msgspec.MsgspecError) as error:
             return replace(found, failure=str(error))
         return replace(
@@ -122,7 +137,7 @@ class Explainer:
         )
 
     async def _named(self, explained: Sequence[protocol.Explanation]) -> list[ExplainedSubscription]:
-        found = await self._network.log.reading(
+        found = await self._log.reading(
             lambda connection: [(one, directory.find(connection, one.id)) for one in explained]
         )
         return [
@@ -140,7 +155,7 @@ class Explainer:
         self, topic: Topic, server: str, routed: bool, point: Floats
     ) -> tuple[Why, dict[str, Any] | None, int]:
         """Why it goes there or not, by which rectangle, and how many there were."""
-        table, columns = self._network.table, topic.schema.to_wire()
+        table, columns = self._table, topic.schema.to_wire()
         if table.describe(server).everything:
             return "everything", None, 0
         tried = 0
@@ -170,14 +185,14 @@ class Explainer:
                 shown_rect(columns, lo, hi) for lo, hi in zip(rects.lo[:SHOWN], rects.hi[:SHOWN], strict=True)
             ],
             rectangle_count=len(rects),
-            servers=[self._meeting(member, topic, rects) for member in self._network.members],
+            servers=[self._meeting(member, topic, rects) for member in self._members],
             recent=await self._recent(topic, bound),
             **await self._compared(topic, bound),
         )
 
     def _meeting(self, member: Member, topic: Topic, rects: Rects) -> MetServer:
         """How many of a server's rectangles the filter's meet."""
-        table = self._network.table
+        table = self._table
         everything = table.describe(member.id).everything
         meeting = total = 0
         for _, lo, hi in table.rectangles(member.id, topic.uid):
@@ -190,7 +205,7 @@ class Explainer:
         return MetServer(server=member.id, everything=everything, meeting=meeting, rectangles=total)
 
     async def _recent(self, topic: Topic, bound: BoundFilter) -> RecentMatches:
-        records = self._network.tail.recent(topic.uid, RECENT)
+        records = self._tail.recent(topic.uid, RECENT)
         rects = bound.rects()
 
         def count() -> tuple[int, int, int | None]:
@@ -238,7 +253,7 @@ class Explainer:
             examined += len(page)
             if examined >= COMPARED or time.monotonic() - began > COMPARING_SECONDS:
                 break
-        count = await self._network.log.reading(lambda connection: directory.count(connection, topic.uid))
+        count = await self._log.reading(lambda connection: directory.count(connection, topic.uid))
         return {
             "covers": covers[:NAMED],
             "covers_count": len(covers),

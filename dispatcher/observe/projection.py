@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from dispatcher.routing.rebuild import Recut
-from dispatcher.servers.network import Network
+from dispatcher.routing.table import RoutingTable
+from dispatcher.servers.counters import Meter
 from dispatcher.subscriptions.topics import Topic
 from edn.arrays import Floats
 from edn.errors import InvalidInput
@@ -53,15 +54,16 @@ class _Shadows:
 
 
 class Projector:
-    def __init__(self, network: Network) -> None:
-        self._network = network
+    def __init__(self, table: RoutingTable, meter: Meter) -> None:
+        self._table = table
+        self._meter = meter
         #: (topic, columns) → what was drawn last
         self._drawn: dict[tuple[int, int, int], dict[int, tuple[Floats, Floats]]] = {}
 
     async def project(self, topic: Topic, x: str, y: str, precision: float | None) -> dict[str, Any]:
         """The picture at a precision; None is that in force."""
         columns = _column(topic, x, "x"), _column(topic, y, "y")
-        table = self._network.table
+        table = self._table
         recut = None if precision is None else table.plan(precision)
         if recut is not None:
             await asyncio.to_thread(recut.work)
@@ -111,7 +113,7 @@ class Projector:
         }
 
     def _recent(self, topic: Topic) -> Floats:
-        sample = self._network.meter.samples.get(topic.uid)
+        sample = self._meter.samples.get(topic.uid)
         return np.empty((0, topic.schema.width)) if sample is None else sample.points()
 
     def _keep(self, key: tuple[int, int, int], drawn: dict[int, tuple[Floats, Floats]]) -> None:
@@ -126,7 +128,7 @@ class Projector:
         """How many rectangles route to a server, and the shadows of the largest."""
         parts = [
             (lo, hi)
-            for why, lo, hi in self._network.table.rectangles(server, topic.uid)
+            for why, lo, hi in self._table.rectangles(server, topic.uid)
             if recut is None or why == "widening"
         ]
         if recut is not None:

@@ -18,12 +18,17 @@ import msgspec
 import numpy as np
 import structlog
 
-from dispatcher.servers.network import Network
+from dispatcher.observe.servers import ServerDescriptions
+from dispatcher.routing.table import RoutingTable
+from dispatcher.servers.counters import Meter
+from dispatcher.servers.pipeline import Pipeline
+from dispatcher.store.event_log import Log
 from dispatcher.store.records import EventsRecord
 from dispatcher.subscriptions.topics import Topics
 from dispatcher.tuning.loop import Tuner
 from edn.formats.ndjson import cut
 from edn.protocol import made_id
+from edn.runtime.tasks import periodic
 
 logger = structlog.get_logger()
 
@@ -44,8 +49,21 @@ _encode = msgspec.json.Encoder().encode
 class Sampler:
     """Event loop only; `run` until cancelled."""
 
-    def __init__(self, network: Network, topics: Topics, tuner: Tuner) -> None:
-        self._network = network
+    def __init__(
+        self,
+        log: Log,
+        table: RoutingTable,
+        pipeline: Pipeline,
+        meter: Meter,
+        descriptions: ServerDescriptions,
+        topics: Topics,
+        tuner: Tuner,
+    ) -> None:
+        self._log = log
+        self._table = table
+        self._pipeline = pipeline
+        self._meter = meter
+        self._descriptions = descriptions
         self._topics = topics
         self._tuner = tuner
         self._rows: deque[tuple[float | None, ...]] = deque(maxlen=KEPT)
@@ -55,7 +73,7 @@ class Sampler:
         self._at = time.monotonic()
         self._cpu = time.process_time()
         self._decided = tuner.tuning.decided
-        self._seen = network.tail.head
+        self._seen = pipeline.tail.head
         self._latest = b"{}"
         self._number = 0
         self._next = asyncio.Event()
@@ -64,18 +82,16 @@ class Sampler:
         self.watching = 0
 
     async def run(self) -> None:
-        self._look()
-        while True:
-            await asyncio.sleep(SECONDS)
-            try:
-                sample = self._look()
-                if self.watching:
-                    sample["events"] = self._events()
-                    self._latest = _encode(sample)
-                self._seen = self._network.tail.head
-            except Exception as error:
-                # A dashboard that stands still is no reason for anything else to.
-                logger.error("no sample for the dashboards", exc_info=error)
+        await periodic(SECONDS, self._sample, "sampling for the dashboards")
+
+    async def _sample(self) -> None:
+        try:
+            sample = self._look()
+            if self.watching:
+                sample["events"] = self._events()
+                self._latest = _encode(sample)
+            self._seen = self._pipeline.tail.head
+        finally:
             self._number += 1
             self._next.set()
             self._next = asyncio.Event()
@@ -109,15 +125,15 @@ class Sampler:
         }
 
     def _look(self) -> dict[str, Any]:
-        network, tuning = self._network, self._tuner.tuning
+        tuning = self._tuner.tuning
         now, cpu = time.monotonic(), time.process_time()
         elapsed = max(1e-3, now - self._at)
-        servers = network.describe_servers()
-        totals = {"published": network.published}
+        servers = self._descriptions.all()
+        totals = {"published": self._pipeline.published}
         totals |= {name: sum(server[name] for server in servers) for name in COUNTED[1:]}
         # A server that has restarted counts from 0 again: no rate is below 0.
         rates = {name: max(0, totals[name] - self._totals.get(name, 0)) / elapsed for name in COUNTED}
-        counts = network.meter.counts
+        counts = self._meter.counts
         asked, hits = counts.asked - self._asked[0], counts.hits - self._asked[1]
         share = (cpu - self._cpu) / elapsed
         milliseconds = round(time.time() * 1000)
@@ -132,7 +148,7 @@ class Sampler:
             "mode": tuning.mode,
             "precision": tuning.precision,
             "topics": len(self._topics.all("")),
-            "head": network.tail.head,
+            "head": self._pipeline.tail.head,
             "servers": [self._server(server, elapsed) for server in servers],
             "decisions": [asdict(one) for one in tuning.latest(fresh)] if fresh else [],
             "events": [],
@@ -148,7 +164,7 @@ class Sampler:
         before = self._servers.get(server["id"], {})
         counted = {name: server[name] for name in COUNTED[1:]}
         self._servers[server["id"]] = counted
-        routed = self._network.table.describe(server["id"])
+        routed = self._table.describe(server["id"])
         topics = routed.topics.values()
         return {
             **server,
@@ -163,7 +179,7 @@ class Sampler:
 
     def _events(self) -> list[dict[str, Any]]:
         """Some of those that came since the last look, spread over them."""
-        records = self._network.tail.after(self._seen) or []
+        records = self._pipeline.tail.after(self._seen) or []
         coming = [record for record in records if isinstance(record, EventsRecord)]
         shown: list[dict[str, Any]] = []
         for record in coming[:: max(1, -(-len(coming) // EVENTS))]:
@@ -179,7 +195,7 @@ class Sampler:
         routed = record.routed[place] if record.routed is not None else ()
         return {
             "topic": topic,
-            "id": record.ids[place] if record.ids else made_id(self._network.log.id, offset),
+            "id": record.ids[place] if record.ids else made_id(self._log.id, offset),
             "attributes": msgspec.Raw(cut(record.lines, record.ends, place)),
             "to": [server for server, goes in zip(record.servers, routed, strict=False) if goes],
         }

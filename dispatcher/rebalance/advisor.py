@@ -13,16 +13,17 @@ import asyncio
 import json
 import os
 import shlex
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
-from dispatcher.servers.counters import Counts
-from dispatcher.servers.network import Network
-from dispatcher.store import meta
-from edn.errors import Unavailable
+from dispatcher.config import Settings
+from dispatcher.servers.counters import Counts, Meter
+from dispatcher.store import meta, repartitions
+from dispatcher.store.event_log import Log
+from edn.runtime.tasks import Tasks, periodic
+from selftune.tuning import Tuning
 
 logger = structlog.get_logger()
 
@@ -74,18 +75,14 @@ class Watch:
 class Proposing:
     """Event loop only."""
 
-    def __init__(
-        self,
-        network: Network,
-        precision: Callable[[], float],
-        may_start: Callable[[], Awaitable[bool]],
-    ) -> None:
-        """`may_start`: whether nothing is under way that a proposal would be in the way of."""
-        self._network = network
-        self._precision = precision
-        self._may_start = may_start
-        settings = network.settings
-        text = network.log.load(lambda connection: meta.read(connection, _KEY)).get(_KEY, "{}")
+    def __init__(self, settings: Settings, log: Log, meter: Meter, tuning: Tuning, tasks: Tasks) -> None:
+        self._settings = settings
+        self._log = log
+        self._meter = meter
+        self._tuning = tuning
+        self._tasks = tasks
+        self._before = meter.snapshot()
+        text = log.load(lambda connection: meta.read(connection, _KEY)).get(_KEY, "{}")
         kept = {int(place): best for place, best in json.loads(text).items()}
         self._watch = Watch(settings.repartition_threshold, kept)
         self._kept = dict(kept)
@@ -96,7 +93,7 @@ class Proposing:
         return self._watch.now
 
     def describe(self) -> dict[str, Any]:
-        best = self._watch.best.get(round(100 * self._precision()))
+        best = self._watch.best.get(round(100 * self._tuning.precision))
         return {"now": self._watch.now, "best": best, "threshold": self._watch.threshold}
 
     def done(self) -> None:
@@ -105,28 +102,28 @@ class Proposing:
         self.proposal = None
 
     async def run(self) -> None:
-        before = self._network.meter.snapshot()
-        while True:
-            await asyncio.sleep(self._network.settings.repartition_seconds)
-            counts = self._network.meter.snapshot()
-            worse = self._watch.look(counts.since(before), self._precision())
-            before = counts
-            if worse and self.proposal is None and await self._may_start():
-                await self._propose()
-            if self._watch.best != self._kept:
-                await self._keep()
+        await periodic(self._settings.repartition_seconds, self._look, "proposing a repartition")
+
+    async def _look(self) -> None:
+        counts = self._meter.snapshot()
+        worse = self._watch.look(counts.since(self._before), self._tuning.precision)
+        self._before = counts
+        if worse and self.proposal is None and await self._log.reading(repartitions.running) is None:
+            await self._propose()
+        if self._watch.best != self._kept:
+            await self._keep()
 
     async def _propose(self) -> None:
         watch = self._watch
-        best = watch.best[round(100 * self._precision())]
-        self.proposal = Proposal(self._network.log.now(), best, watch.now or best)
+        best = watch.best[round(100 * self._tuning.precision)]
+        self.proposal = Proposal(self._log.now(), best, watch.now or best)
         logger.warning("a repartition is proposed", best=round(best, 4), now=round(self.proposal.then, 4))
-        command = self._network.settings.repartition_command
+        command = self._settings.repartition_command
         if command:
-            self._network.spawn(self._start(command), "repartition command")
+            self._tasks.spawn(self._start(command), "repartition command")
 
     async def _start(self, command: str) -> None:
-        environment = {**os.environ, "EDN_URL": self._network.settings.url or ""}
+        environment = {**os.environ, "EDN_URL": self._settings.url or ""}
         process = await asyncio.create_subprocess_exec(*shlex.split(command), env=environment)
         try:
             code = await process.wait()
@@ -138,10 +135,6 @@ class Proposing:
     async def _keep(self) -> None:
         best = dict(self._watch.best)
         values = {_KEY: json.dumps(best)}
-        try:
-            await self._network.log.submit(lambda transaction: meta.write(transaction.connection, values))
-        except Unavailable as error:
-            # A full disk, say: it is tried again after the next interval.
-            logger.warning("the best hit ratio could not be stored", reason=str(error))
-        else:
-            self._kept = best
+        # If the disk is full, this is tried again after the next interval.
+        await self._log.submit(lambda transaction: meta.write(transaction.connection, values))
+        self._kept = best

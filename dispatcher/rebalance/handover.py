@@ -20,10 +20,13 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
-from dispatcher.servers.network import Network
+from dispatcher.servers.backup_gate import Backing
+from dispatcher.servers.client import Calls
+from dispatcher.servers.registry import Members
 from dispatcher.store import repartitions
+from dispatcher.store.event_log import Log
 from dispatcher.store.repartitions import Unsettled
-from edn import checkpoints, protocol
+from edn import protocol
 from edn.errors import EdnError
 
 logger = structlog.get_logger()
@@ -60,10 +63,11 @@ class _Delivered:
 class Settling:
     """Settles what this dispatcher has moved, also in an earlier life. Event loop only."""
 
-    def __init__(self, network: Network) -> None:
-        self._network = network
-        self._tell = network.calls.tell
-        self._log = network.log
+    def __init__(self, log: Log, members: Members, calls: Calls, backing: Backing) -> None:
+        self._log = log
+        self._members = members
+        self._tell = calls.tell
+        self._backing = backing
         self._woken = asyncio.Event()
         self._pauses: dict[str, float] = {}
 
@@ -111,21 +115,10 @@ class Settling:
 
     async def _round(self, sources: Sequence[str]) -> set[str]:
         """One look at all that has left these servers; those of which moves were settled."""
-        async with self._network.backing.step():
-            asked = await asyncio.gather(*(self._delivered(source) for source in sources))
-            by_destination: dict[str, list[_Delivered]] = defaultdict(list)
-            for one in asked:
-                for destination, moves in one.by_destination().items():
-                    by_destination[destination].append(_Delivered(one.source, moves, one.ended))
-            if by_destination:
-                await checkpoints.reached("delivered")
-            arrived = await asyncio.gather(
-                *(self._arrive(destination, those) for destination, those in by_destination.items())
-            )
-            settled = [one for those in arrived for one in those]
-            if settled:
-                await checkpoints.reached("arrived")
-                await self._forget([move for one in settled for move in one.moves])
+        async with self._backing.step():
+            delivered = await asyncio.gather(*(self._delivered(source) for source in sources))
+            settled = await self._release(delivered)
+            await self._forget([move for one in settled for move in one.moves])
             return {one.source for one in settled}
 
     async def _delivered(self, source: str) -> _Delivered:
@@ -143,16 +136,18 @@ class Settling:
             found += [part[name] for name in departed.delivered]
         return _Delivered(source, found, ended)
 
+    async def _ask(self, source: str, moves: Mapping[str, Unsettled]) -> protocol.Departed:
+        """Ask a server how far the hand-over of these subscriptions is."""
+        member = self._members.get(source)
+        if member is None or member.leaving == "lost":
+            return protocol.Departed([], [], list(moves))  # nobody is left to wait for
+        versions = [(move.subscription, move.version) for move in moves.values()]
+        answer = await self._tell(source, "/internal/departures", protocol.Departures(versions))
+        return _departed.decode(answer)
+
     async def _departed(self, source: str, moves: Mapping[str, Unsettled]) -> protocol.Departed:
         """How far these are, once what was kept for some of them is handed over."""
-        member = self._network.members.get(source)
-        if member is None or member.leaving == "lost":
-            departed = protocol.Departed([], [], list(moves))  # nobody is left to wait for
-        else:
-            versions = [(move.subscription, move.version) for move in moves.values()]
-            answer = await self._tell(source, "/internal/departures", protocol.Departures(versions))
-            departed = _departed.decode(answer)
-        await checkpoints.reached("asked")
+        departed = await self._ask(source, moves)
         kept_back: set[str] = set()
         for name in departed.keeping:
             try:
@@ -162,6 +157,17 @@ class Settling:
                 logger.warning("what was kept is not handed over yet", subscription=name, reason=str(error))
         delivered = [name for name in departed.delivered if name not in kept_back]
         return msgspec.structs.replace(departed, delivered=delivered)
+
+    async def _release(self, delivered: Sequence[_Delivered]) -> list[_Delivered]:
+        """Release the moves on their new servers; return the ones that were released."""
+        by_destination: dict[str, list[_Delivered]] = defaultdict(list)
+        for one in delivered:
+            for destination, moves in one.by_destination().items():
+                by_destination[destination].append(_Delivered(one.source, moves, one.ended))
+        arrived = await asyncio.gather(
+            *(self._arrive(destination, those) for destination, those in by_destination.items())
+        )
+        return [one for those in arrived for one in those]
 
     async def _arrive(self, destination: str, those: Sequence[_Delivered]) -> Sequence[_Delivered]:
         """Tell a server, in one message, what it may send now; what it was told."""
@@ -177,7 +183,14 @@ class Settling:
         return those
 
     async def _hand_over(self, source: str, move: Unsettled) -> None:
-        """What the old server kept for a paused subscription goes to the new one."""
+        """Copy the buffered notifications of a paused subscription, then have the old server forget them."""
+        await self._copy_kept(source, move)
+        forget = protocol.Departures([], forget=[move.subscription])
+        await self._tell(source, "/internal/departures", forget)
+        await self._log.submit(lambda transaction: repartitions.mark_handed_over(transaction, move))
+
+    async def _copy_kept(self, source: str, move: Unsettled) -> None:
+        """Copy the buffered notifications of a subscription to its new server, page by page."""
         position = 0
         while True:
             question = protocol.KeptAfter(move.subscription, position)
@@ -185,12 +198,8 @@ class Settling:
             page = msgspec.structs.replace(page, version=move.version)
             taken = _taken.decode(await self._tell(move.destination, "/internal/arrivals/kept", page))
             if taken.unknown or (page.final and taken.position >= page.upto):
-                break
+                return
             position = taken.position
-        await checkpoints.reached("handed-over")
-        forget = protocol.Departures([], forget=[move.subscription])
-        await self._tell(source, "/internal/departures", forget)
-        await self._log.submit(lambda transaction: repartitions.mark_handed_over(transaction, move))
 
     async def _tell_told(self, source: str, destination: str, names: list[str]) -> None:
         following: tuple[int, str] | None = (-1, "")

@@ -25,19 +25,17 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dispatcher.api.streams import streams
-from dispatcher.servers.network import Network
-from dispatcher.servers.placement import Candidate
+from dispatcher.servers.placement import Candidate, Placing
 from dispatcher.store import change_feed, directory, repartitions, replays
 from dispatcher.store.directory import Subscription
-from dispatcher.store.event_log import Transaction
-from dispatcher.store.interface import Connection
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Connection, Transaction
 from dispatcher.store.replays import Replay
 from dispatcher.subscriptions.installer import Storing
 from dispatcher.subscriptions.keyed_lock import Exclusion
 from dispatcher.subscriptions.lifecycle import Prepared, Stored, check_topic, replay_of
+from dispatcher.subscriptions.stream_address import is_stream
 from dispatcher.subscriptions.topics import Topic, Topics
-from edn import checkpoints
 from edn.errors import EdnError
 from edn.model.filter import Filter
 
@@ -67,8 +65,9 @@ class _Move:
 class Moving:
     def __init__(
         self,
-        network: Network,
+        log: Log,
         topics: Topics,
+        placing: Placing,
         exclusion: Exclusion,
         storing: Storing,
         *,
@@ -76,8 +75,8 @@ class Moving:
         on_replay: Callable[[Replay], None],
     ) -> None:
         """`exclusion`: of calls about subscriptions; `on_moved` hears that there is something to settle."""
-        self._network = network
-        self._log = network.log
+        self._log = log
+        self._placing = placing
         self._topics = topics
         self._exclusion = exclusion
         self._storing = storing
@@ -105,17 +104,13 @@ class Moving:
             moves = await asyncio.to_thread(self._bind, chosen, gone)
             try:
                 stored = await self._storing.store([move.item for move in moves])
-                await checkpoints.reached("stored")
-                replays, passed = await self._log.submit(
-                    lambda transaction: self._append(transaction, moves, stored, gone, outcome, also)
-                )
+                replays, passed = await self._record(moves, stored, gone, outcome, also)
             except EdnError:
                 await self._storing.discard([move.item for move in moves])
                 raise
-            await checkpoints.reached("recorded")
             for move in passed:
                 item = move.item
-                self._network.placing.moved(
+                self._placing.moved(
                     move.before.server,
                     item.subscription.server,
                     Candidate(item.topic.uid, item.bound.rects(), item.subscription.location),
@@ -162,6 +157,19 @@ class Moving:
             )
             for found, topic, server, unsettled in chosen
         ]
+
+    async def _record(
+        self,
+        moves: Sequence[_Move],
+        stored: Stored,
+        lost: Mapping[str, int],
+        outcome: Outcome,
+        also: Also | None,
+    ) -> tuple[list[Replay], list[_Move]]:
+        """Commit the moves: the replays that begin, and the subscriptions that were moved."""
+        return await self._log.submit(
+            lambda transaction: self._append(transaction, moves, stored, lost, outcome, also)
+        )
 
     def _append(
         self,
@@ -249,7 +257,7 @@ def _note(
         repartitions.redirect_move(transaction, after.id, before.version, after.version, after.server)
     else:
         # Rows of a stream are kept, too: they are read where the subscription is.
-        keeping = after.paused or streams(after)
+        keeping = after.paused or is_stream(after.url)
         repartitions.insert_move(transaction, after.id, after.version, before.server, after.server, keeping)
 
 

@@ -28,18 +28,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import structlog
 
+from dispatcher.rebalance.advisor import Proposing
+from dispatcher.rebalance.handover import Settling
 from dispatcher.rebalance.mover import Moving, Outcome
 from dispatcher.rebalance.selection import surplus
-from dispatcher.replication.lease import Peers
-from dispatcher.servers.network import Network
-from dispatcher.servers.placement import Candidate
-from dispatcher.servers.registry import Leaving, Member
+from dispatcher.servers.admission import Leadership
+from dispatcher.servers.backup_gate import Backing
+from dispatcher.servers.bindings import Bindings
+from dispatcher.servers.pipeline import Pipeline
+from dispatcher.servers.placement import Candidate, Placing
+from dispatcher.servers.registration import Registration
+from dispatcher.servers.registry import Leaving, Member, Members
+from dispatcher.servers.summaries import Summaries
 from dispatcher.store import directory, repartitions, servers
-from dispatcher.store.event_log import Transaction
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Transaction
 from dispatcher.store.repartitions import Kind, Preview, Repartition
 from dispatcher.store.topic_rows import Binding
 from dispatcher.subscriptions.topics import Topics
@@ -69,24 +76,33 @@ Rows = list[tuple[str, str]]
 class Repartitioning:
     def __init__(
         self,
-        network: Network,
+        log: Log,
         topics: Topics,
+        members: Members,
+        registration: Registration,
+        bindings: Bindings,
+        placing: Placing,
+        pipeline: Pipeline,
+        summaries: Summaries,
+        backing: Backing,
         moving: Moving,
-        peers: Peers | None,
-        *,
-        unsettled: Callable[[str], Awaitable[int]],
-        hit_ratio: Callable[[], float | None],
-        on_done: Callable[[], None],
+        settling: Settling,
+        proposing: Proposing,
+        leadership: Leadership,
     ) -> None:
-        """`unsettled` counts what has left a server and is not settled; `hit_ratio` is that of now."""
-        self._network = network
-        self._log = network.log
+        self._log = log
         self._topics = topics
+        self._members = members
+        self._registration = registration
+        self._bindings = bindings
+        self._placing = placing
+        self._pipeline = pipeline
+        self._summaries = summaries
+        self._backing = backing
         self._moving = moving
-        self._peers = peers
-        self._unsettled = unsettled
-        self._hit_ratio = hit_ratio
-        self._on_done = on_done
+        self._settling = settling
+        self._proposing = proposing
+        self._leadership = leadership
         self._woken = asyncio.Event()
         #: the next steps, and the repartition that they are of
         self._steps: deque[Rows] = deque()
@@ -96,7 +112,7 @@ class Repartitioning:
         #: why nothing moves at this moment
         self.waiting: str | None = None
         for server, state in self._log.load(servers.leaving):
-            network.members.set_leaving(server, state)
+            members.set_leaving(server, state)
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -109,9 +125,20 @@ class Repartitioning:
     async def running(self) -> Repartition | None:
         return await self._log.reading(repartitions.running)
 
+    async def figures(self) -> dict[str, float]:
+        """How good the partition of subscriptions is, and how much is being moved: for metrics."""
+        running, ratio = await self.running(), self._proposing.describe()
+        seen = {"hit_ratio": ratio["now"], "best_hit_ratio": ratio["best"]}
+        return {
+            **{name: value for name, value in seen.items() if value is not None},
+            "repartition_proposed": float(self._proposing.proposal is not None),
+            "repartition_left_subscriptions": running.left if running else 0,
+            "unsettled_subscriptions": await self._settling.unsettled(),
+        }
+
     async def preview(self, repartition: int) -> Preview:
         await self.get(repartition)
-        names = [member.id for member in self._network.members]
+        names = [member.id for member in self._members]
         return await self._log.scanning(
             lambda connection: repartitions.preview(connection, repartition, names)
         )
@@ -157,7 +184,7 @@ class Repartitioning:
         self._check_servers(
             await self._log.reading(lambda connection: repartitions.destinations(connection, repartition))
         )
-        hit_ratio = self._hit_ratio()
+        hit_ratio = self._proposing.hit_ratio()
 
         def begin(transaction: Transaction) -> None:
             other = repartitions.running(transaction.connection)
@@ -183,7 +210,7 @@ class Repartitioning:
 
         found = await self._log.submit(end)
         if found.kind == "drain" and found.server is not None:
-            self._network.members.set_leaving(found.server, None)
+            self._members.set_leaving(found.server, None)
         return await self.get(repartition)
 
     # -- of one server ----------------------------------------------------------------------------------
@@ -192,7 +219,7 @@ class Repartitioning:
         """Move everything away from a server, to where the placement policy would have it."""
         self._known(server)
         await self._check_none_runs()
-        if not {member.id for member in self._network.members.hosts()} - {server}:
+        if not {member.id for member in self._members.hosts()} - {server}:
             raise Conflict(f"no other server is ready to take what {server} hosts")
         await self._check_not_bound_to(server)
         await self._mark(server, "draining")
@@ -202,14 +229,14 @@ class Repartitioning:
         """Build what a lost server hosted anew on others, from the directory and the log."""
         member = self._known(server)
         await self._check_none_runs()
-        if self._peers is not None:
+        if not self._leadership.alone:
             raise Conflict(
                 "where there are several dispatchers a server cannot be replaced: each of them would have to "
                 "tell what it had not read; start it from its data folder, or from a backup, and drain it"
             )
-        if self._network.members.state(member) != "away":
+        if self._members.state(member) != "away":
             raise Conflict(f"server {server} is there: drain it, or stop it first")
-        if not self._network.members.hosts():
+        if not self._members.hosts():
             raise Conflict(f"no other server is ready to take what {server} hosted")
         await self._check_not_bound_to(server)
         await self._mark(server, "lost")
@@ -224,8 +251,8 @@ class Repartitioning:
         await self._check_none_runs()
         if member.leaving == "draining":
             await self._log.submit(lambda transaction: servers.unmark_leaving(transaction, server))
-            self._network.members.set_leaving(server, None)
-        hosts = self._network.members.hosts()
+            self._members.set_leaving(server, None)
+        hosts = self._members.hosts()
         if server not in {member.id for member in hosts}:
             raise Conflict(f"server {server} is not ready to host subscriptions")
         made = await self.open(rate=rate, kind="fill", server=server)
@@ -237,27 +264,27 @@ class Repartitioning:
         chosen = await self._log.scanning(
             lambda connection: surplus(connection, schemas, above)[: max(lacking, 0)]
         )
-        bindings = await self._bindings(chosen)
+        bindings = await self._bindings_of(chosen)
         await self.assign(made.id, [(name, server) for name in chosen if _allows(bindings.get(name), server)])
         return await self.start(made.id)
 
     async def forget(self, server: str) -> None:
         """Take a server that hosts nothing any more out of the network."""
         member = self._known(server)
-        hosted, unsettled = await self._hosted(server), await self._unsettled(server)
+        hosted, unsettled = await self._hosted(server), await self._settling.unsettled(server)
         if hosted:
             raise Conflict(f"server {server} hosts {hosted:,} subscriptions: drain it first")
         if unsettled:
             raise Conflict(f"{unsettled:,} subscriptions that left {server} are not settled yet")
-        if self._network.members.state(member) != "away":
+        if self._members.state(member) != "away":
             raise Conflict(f"server {server} still runs: stop it first")
-        await self._network.forget(server)
+        await self._registration.forget(server)
 
     async def _mark(self, server: str, state: Leaving) -> None:
-        cursor = await self._network.cursor(server)
+        cursor = await self._registration.cursor(server)
 
         await self._log.submit(lambda transaction: servers.mark_leaving(transaction, server, state, cursor))
-        self._network.members.set_leaving(server, state)
+        self._members.set_leaving(server, state)
 
     async def _away(self, server: str, kind: Kind, rate: float) -> Repartition:
         """A repartition of everything that a server hosts; where to is chosen when it is moved."""
@@ -273,7 +300,7 @@ class Repartitioning:
             raise _busy(running)
 
     def _check_servers(self, named: set[str]) -> None:
-        there = {member.id: member.leaving for member in self._network.members}
+        there = {member.id: member.leaving for member in self._members}
         for server in sorted(named - {""}):
             if server not in there:
                 listed = ", ".join(sorted(there)[:20]) or "none"
@@ -287,22 +314,22 @@ class Repartitioning:
                     pointer="/assignments",
                 )
 
-    async def _bindings(self, names: Sequence[str]) -> dict[str, Binding]:
+    async def _bindings_of(self, names: Sequence[str]) -> dict[str, Binding]:
         """Return the bindings that say where subscriptions may be, of those that have one."""
-        if not self._network.bindings.all():
+        if not self._bindings.all():
             return {}
         found = {}
         for name, uid in (
             await self._log.reading(lambda connection: directory.topics_of(connection, names))
         ).items():
             topic = self._topics.by_uid(uid)
-            binding = None if topic is None else self._network.bindings.hosts_of(topic.path)
+            binding = None if topic is None else self._bindings.hosts_of(topic.path)
             if binding is not None:
                 found[name] = binding
         return found
 
     async def _check_bindings(self, rows: Sequence[tuple[str, str]]) -> None:
-        bindings = await self._bindings([subscription for subscription, _ in rows])
+        bindings = await self._bindings_of([subscription for subscription, _ in rows])
         for subscription, server in rows:
             binding = bindings.get(subscription)
             if server and binding is not None and server not in (binding.servers or ()):
@@ -314,10 +341,10 @@ class Repartitioning:
 
     async def _check_not_bound_to(self, server: str) -> None:
         """Raise if something that a server hosts may be nowhere else."""
-        hosts = {member.id for member in self._network.members.hosts()} - {server}
+        hosts = {member.id for member in self._members.hosts()} - {server}
         for uid in await self._log.reading(lambda connection: directory.topics_on(connection, server)):
             topic = self._topics.by_uid(uid)
-            binding = None if topic is None else self._network.bindings.hosts_of(topic.path)
+            binding = None if topic is None else self._bindings.hosts_of(topic.path)
             if topic is not None and binding is not None and not hosts.intersection(binding.servers or ()):
                 raise Conflict(
                     f'subscriptions to "{topic.path}" are bound by the route "{binding.name}" to '
@@ -326,7 +353,7 @@ class Repartitioning:
                 )
 
     def _known(self, server: str) -> Member:
-        member = self._network.members.get(server)
+        member = self._members.get(server)
         if member is None:
             raise NotFound(f'no server "{server[:80]}"')
         return member
@@ -346,7 +373,7 @@ class Repartitioning:
                 self._later.clear()
                 await self._woken.wait()
                 continue
-            began, published = time.monotonic(), self._network.published
+            began, published = time.monotonic(), self._pipeline.published
             try:
                 dealt = await self._step(running)
             except EdnError as error:
@@ -358,33 +385,23 @@ class Repartitioning:
             if dealt:
                 self.waiting = None
                 spent = time.monotonic() - began
-                rest = RESTS * spent if self._network.published != published else 0.0
+                rest = RESTS * spent if self._pipeline.published != published else 0.0
                 await asyncio.sleep(max(rest, dealt / running.rate - spent, 0.0))
             else:
                 await asyncio.sleep(AGAIN)
 
     async def _step(self, running: Repartition) -> int:
         """One batch; how many of it are dealt with."""
-        if self._network.backing.active:
+        if self._backing.active:
             raise Unavailable("a backup is being made: moving goes on after it")
-        if self._network.lag() > LAG:
+        if self._pipeline.lag() > LAG:
             raise Unavailable("servers are behind: moving waits for them")
         rows = await self._due(running)
         if not rows:
             await self._finish(running)
             return 0
-        if self._peers is None:
+        async with self._leadership.changing(complete=True):
             return await self._move(running, rows)
-        if await self._peers.turn() is not None:
-            raise Unavailable("another dispatcher carries out changes at this moment")
-        try:
-            if not self._peers.complete():
-                raise Unavailable("a dispatcher is away: subscriptions move when all are there")
-            dealt = await self._move(running, rows)
-            await self._peers.settled()
-            return dealt
-        finally:
-            self._peers.done()
 
     async def _due(self, running: Repartition) -> Rows:
         """The next step: from one server to one other, so that no more than two work for it at a time."""
@@ -426,12 +443,12 @@ class Repartitioning:
 
         if not await self._log.submit(finish):
             return
-        for member in self._network.members:
+        for member in self._members:
             if member.forwarder is not None:
-                self._network.ask_summary(member)  # what has left it is in its last one
+                self._summaries.ask(member)  # what has left it is in its last one
         ended = await self.get(running.id)
         logger.info("a repartition is done", repartition=ended.id, moved=ended.moved, skipped=ended.skipped)
-        self._on_done()
+        self._proposing.done()
 
     async def _move(self, running: Repartition, rows: Sequence[tuple[str, str]]) -> int:
         lost = await self._log.reading(servers.lost)
@@ -441,14 +458,14 @@ class Repartitioning:
                 raise Conflict("it was cancelled meanwhile")
             repartitions.progress(transaction, running.id, outcome.moved, outcome.skipped)
 
-        bindings = await self._bindings([name for name, _ in rows])
+        bindings = await self._bindings_of([name for name, _ in rows])
         bound = [name for name, server in rows if server and not _allows(bindings.get(name), server)]
         if bound:
             await self._log.submit(lambda transaction: also(transaction, Outcome(skipped=bound)))
             rows = [(name, server) for name, server in rows if name not in bound]
         wanted = {name: server or await self._place(name) for name, server in rows}
         try:
-            async with self._network.backing.step():
+            async with self._backing.step():
                 outcome = await self._moving.move(wanted, lost=lost, also=also)
         except InvalidInput as error:
             # A server refuses one of them for good; which, is found out one by one.
@@ -469,8 +486,8 @@ class Repartitioning:
         if found is None or topic is None:
             return ""
         rects = Filter.parse(found.filter).bind(topic.schema).rects()
-        binding = self._network.bindings.hosts_of(topic.path)
-        return self._network.placing.choose(Candidate(found.topic, rects, found.location, binding=binding))
+        binding = self._bindings.hosts_of(topic.path)
+        return self._placing.choose(Candidate(found.topic, rects, found.location, binding=binding))
 
 
 def _check_open(found: Repartition) -> None:

@@ -26,19 +26,22 @@ Event loop only.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
 from dispatcher.replication.reconcile import Merger
-from dispatcher.servers.network import Network
+from dispatcher.servers.client import Calls
 from dispatcher.store import change_feed, meta
+from dispatcher.store.event_log import Log
 from edn import protocol
 from edn.errors import Conflict, Unavailable
 from edn.http.control_client import ControlClient, TransportFailed
 from edn.runtime import clock
+from edn.runtime.tasks import Tasks, periodic
 
 logger = structlog.get_logger()
 
@@ -103,18 +106,25 @@ class Follower:
 
 
 class Peers:
+    alone = False
+
     def __init__(
         self,
-        network: Network,
-        merger: Merger,
+        log: Log,
+        calls: Calls,
+        tasks: Tasks,
+        urls: Sequence[str],
+        own_url: str | None,
         clock: Callable[[], float] = clock.monotonic,
     ) -> None:
-        self._network = network
-        self._log = network.log
-        self._merger = merger
+        """`urls`: of the other dispatchers."""
+        self._log = log
+        self._calls = calls
+        self._tasks = tasks
+        self._url = own_url
         self._clock = clock
         self._lease = LEASE_SECONDS
-        self._peers = [Peer(url, clock()) for url in network.settings.peers]
+        self._peers = [Peer(url, clock()) for url in urls]
         self._followers: dict[str, Follower] = {}
         self._changed = asyncio.Event()
         #: it has once had all that the others have
@@ -125,15 +135,16 @@ class Peers:
 
     # -- life -------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self, merger: Merger) -> None:
+        """Follow the others; `merger` merges their changes into this log."""
         for peer in self._peers:
             peer.answered = self._clock()
-            self._network.spawn(self._follow(peer), f"follow {peer.url}")
-        self._network.spawn(self._forget(), "tombstones")
+            self._tasks.spawn(self._follow(peer, merger), f"follow {peer.url}")
+        self._tasks.spawn(periodic(3600.0, self._forget, "forgetting tombstones"), "tombstones")
 
     @property
     def client(self) -> ControlClient:
-        return self._network.calls.client
+        return self._calls.client
 
     def _wake(self) -> None:
         self._changed.set()
@@ -149,7 +160,7 @@ class Peers:
 
     # -- following --------------------------------------------------------------------------------------
 
-    async def _follow(self, peer: Peer) -> None:
+    async def _follow(self, peer: Peer, merger: Merger) -> None:
         cursor = 0
         while True:
             asked = self._clock()
@@ -166,11 +177,11 @@ class Peers:
                 page = _page.decode(response.content)
                 if page.log != peer.log:
                     self._meet(peer, page)
-                    cursor = await self._merger.cursor(page.log)
+                    cursor = await merger.cursor(page.log)
                     if page.after != cursor:
                         continue
                 if page.upto > page.after:
-                    await self._merger.merge(page)
+                    await merger.merge(page)
                 cursor = page.upto
             except Exception as error:
                 # Not only the client's own errors: see `calling`. And a page that cannot be taken
@@ -289,12 +300,7 @@ class Peers:
             )
 
     async def _forget(self) -> None:
-        while True:
-            try:
-                await self._log.submit(change_feed.forget)
-            except Unavailable as error:
-                logger.warning("tombstones could not be forgotten", reason=str(error))
-            await asyncio.sleep(3600.0)
+        await self._log.submit(change_feed.forget)
 
     # -- what may be done here --------------------------------------------------------------------------
 
@@ -375,6 +381,22 @@ class Peers:
                     each.granting = False
             await self._news(0.1)
 
+    @contextlib.asynccontextmanager
+    async def changing(self, *, complete: bool = False) -> AsyncIterator[None]:
+        """Carry out a change, and wait until the others have it; raises `Unavailable` if another leads.
+
+        `complete`: only if all dispatchers are there.
+        """
+        if await self.turn() is not None:
+            raise Unavailable("another dispatcher carries out changes at this moment")
+        try:
+            if complete and not self.complete():
+                raise Unavailable("a dispatcher is away: subscriptions move when all are there")
+            yield
+            await self.settled()
+        finally:
+            self.done()
+
     async def level(self) -> None:
         """Until this one has all that the others had when it started, and they all that it has now."""
         while not (self._caught_up or self.accepting()):
@@ -387,7 +409,7 @@ class Peers:
         now, leader = self._clock(), self.leader()
         own = {
             "log": self._log.id,
-            "url": self._network.settings.url,
+            "url": self._url,
             "self": True,
             "reachable": True,
             "ready": self.accepting(),

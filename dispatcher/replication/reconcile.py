@@ -23,12 +23,16 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from dispatcher.servers.network import Network
+from dispatcher.routing.table import RoutingTable
+from dispatcher.servers.bindings import Bindings
+from dispatcher.servers.placement import Placing
+from dispatcher.servers.registration import Registration, introduce
+from dispatcher.servers.summaries import Summaries
 from dispatcher.store import api_keys, change_feed, directory, replays, signing_keys, topic_rows
 from dispatcher.store.change_feed import Kind
 from dispatcher.store.directory import Subscription
-from dispatcher.store.event_log import Transaction
-from dispatcher.store.interface import Connection
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Connection, Transaction
 from dispatcher.store.topic_rows import Binding
 from dispatcher.subscriptions import lifecycle, signing_rings, topics
 from dispatcher.subscriptions.lifecycle import Prepared
@@ -70,8 +74,13 @@ class Merger:
 
     def __init__(
         self,
-        network: Network,
+        log: Log,
+        table: RoutingTable,
         topics: Topics,
+        registration: Registration,
+        placing: Placing,
+        bindings: Bindings,
+        summaries: Summaries,
         on_replay: Callable[[Replay], None],
         on_keys: Callable[[], Awaitable[None]] | None = None,
         on_names: Callable[[], None] = lambda: None,
@@ -79,23 +88,27 @@ class Merger:
         """`on_keys` hears that API keys came or went; `on_names` that topics came, or subscriptions to
         subtrees, or members of those.
         """
-        self._network = network
+        self._log = log
+        self._table = table
         self._topics = topics
+        self._registration = registration
+        self._placing = placing
+        self._bindings = bindings
+        self._summaries = summaries
         self._on_replay = on_replay
         self._on_keys = on_keys
         self._on_names = on_names
 
     async def cursor(self, log: str) -> int:
         """Up to which place another dispatcher's changes are in this log."""
-        return await self._network.log.reading(lambda connection: change_feed.position(connection, log))
+        return await self._log.reading(lambda connection: change_feed.position(connection, log))
 
     async def merge(self, page: protocol.PeerPage) -> None:
         """Durably; raises `Unavailable` when the log cannot be written."""
-        network = self._network
         for server in page.servers:
-            network.table.add(server.id)
+            self._table.add(server.id)
         schemas = {state.uid: _topic(state) for state in page.topics}
-        fresh = await network.log.reading(
+        fresh = await self._log.reading(
             lambda connection: [state for state in page.subscriptions if _is_news(connection, state)]
         )
         if len(fresh) > FEW:
@@ -105,28 +118,28 @@ class Merger:
         self._widen(fresh, bound)
 
         def operation(transaction: Transaction) -> _Outcome:
-            outcome = _apply(network, transaction, page, schemas, bound)
+            outcome = _apply(transaction, page, schemas, bound)
             change_feed.put_position(transaction, page.log, page.upto)
             return outcome
 
-        outcome = await network.log.submit(operation)
+        outcome = await self._log.submit(operation)
         for server in outcome.servers:
-            network.introduced(server, network.log.now())
+            self._registration.introduced(server, self._log.now())
         for topic in outcome.topics:
             self._topics.remember(topic)
         for uid in outcome.topics_gone:
             self._topics.forget(uid)
-            network.forget_topic(uid)
+            self._summaries.forget_topic(uid)
         for name, count in outcome.begun.items():
-            network.placing.begun(name, count)
+            self._placing.begun(name, count)
         for name, count in outcome.ended.items():
-            network.placing.ended(name, count)
+            self._placing.ended(name, count)
         for replay in outcome.replays:
             self._on_replay(replay)
         if outcome.keys and self._on_keys is not None:
             await self._on_keys()
         if outcome.bindings:
-            await network.bindings.reload()
+            await self._bindings.reload()
         if outcome.names:
             self._on_names()
 
@@ -142,9 +155,9 @@ class Merger:
                 place = (state.server, state.topic, state.epoch, state.seq)
                 together.setdefault(place, []).append(bound[state.id].rects())
         for (server, topic, epoch, seq), rects in together.items():
-            lifecycle.widen(self._network, server, topic, rects, protocol.Stored(epoch, seq))
+            self._summaries.widen(server, topic, rects, protocol.Stored(epoch, seq))
         for server in doubted:
-            self._network.doubt(server)
+            self._summaries.distrust(server)
 
 
 def _is_news(connection: Connection, state: protocol.SubscriptionState) -> bool:
@@ -179,14 +192,13 @@ def _bind(fresh: list[protocol.SubscriptionState], schemas: dict[int, Topic]) ->
 
 
 def _apply(
-    network: Network,
     transaction: Transaction,
     page: protocol.PeerPage,
     schemas: dict[int, Topic],
     bound: dict[str, BoundFilter],
 ) -> _Outcome:
     outcome = _Outcome()
-    outcome.servers = [state for state in page.servers if network.introduce(transaction, state)]
+    outcome.servers = [state for state in page.servers if introduce(transaction, state)]
     _take_ends(transaction, page, outcome)
     _take_keys_and_bindings(transaction, page, outcome)
     for topic in page.topics:

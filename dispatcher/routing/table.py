@@ -25,6 +25,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -34,7 +35,6 @@ import numpy.typing as npt
 from dispatcher.routing.point_sample import Recent
 from dispatcher.routing.rebuild import Piece, Recut
 from dispatcher.routing.topic_routes import Holding, How, Instant, TopicRouting, Widenings
-from edn import defects
 from edn.arrays import Bools, Floats, Ints
 from edn.summary import Bundle, Router, Summary, new_router
 
@@ -191,20 +191,14 @@ class RoutingTable:
 
     def _is_old(self, server: str, epoch: int, seq: int) -> bool:
         accepted = self._servers[server].accepted
-        forgetful = defects.planted("accept-an-old-snapshot")  # for tests only
-        return accepted is not None and (epoch, seq) < accepted and not forgetful
+        return accepted is not None and (epoch, seq) < accepted
 
     def _accept(self, server: str, at: Instant, summaries: Mapping[int, Summary]) -> Iterator[int]:
         """Replace one topic after the other."""
         held = self._servers[server]
-        forgetful = defects.planted("accept-an-old-snapshot")  # for tests only
-
-        def outlives(widenings: Widenings) -> Bools:
-            return np.zeros(len(widenings), dtype=np.bool_) if forgetful else self._outlives(widenings, at)
-
         for topic in held.topics.keys() | summaries.keys():
             holding = held.topics.setdefault(topic, Holding())
-            holding.rebase(self._router, summaries.get(topic), outlives)
+            holding.rebase(self._router, summaries.get(topic), partial(self._outlives, at=at))
             holding.cut_to(self._router, held.precision, self._how, self._sample(topic))
             if holding.empty:
                 del held.topics[topic]
@@ -367,9 +361,7 @@ class RoutingTable:
     # -- inside -----------------------------------------------------------------------------------------
 
     def _outlives(self, widenings: Widenings, at: Instant) -> Bools:
-        """Which widenings a snapshot begun at that instant need not contain. A method of its own, so that
-        tests can have a table that gets it wrong, and see that they would find it.
-        """
+        """Mark the widenings that a snapshot begun at that instant need not contain."""
         return widenings.later_than(at)
 
     def _sample(self, topic: int) -> Floats | None:

@@ -18,7 +18,8 @@ from collections.abc import Sequence
 
 from dispatcher.store import change_feed, topic_rows
 from dispatcher.store.change_feed import Kind
-from dispatcher.store.event_log import Log, Transaction
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Transaction
 from dispatcher.store.topic_rows import Binding
 from edn.errors import InvalidInput, NotFound
 from edn.index import engine_name

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from dispatcher.store.records import EventsRecord
 from edn import protocol
 from edn.arrays import Bools
-from edn.model.rect import MISSING
 from edn.protocol.gather import Picked, extent
 
 
@@ -56,21 +54,6 @@ class FrameBuilder:
     def frame(self, log: str, incarnation: int, after: int, upto: int) -> protocol.Frame:
         segments = [_segment(log, topic, rows) for topic, rows in self._topics.items()]
         return protocol.Frame(log, incarnation, after, upto, self._controls, segments)
-
-
-def stack(parts: list[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
-    """Points of one topic under each other; older ones are narrower, and miss what they lack."""
-    if len(parts) == 1:
-        return parts[0]
-    width = max(part.shape[1] for part in parts)
-    return np.concatenate(
-        [
-            part
-            if part.shape[1] == width
-            else np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=MISSING)
-            for part in parts
-        ]
-    )
 
 
 def _segment(log: str, topic: int, rows: _Rows) -> protocol.Segment:

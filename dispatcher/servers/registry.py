@@ -16,6 +16,10 @@ from edn.errors import Conflict, InvalidInput
 from edn.http.client import parse_url
 from edn.runtime import clock
 
+#: interval of a server's heartbeats, and how many it may miss before it is offline
+HEARTBEAT_SECONDS = 1.0
+MISSED_HEARTBEATS = 5
+
 _SERVER_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
@@ -95,7 +99,11 @@ class Member:
 class Members:
     """All servers by id. Event loop only."""
 
-    def __init__(self, silence: float, clock: Callable[[], float] = clock.monotonic) -> None:
+    def __init__(
+        self,
+        silence: float = HEARTBEAT_SECONDS * MISSED_HEARTBEATS,
+        clock: Callable[[], float] = clock.monotonic,
+    ) -> None:
         self._silence = silence
         self._clock = clock
         self._members: dict[str, Member] = {}
@@ -123,6 +131,10 @@ class Members:
         member = self._members.get(server)
         if member is not None:
             member.leaving = leaving
+
+    def present(self) -> list[Member]:
+        """The servers that are online, joining ones too."""
+        return [member for member in self._members.values() if self.state(member) != "away"]
 
     def ready(self) -> list[Member]:
         return [member for member in self._members.values() if self.state(member) == "ready"]

@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from dispatcher.store.event_log import Transaction
-from dispatcher.store.interface import Connection
+from dispatcher.store.interface import Connection, Transaction
 from edn import protocol
 
 _FIELDS = "id, digest, name, tenant, scopes, quota, created, expires"

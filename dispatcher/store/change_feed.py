@@ -19,8 +19,8 @@ from enum import IntEnum
 from typing import Any, TypeVar
 
 from dispatcher.store import directory, meta
-from dispatcher.store.event_log import Log, Transaction
-from dispatcher.store.interface import Connection
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Connection, Transaction
 from edn import protocol
 
 State = TypeVar("State")

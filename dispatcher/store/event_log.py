@@ -28,26 +28,18 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import structlog
 
 from dispatcher.store import meta, schema
-from dispatcher.store.interface import Connection, LogStore
+from dispatcher.store.interface import Connection, LogStore, Transaction
 from dispatcher.store.records import (
-    ControlRecord,
-    EventsRecord,
     Record,
-    events_payload,
-    expiries_of,
     load_control,
     load_events,
 )
-from edn import defects, protocol
-from edn.arrays import Floats
 from edn.errors import Unavailable
 from edn.runtime import disk
 from edn.runtime.sqlite_writer import Mode, Operation, SqliteWriter
@@ -72,78 +64,6 @@ _RESERVE_BYTES = 8 << 20
 
 class LogFull(Unavailable):
     """The disk had no room for a transaction of the log."""
-
-
-@dataclass(slots=True)
-class Transaction:
-    """What an operation works on: the connection, and the log's end as this transaction sees it."""
-
-    connection: Connection
-    log: str
-    incarnation: int
-    #: last offset given out
-    head: int
-    #: the log's time of this transaction, microseconds
-    time: int
-    #: the steady time, for ages, and the best guess of the civil time, for stamps and new expiries
-    steady: int = 0
-    estimate: int = 0
-    records: list[Record] = field(default_factory=list)
-    #: whether changes are kept for other dispatchers, and whether there were any (see `change_feed`)
-    noting: bool = False
-    noted: bool = False
-
-    def __post_init__(self) -> None:
-        self.steady = self.steady or self.time
-        self.estimate = max(self.estimate, self.time)
-
-    def append_control(self, server: str, kind: protocol.Kind, **fields: Any) -> int:
-        """Append a change that concerns `server`; its offset."""
-        self.head += 1
-        control = protocol.Control(offset=self.head, time=self.time, kind=kind, **fields)
-        self.connection.execute(
-            "INSERT INTO records VALUES (?, 1, ?, NULL, ?, ?, NULL)",
-            (self.head, self.time, server, protocol.encode(control)),
-        )
-        self.records.append(ControlRecord(self.head, server, control))
-        return self.head
-
-    def append_events(
-        self,
-        topic: int,
-        ids: list[str | None],
-        stamps: list[int | None],
-        lines: bytes,
-        points: Floats,
-        availability: Floats | None = None,
-        trace: str = "",
-    ) -> list[str]:
-        """Append events of one topic; their ids, made here where the publisher chose none.
-
-        `availability`: for how many seconds each stays available to later subscribers; None is 0 for all.
-        `trace`: the trace context that they came with (`edn.formats.trace_context`).
-        """
-        first, count = self.head + 1, len(ids)
-        made = protocol.made_ids(self.log, first, count)
-        chosen = ids.count(None) < count
-        named = [own or name for own, name in zip(ids, made, strict=True)] if chosen else made
-        stamped = np.full(count, self.estimate, dtype=np.int64)
-        if stamps.count(None) < count:
-            stamped[:] = [self.estimate if stamp is None else stamp for stamp in stamps]
-        expiries = None if availability is None else expiries_of(self.estimate, availability)
-        record = EventsRecord(
-            first, self.time, topic, named if chosen else [], stamped, lines, points, expiries
-        )
-        if trace:
-            record.traces = [trace] * count
-        self.head = record.last
-        until = None if expiries is None else int(expiries.max())
-        self.connection.execute(
-            "INSERT INTO records VALUES (?, ?, ?, ?, NULL, ?, ?)",
-            (self.head, count, self.time, topic, events_payload(record), until),
-        )
-        self.records.append(record)
-        return named
 
 
 def _delete_step(transaction: Transaction, upto: int, ids_before: int) -> tuple[bool, int]:
@@ -254,15 +174,6 @@ class _LogWriter(SqliteWriter[Transaction]):
     def begin(self) -> Transaction:
         return self._log.transaction()
 
-    def before_commit(self, context: Transaction) -> None:
-        if not context.records:
-            return
-        if defects.planted("route-before-commit"):  # for tests only
-            self._log.announce(list(context.records))
-            time.sleep(defects.WINDOW)
-        elif defects.planted("acknowledge-before-commit"):  # for tests only
-            time.sleep(defects.WINDOW)
-
     def finish(
         self, context: Transaction, operations: Sequence[Operation[Transaction]], error: Exception | None
     ) -> None:
@@ -287,7 +198,7 @@ class Log:
         self,
         folder: Path,
         *,
-        on_commit: Callable[[list[Record]], None],
+        on_commit: Callable[[list[Record]], object] = lambda _: None,
         clock: Callable[[], float] = time.time,
         steady: Callable[[], float] | None = None,
         estimate: Callable[[], float] | None = None,
@@ -305,7 +216,7 @@ class Log:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "dispatcher.db"
         self.disk = disk.Disk(self._path, watermark=watermark, reserve=min(_RESERVE_BYTES, watermark // 8))
-        self._on_commit = on_commit
+        self.on_commit = on_commit
         self.clock: Callable[[], float] = clock
         self._steady = steady
         self._estimate = estimate
@@ -543,11 +454,6 @@ class Log:
             noting=self.noting,
         )
 
-    def announce(self, records: list[Record]) -> None:
-        """Have records routed; in the writer's thread."""
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._on_commit, records)
-
     def committed(
         self, transaction: Transaction, operations: Sequence[Operation[Transaction]], *, failed: bool
     ) -> None:
@@ -568,8 +474,8 @@ class Log:
             self.on_change()
         if self.on_full is not None and isinstance(operations[0].error, LogFull):
             self.on_full()
-        if records and not defects.planted("route-before-commit"):
-            self._on_commit(records)
+        if records:
+            self.on_commit(records)
         for submitted in operations:
             assert isinstance(submitted, _Submitted)
             self.pending -= submitted.size

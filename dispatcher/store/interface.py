@@ -15,14 +15,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
+from dispatcher.store.records import ControlRecord, EventsRecord, Record, events_payload, expiries_of
+from edn import protocol
+from edn.arrays import Floats
 from edn.errors import Unavailable
-
-if TYPE_CHECKING:
-    from dispatcher.store.event_log import Transaction
-    from dispatcher.store.records import Record
 
 T = TypeVar("T")
 
@@ -54,6 +56,78 @@ class Connection(Protocol):
     def execute(self, sql: str, parameters: Sequence[Any] = ..., /) -> Rows: ...
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> Rows: ...
     def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Transaction:
+    """What an operation works on: the connection, and the log's end as this transaction sees it."""
+
+    connection: Connection
+    log: str
+    incarnation: int
+    #: last offset given out
+    head: int
+    #: the log's time of this transaction, microseconds
+    time: int
+    #: the steady time, for ages, and the best guess of the civil time, for stamps and new expiries
+    steady: int = 0
+    estimate: int = 0
+    records: list[Record] = field(default_factory=list)
+    #: whether changes are kept for other dispatchers, and whether there were any (see `change_feed`)
+    noting: bool = False
+    noted: bool = False
+
+    def __post_init__(self) -> None:
+        self.steady = self.steady or self.time
+        self.estimate = max(self.estimate, self.time)
+
+    def append_control(self, server: str, kind: protocol.Kind, **fields: Any) -> int:
+        """Append a change that concerns `server`; its offset."""
+        self.head += 1
+        control = protocol.Control(offset=self.head, time=self.time, kind=kind, **fields)
+        self.connection.execute(
+            "INSERT INTO records VALUES (?, 1, ?, NULL, ?, ?, NULL)",
+            (self.head, self.time, server, protocol.encode(control)),
+        )
+        self.records.append(ControlRecord(self.head, server, control))
+        return self.head
+
+    def append_events(
+        self,
+        topic: int,
+        ids: list[str | None],
+        stamps: list[int | None],
+        lines: bytes,
+        points: Floats,
+        availability: Floats | None = None,
+        trace: str = "",
+    ) -> list[str]:
+        """Append events of one topic; their ids, made here where the publisher chose none.
+
+        `availability`: for how many seconds each stays available to later subscribers; None is 0 for all.
+        `trace`: the trace context that they came with (`edn.formats.trace_context`).
+        """
+        first, count = self.head + 1, len(ids)
+        made = protocol.made_ids(self.log, first, count)
+        chosen = ids.count(None) < count
+        named = [own or name for own, name in zip(ids, made, strict=True)] if chosen else made
+        stamped = np.full(count, self.estimate, dtype=np.int64)
+        if stamps.count(None) < count:
+            stamped[:] = [self.estimate if stamp is None else stamp for stamp in stamps]
+        expiries = None if availability is None else expiries_of(self.estimate, availability)
+        record = EventsRecord(
+            first, self.time, topic, named if chosen else [], stamped, lines, points, expiries
+        )
+        if trace:
+            record.traces = [trace] * count
+        self.head = record.last
+        until = None if expiries is None else int(expiries.max())
+        self.connection.execute(
+            "INSERT INTO records VALUES (?, ?, ?, ?, NULL, ?, ?)",
+            (self.head, count, self.time, topic, events_payload(record), until),
+        )
+        self.records.append(record)
+        return named
 
 
 class LogStore(Protocol):

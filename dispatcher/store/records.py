@@ -147,7 +147,7 @@ def expiries_of(time: int, availability: npt.NDArray[np.float64]) -> npt.NDArray
     return np.where(np.isinf(availability), FOREVER, until.astype(np.int64))
 
 
-def merge(records: Sequence[Record], limit: int) -> list[Record]:
+def coalesce(records: Sequence[Record], limit: int) -> list[Record]:
     """The same records with neighbours made one, up to `limit` events: what is committed together is routed
     and sent together, and each step of that is paid for by the record.
 

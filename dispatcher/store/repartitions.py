@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dispatcher.store.event_log import Transaction
-from dispatcher.store.interface import Connection
+from dispatcher.store.interface import Connection, Transaction
 from edn.errors import NotFound
 
 Kind = Literal["apply", "drain", "replace", "fill"]

@@ -6,8 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dispatcher.store.event_log import Transaction
-from dispatcher.store.interface import Connection
+from dispatcher.store.interface import Connection, Transaction
 from dispatcher.store.records import EventsRecord, load_events
 
 #: `since` of a subscription that is told nothing of its past

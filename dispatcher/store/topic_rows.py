@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-from dispatcher.store.event_log import Transaction
-from dispatcher.store.interface import Connection
+from dispatcher.store.interface import Connection, Transaction
 from edn import protocol
 from edn.model import namespace
 from edn.model.schema import Schema

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
-from dispatcher.store.event_log import Log, Transaction
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Transaction
 from dispatcher.subscriptions import lifecycle, subtree
 from dispatcher.subscriptions.installer import Storing
 from dispatcher.subscriptions.service import Subscriptions

@@ -23,15 +23,19 @@ from functools import partial
 
 import structlog
 
-from dispatcher.servers.network import Network
-from dispatcher.servers.placement import Candidate
+from dispatcher.servers.bindings import Bindings
+from dispatcher.servers.client import Calls
+from dispatcher.servers.placement import Candidate, Placing
+from dispatcher.servers.summaries import Summaries
 from dispatcher.store import signing_keys
-from dispatcher.store.event_log import Transaction
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Transaction
 from dispatcher.store.replays import Replay
-from dispatcher.subscriptions import lifecycle
 from dispatcher.subscriptions.lifecycle import Prepared, Stored
-from edn import defects, protocol
+from dispatcher.subscriptions.topics import Topic
+from edn import protocol
 from edn.errors import EdnError
+from edn.runtime.tasks import Tasks
 
 logger = structlog.get_logger()
 
@@ -49,11 +53,23 @@ AGAIN = 1.0
 class Storing:
     """Event loop only."""
 
-    def __init__(self, network: Network, on_replay: Callable[[Replay], None]) -> None:
+    def __init__(
+        self,
+        log: Log,
+        placing: Placing,
+        bindings: Bindings,
+        calls: Calls,
+        summaries: Summaries,
+        tasks: Tasks,
+        on_replay: Callable[[Replay], None],
+    ) -> None:
         """`on_replay` hears of what a new subscription is to be told of the time before it."""
-        self._network = network
-        self._log = network.log
-        self._placing = network.placing
+        self._log = log
+        self._placing = placing
+        self._bindings = bindings
+        self._calls = calls
+        self._summaries = summaries
+        self._tasks = tasks
         self._on_replay = on_replay
 
     def place(self, items: Sequence[Prepared], hosts: Mapping[str, str] | None = None) -> list[Prepared]:
@@ -67,7 +83,7 @@ class Storing:
                 item.bound.rects(),
                 item.subscription.location,
                 suggested.get(item.subscription.id),
-                self._network.bindings.hosts_of(item.topic.path),
+                self._bindings.hosts_of(item.topic.path),
             )
             for item in items
         ]
@@ -114,7 +130,7 @@ class Storing:
             if isinstance(error, EdnError):
                 await self.discard(together)
             else:  # the caller went away: this task may await no more
-                self._network.spawn(self.discard(together), "discarding")
+                self._tasks.spawn(self.discard(together), "discarding")
             raise
         self.ended(ended)
         for replay in replays:
@@ -175,14 +191,14 @@ class Storing:
                 rings,
                 asking,
             )
-            stored = await self._network.calls.store(server, request)
-            moving = any(item.arriving for item in some)
-            if not defects.planted(
-                "move-before-widening" if moving else "skip-the-widening"
-            ):  # for tests only
-                rects = [item.bound.rects() for item in some]
-                lifecycle.widen(self._network, server, topic.uid, rects, stored)
+            stored = await self._calls.store(server, request)
+            self._widen(server, topic, some, stored)
         return stored
+
+    def _widen(self, server: str, topic: Topic, items: Sequence[Prepared], stored: protocol.Stored) -> None:
+        """Route the events of these subscriptions to their server from now on."""
+        rects = [item.bound.rects() for item in items]
+        self._summaries.widen(server, topic.uid, rects, stored)
 
     async def discard(self, prepared: Sequence[Prepared]) -> None:
         """Tell the servers to forget what was stored for nothing; it costs only width until they do."""
@@ -199,7 +215,7 @@ class Storing:
             await self._log.submit(forget)
         except EdnError as error:
             logger.warning("discarding_failed", versions=len(prepared), reason=str(error))
-            self._network.spawn(self._discard_later(forget), "discarding")
+            self._tasks.spawn(self._discard_later(forget), "discarding")
 
     async def _discard_later(self, forget: Callable[[Transaction], None]) -> None:
         """Try until the log takes it: nobody else would end these before the dispatcher's next start."""

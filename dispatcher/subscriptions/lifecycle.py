@@ -11,20 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-import numpy as np
-
-from dispatcher.servers.network import Network
 from dispatcher.store import change_feed, directory, replays, topic_rows
 from dispatcher.store.change_feed import Kind
 from dispatcher.store.directory import Subscription
-from dispatcher.store.event_log import Transaction
+from dispatcher.store.interface import Transaction
 from dispatcher.store.replays import Replay
 from dispatcher.subscriptions.topics import Topic
 from edn import protocol
 from edn.errors import Conflict, NotFound
 from edn.model import namespace
 from edn.model.filter import BoundFilter
-from edn.model.rect import Rects
 
 #: what servers answered to a store, by server and topic
 Stored = Mapping[tuple[str, int], protocol.Stored]
@@ -79,16 +75,6 @@ def check_topic(transaction: Transaction, item: Prepared) -> None:
     for name in item.bound.attributes:
         if types.get(name) != item.topic.schema.attributes[name]:
             raise Conflict(f'the schema of topic "{item.topic.name}" changed meanwhile: try again')
-
-
-def widen(network: Network, server: str, topic: int, rects: Iterable[Rects], stored: protocol.Stored) -> None:
-    """Route to a server what it has stored."""
-    by_width: dict[int, list[Rects]] = {}
-    for each in rects:
-        by_width.setdefault(each.lo.shape[1], []).append(each)
-    for same in by_width.values():
-        lo, hi = np.concatenate([each.lo for each in same]), np.concatenate([each.hi for each in same])
-        network.widen(server, topic, lo, hi, stored)
 
 
 def begin(transaction: Transaction, items: Sequence[Prepared], stored: Stored) -> list[Replay]:

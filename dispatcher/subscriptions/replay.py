@@ -38,9 +38,13 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
+from dispatcher.servers.backup_gate import Backing
+from dispatcher.servers.client import Calls
 from dispatcher.servers.frames import FrameBuilder
-from dispatcher.servers.network import Network
+from dispatcher.servers.pipeline import Pipeline
+from dispatcher.servers.registry import Members
 from dispatcher.store import replays
+from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Connection
 from dispatcher.store.records import EventsRecord
 from dispatcher.store.replays import Replay as Replay
@@ -49,6 +53,7 @@ from edn import protocol
 from edn.errors import EdnError, InvalidFilter
 from edn.model.filter import Filter
 from edn.model.rect import MISSING, Rects
+from edn.runtime.tasks import Tasks
 
 logger = structlog.get_logger()
 
@@ -92,13 +97,23 @@ class Replayer:
 
     def __init__(
         self,
-        network: Network,
+        log: Log,
         topics: Topics,
-        level: Callable[[], Awaitable[None]] | None = None,
+        members: Members,
+        calls: Calls,
+        pipeline: Pipeline,
+        backing: Backing,
+        tasks: Tasks,
+        level: Callable[[], Awaitable[None]],
     ) -> None:
-        """`level` waits until this dispatcher and the others know the same, where there are others."""
-        self._network = network
+        """`level` waits until this dispatcher and the others know the same."""
+        self._log = log
         self._topics = topics
+        self._members = members
+        self._calls = calls
+        self._pipeline = pipeline
+        self._backing = backing
+        self._tasks = tasks
         self._level = level
         self._slots = asyncio.Semaphore(TOGETHER)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="replay")
@@ -107,8 +122,8 @@ class Replayer:
         self.running = 0
 
     def start(self) -> None:
-        self._reader = self._network.log.connect_reader()
-        for replay in self._network.log.load(replays.unfinished):
+        self._reader = self._log.connect_reader()
+        for replay in self._log.load(replays.unfinished):
             self.begin(replay)
 
     def stop(self) -> None:
@@ -118,20 +133,19 @@ class Replayer:
 
     async def reaches(self, topic: int, since: int) -> bool:
         """Whether an event of that time or before is still available."""
-        log = self._network.log
+        log = self._log
         now = log.now()
         return await log.reading(lambda connection: replays.reaches(connection, topic, now, since))
 
     def begin(self, replay: Replay) -> None:
         self.running += 1
-        self._network.spawn(self._run(replay), f"replay for {replay.subscription}")
+        self._tasks.spawn(self._run(replay), f"replay for {replay.subscription}")
 
     async def _run(self, replay: Replay) -> None:
         # Whatever it is, the activation is not beyond this.
-        activated = self._network.log.head
+        activated = self._log.head
         try:
-            if self._level is not None:
-                await self._level()
+            await self._level()
             noted = await self._noted(replay)
             if noted is not None:
                 await self._carry_out(noted, activated)
@@ -168,8 +182,8 @@ class Replayer:
         """Where the server is after one more page; None if that was all."""
         loop = asyncio.get_running_loop()
         page = await loop.run_in_executor(self._thread, self._page, replay, rects, position)
-        async with self._network.backing.step():
-            ack = _ack.decode(await self._network.calls.tell(replay.server, "/internal/replay", page))
+        async with self._backing.step():
+            ack = _ack.decode(await self._calls.tell(replay.server, "/internal/replay", page))
             if not ack.done:
                 return ack.position
             await self._forget(replay)
@@ -179,7 +193,7 @@ class Replayer:
         """When the server has read the activation, for it needs to be told its past only then; False if that
         is not to be: another server has taken its place."""
         while True:
-            member = self._network.members.get(replay.server)
+            member = self._members.get(replay.server)
             if member is not None and member.forwarder is not None and member.forwarder.position >= activated:
                 return True
             if (member is None or member.leaving == "lost") and await self._noted(replay) is None:
@@ -188,14 +202,14 @@ class Replayer:
 
     async def _noted(self, replay: Replay) -> Replay | None:
         """As it is by now."""
-        return await self._network.log.reading(
+        return await self._log.reading(
             lambda connection: replays.find(connection, replay.subscription, replay.version)
         )
 
     async def _forget(self, replay: Replay) -> None:
         while True:
             try:
-                await self._network.log.submit(lambda transaction: replays.delete(transaction, replay))
+                await self._log.submit(lambda transaction: replays.delete(transaction, replay))
                 return
             except EdnError:
                 await asyncio.sleep(1.0)  # the disk is full; until it is not, the replay is only noted
@@ -207,7 +221,7 @@ class Replayer:
         upto, read = after, 0
         final = rects is None
         while rects is not None and builder.events < PAGE_EVENTS and read < PAGE_RECORDS:
-            published, began = self._network.published, thread_time()
+            published, began = self._pipeline.published, thread_time()
             # Few at a time: as long as a query is open the log's file cannot be put in order.
             records = replays.read_records(self._reader, replay, upto, FETCH)
             for record in records:
@@ -217,9 +231,9 @@ class Replayer:
             if len(records) < FETCH:
                 final = True
                 break
-            if self._network.published != published:
+            if self._pipeline.published != published:
                 sleep(max(REST, RESTS * (thread_time() - began)))
-        log = self._network.log
+        log = self._log
         segments = builder.frame(log.id, log.incarnation, after, upto).segments
         return protocol.ReplayPage(
             log=log.id,

@@ -10,19 +10,22 @@ import asyncio
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from dispatcher.api import bodies, streams
-from dispatcher.auth.access import Caller
+from dispatcher.auth.caller import Caller
 from dispatcher.auth.keys import Scope
 from dispatcher.auth.quotas import Quotas
-from dispatcher.servers.network import Network
+from dispatcher.config import Settings
+from dispatcher.servers.placement import Placing
 from dispatcher.store import directory
+from dispatcher.store.event_log import Log
 from dispatcher.subscriptions import signing_rings, sinks
 from dispatcher.subscriptions.expiry import parse_expires, parse_since
 from dispatcher.subscriptions.replay import Replayer
 from dispatcher.subscriptions.service import Subscriptions, Wanted, check_room, new_id
+from dispatcher.subscriptions.sinks import Sink
+from dispatcher.subscriptions.stream_address import stream_address
 from dispatcher.subscriptions.subtree import Subtree, bind, check_fits
 from dispatcher.subscriptions.topics import Topic, Topics, path_of
 from edn.errors import EdnError, Forbidden, InvalidInput, InvalidSink, NotFound, TooLarge
@@ -36,19 +39,41 @@ from edn.model.filter import BoundFilter, Filter
 MAX_SUBSCRIPTIONS = 1000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a subscriber wants of a subscription: filter, sink and expiry."""
+
+    filter: Any = None
+    #: None: a stream
+    sink: Sink | None = None
+    expires: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSubscription(Change):
+    topic: str
+    id: str | None = None
+    owner: str | None = None
+    since: str | None = None
+    location: list[float] | None = None
+
+
 class Subscribing:
     """Event loop only."""
 
     def __init__(
         self,
-        network: Network,
+        settings: Settings,
+        log: Log,
         topics: Topics,
+        placing: Placing,
         subscriptions: Subscriptions,
         replayer: Replayer,
         quotas: Quotas,
     ) -> None:
-        self._network = network
-        self._settings = network.settings
+        self._settings = settings
+        self._log = log
+        self._placing = placing
         self._topics = topics
         self._subscriptions = subscriptions
         self._replayer = replayer
@@ -81,7 +106,7 @@ class Subscribing:
 
     async def subscribe(
         self,
-        body: bodies.SubscriptionBody | list[bodies.SubscriptionBody],
+        body: NewSubscription | list[NewSubscription],
         who: Caller,
         suggested: Sequence[str | None] = (),
     ) -> tuple[Any, int, dict[str, str]]:
@@ -97,19 +122,19 @@ class Subscribing:
                 await self._wanted(one, who, f"/{place}", hosts.get(place)) for place, one in enumerate(body)
             ]
             await self._check_room(who, wanted)
-            wanted, secrets = await signing_rings.assign(self._network.log, wanted)
+            wanted, secrets = await signing_rings.assign(self._log, wanted)
             made = await self._subscriptions.create(wanted, self._quotas.room(who)) if wanted else []
             status = 200 if made and not any(new for _, new in made) else 201
             return {"subscriptions": [self.view(found, who, secrets) for found, _ in made]}, status, {}
         wanted = [await self._wanted(body, who, "", hosts.get(0))]
         await self._check_room(who, wanted)
-        wanted, secrets = await signing_rings.assign(self._network.log, wanted)
+        wanted, secrets = await signing_rings.assign(self._log, wanted)
         with _at_the_sink():
             [(found, new)] = await self._subscriptions.create(wanted, self._quotas.room(who))
         headers = {"location": f"/v1/subscriptions/{_shown(found.id, who)}"}
         return await self.whole_view(found, who, secrets), 201 if new else 200, headers
 
-    async def change(self, id: str, body: bodies.ChangeBody, who: Caller) -> dict[str, Any]:
+    async def change(self, id: str, body: Change, who: Caller) -> dict[str, Any]:
         """Replace filter, sink and expiry; the subscription as it is shown."""
         found = await self.find(who, id)
         topic = self._topic_of(found)
@@ -121,16 +146,14 @@ class Subscribing:
         if want.secret is None and want.url == found.url:
             want = replace(want, ring=found.ring)  # the address stays, and what it is signed with
         else:
-            [want], secrets = await signing_rings.assign(self._network.log, [want])
+            [want], secrets = await signing_rings.assign(self._log, [want])
         with _at_the_sink():
             changed = await self._subscriptions.change(found.id, want, self._quotas.room(who))
         return await self.whole_view(changed, who, secrets)
 
     # -- from bodies to the model -----------------------------------------------------------------------
 
-    async def _wanted(
-        self, body: bodies.SubscriptionBody, who: Caller, prefix: str, suggested: str | None
-    ) -> Wanted:
+    async def _wanted(self, body: NewSubscription, who: Caller, prefix: str, suggested: str | None) -> Wanted:
         """A request for a new one, checked; `prefix`: its own place in what was sent."""
         try:
             topic = self.place(body.topic, who)
@@ -147,7 +170,7 @@ class Subscribing:
         if body.location is None:
             return replace(want, suggested=suggested)
         try:
-            self._network.placing.check_location(body.location)
+            self._placing.check_location(body.location)
         except EdnError as error:
             error.pointer = f"{prefix}/location"
             raise
@@ -156,7 +179,7 @@ class Subscribing:
     async def _wanted_on(
         self,
         topic: Topic | Subtree,
-        body: bodies.SubscriptionBody | bodies.ChangeBody,
+        body: Change,
         prefix: str,
         *,
         id: str | None,
@@ -164,7 +187,7 @@ class Subscribing:
     ) -> Wanted:
         """What a new one and one that is changed have in common: filter, sink and expiry."""
         place = "/filter"
-        sink = body.sink or bodies.SinkBody.model_validate({"url": streams.address(id or "")})
+        sink = body.sink or Sink(url=stream_address(id or ""))
         try:
             parsed = Filter.parse(body.filter)
             bound = await self._bound(parsed, topic)
@@ -179,7 +202,7 @@ class Subscribing:
             required = self._settings.require_consent and body.sink is not None
             url = sinks.address_of(sink, consent=required)
             place = ""
-            log = self._network.log
+            log = self._log
             expires = (
                 None
                 if body.expires is None
@@ -212,7 +235,7 @@ class Subscribing:
         """Where a subscription begins, as `Wanted` has it."""
         if text is None:
             return 0
-        now = self._network.log.now()
+        now = self._log.now()
         since = parse_since(text, now, pointer=f"{prefix}/from")
         if since is None or isinstance(topic, Subtree):  # each topic tells what it has
             return since
@@ -237,7 +260,7 @@ class Subscribing:
     async def _check_room(self, who: Caller, wanted: Sequence[Wanted]) -> None:
         """Refuse early what a key's quota has no room for; the transaction that appends it decides."""
         room = self._quotas.room(who)
-        await self._network.log.reading(lambda connection: check_room(room, connection, wanted))
+        await self._log.reading(lambda connection: check_room(room, connection, wanted))
 
     # -- from the model to bodies -----------------------------------------------------------------------
 
@@ -266,7 +289,7 @@ class Subscribing:
         view = self.view(found, who, made)
         if found.subtree is None:
             return view
-        rows = await self._network.log.reading(lambda connection: directory.members(connection, found.id))
+        rows = await self._log.reading(lambda connection: directory.members(connection, found.id))
         members = [{"topic": _named(self._topic_of(one), who), "server": one.server} for one in rows]
         others = [
             {"topic": _named(one.topic, who), "reason": one.reason}

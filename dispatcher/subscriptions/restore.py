@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from dispatcher.servers.network import Network
+from dispatcher.servers.client import Calls
 from dispatcher.store import directory, repartitions, servers, signing_keys
 from dispatcher.store.directory import Subscription
+from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Connection
 from dispatcher.subscriptions.topics import Topic, Topics
 from edn import protocol
@@ -36,16 +37,15 @@ def lacking(connection: Connection, server: str, cursor: int) -> list[tuple[Subs
 
 
 class Restoring:
-    def __init__(self, network: Network, topics: Topics) -> None:
-        self._network = network
+    def __init__(self, log: Log, topics: Topics, calls: Calls) -> None:
+        self._log = log
         self._topics = topics
+        self._calls = calls
 
     async def store_again(self, server: str, url: str, cursor: int) -> None:
         """Raises `Unavailable` if the server does not answer."""
         by_topic: dict[int, list[tuple[Subscription, bool]]] = defaultdict(list)
-        for row, arriving in await self._network.log.scanning(
-            lambda connection: lacking(connection, server, cursor)
-        ):
+        for row, arriving in await self._log.scanning(lambda connection: lacking(connection, server, cursor)):
             by_topic[row.topic].append((row, arriving))
         for uid, rows in by_topic.items():
             topic = self._topics.by_uid(uid)
@@ -57,7 +57,7 @@ class Restoring:
     async def _store(
         self, server: str, url: str, topic: Topic, rows: Sequence[tuple[Subscription, bool]]
     ) -> None:
-        log = self._network.log
+        log = self._log
         items = [
             protocol.StoreItem(
                 row.id,
@@ -76,6 +76,6 @@ class Restoring:
         rings = await log.reading(
             lambda connection: signing_keys.read(connection, {row.ring for row, _ in rows})
         )
-        await self._network.calls.store_at(
+        await self._calls.store_at(
             server, url, protocol.Store(log.id, log.incarnation, topic.info(), items, rings)
         )

@@ -20,13 +20,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from dispatcher.auth.quotas import Room
-from dispatcher.servers.network import Network
-from dispatcher.servers.placement import Candidate
+from dispatcher.servers.placement import Candidate, Placing
 from dispatcher.store import change_feed, directory, repartitions
 from dispatcher.store.change_feed import Kind
 from dispatcher.store.directory import Subscription
-from dispatcher.store.event_log import Transaction
-from dispatcher.store.interface import Connection
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Connection, Transaction
 from dispatcher.store.replays import Replay
 from dispatcher.subscriptions import lifecycle, subtree
 from dispatcher.subscriptions.installer import Storing
@@ -88,10 +87,10 @@ def new_id(tenant: str) -> str:
 
 
 class Subscriptions:
-    def __init__(self, network: Network, topics: Topics, storing: Storing) -> None:
-        self._log = network.log
+    def __init__(self, log: Log, topics: Topics, placing: Placing, storing: Storing) -> None:
+        self._log = log
         self._topics = topics
-        self._placing = network.placing
+        self._placing = placing
         self._storing = storing
         self.exclusion = Exclusion()
 

@@ -18,10 +18,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from dispatcher.api import streams
 from dispatcher.store import change_feed, signing_keys
 from dispatcher.store.change_feed import Kind
-from dispatcher.store.event_log import Log, Transaction
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Transaction
+from dispatcher.subscriptions.stream_address import is_stream
 from edn.errors import Conflict, NotFound
 from edn.formats import webhooks
 from edn.formats.webhooks import KeyRing
@@ -77,7 +78,7 @@ def _mark(want: Wanted) -> str:
 
     So two owners get messages of their own from such sinks, too. A stream needs none: it is a subscription's.
     """
-    if streams.is_stream(want.url):
+    if is_stream(want.url):
         return ""
     return "-" + hashlib.blake2b(want.owner.encode(), digest_size=8).hexdigest()
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
-from dispatcher.api import streams
-from dispatcher.api.bodies import SinkBody
 from dispatcher.store.directory import Subscription
+from dispatcher.subscriptions.stream_address import is_stream
 from edn.formats import cloudevents
 from edn.formats.cloudevents import SinkAddress
 from edn.formats.consent import PREFIX, asked
@@ -14,7 +14,18 @@ from edn.formats.consent import PREFIX, asked
 _CLOUDEVENTS = "cloudevents-"
 
 
-def address_of(sink: SinkBody, *, consent: bool = False) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """A sink as a subscriber names it."""
+
+    url: str
+    recipient: str | None = None
+    format: str = "json"
+    consent: bool | None = None
+    secret: str | None = field(default=None, repr=False)
+
+
+def address_of(sink: Sink, *, consent: bool = False) -> str:
     """Return the address to store; `consent`: sinks must consent, whatever the subscriber says of it."""
     asks = consent or bool(sink.consent)
     if sink.format.startswith(_CLOUDEVENTS):
@@ -25,7 +36,7 @@ def address_of(sink: SinkBody, *, consent: bool = False) -> str:
 
 def view(found: Subscription, secret: str | None) -> dict[str, Any] | None:
     """A subscription's sink as it is shown, None for a stream; `secret` is one that was made just now."""
-    if streams.streams(found):
+    if is_stream(found.url):
         return None
     shown: dict[str, Any] = {"url": found.url, "recipient": found.recipient}
     if found.url.startswith(f"{cloudevents.SCHEME}:"):

@@ -23,15 +23,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from dispatcher.api import streams
 from dispatcher.store import change_feed, directory, topic_rows
 from dispatcher.store.change_feed import Kind
 from dispatcher.store.directory import Subscription
-from dispatcher.store.event_log import Transaction
-from dispatcher.store.interface import Connection
+from dispatcher.store.interface import Connection, Transaction
 from dispatcher.subscriptions import lifecycle
 from dispatcher.subscriptions.lifecycle import Prepared, Stored
 from dispatcher.subscriptions.replay import Replay
+from dispatcher.subscriptions.stream_address import is_stream, stream_address
 from dispatcher.subscriptions.topics import Topic, check_dialect
 from edn import protocol
 from edn.errors import EdnError, InvalidFilter, Unavailable
@@ -203,7 +202,7 @@ def _member(whole: Subscription, topic: Topic, own: Subscription) -> Subscriptio
         id=id,
         version=own.version,
         topic=topic.uid,
-        url=streams.address(id) if streams.streams(whole) else whole.url,
+        url=stream_address(id) if is_stream(whole.url) else whole.url,
         server=own.server,
         created=own.created,
         serial=own.serial,

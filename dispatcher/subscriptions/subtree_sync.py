@@ -22,12 +22,12 @@ from typing import Any
 import structlog
 
 from dispatcher.auth.quotas import Room
-from dispatcher.replication.lease import Peers
-from dispatcher.servers.network import Network
+from dispatcher.servers.admission import Leadership
+from dispatcher.servers.summaries import Summaries
 from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
-from dispatcher.store.event_log import Transaction
-from dispatcher.store.interface import Connection
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Connection, Transaction
 from dispatcher.subscriptions import lifecycle, subtree
 from dispatcher.subscriptions.installer import Storing
 from dispatcher.subscriptions.lifecycle import Prepared, Stored
@@ -46,18 +46,19 @@ AGAIN = 1.0
 class Joining:
     def __init__(
         self,
-        network: Network,
+        log: Log,
         topics: Topics,
         subscriptions: Subscriptions,
         storing: Storing,
-        peers: Peers | None,
+        summaries: Summaries,
+        leadership: Leadership,
     ) -> None:
-        self._network = network
-        self._log = network.log
+        self._log = log
+        self._summaries = summaries
+        self._leadership = leadership
         self._topics = topics
         self._subscriptions = subscriptions
         self._storing = storing
-        self._peers = peers
         self._doubts = asyncio.Event()
         self._doubts.set()
 
@@ -90,7 +91,7 @@ class Joining:
         """Delete a topic, as `Topics.delete` does."""
         async with self._subscriptions.alone_in(tenant):
             uid, ended = await self._topics.delete(name, cascade=cascade, tenant=tenant)
-        self._network.forget_topic(uid)
+        self._summaries.forget_topic(uid)
         self._storing.ended(ended)
 
     async def _create(
@@ -165,14 +166,9 @@ class Joining:
         while True:
             await self._doubts.wait()
             try:
-                if self._peers is None:
-                    await self.settle()
-                elif self._peers.leads() and await self._peers.turn() is None:
-                    try:
+                if self._leadership.leads():
+                    async with self._leadership.changing():
                         await self.settle()
-                        await self._peers.settled()
-                    finally:
-                        self._peers.done()
             except EdnError as error:
                 logger.warning("members of subtrees wait", reason=str(error))
             await asyncio.sleep(AGAIN)

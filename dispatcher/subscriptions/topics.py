@@ -19,7 +19,8 @@ from typing import Any
 from dispatcher.auth.quotas import Room
 from dispatcher.store import change_feed, directory, topic_rows
 from dispatcher.store.change_feed import Kind
-from dispatcher.store.event_log import Log, Transaction
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Transaction
 from dispatcher.store.topic_rows import Topic as Topic
 from edn.errors import Conflict, InvalidFilter, InvalidSchema, NotFound
 from edn.formats.soap.eventing import CANCELLED

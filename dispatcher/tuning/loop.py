@@ -17,13 +17,18 @@ from typing import Any
 import msgspec
 import structlog
 
-from dispatcher.servers.counters import Counts
+from dispatcher.routing.table import RoutingTable
+from dispatcher.servers.counters import Counts, Meter
 from dispatcher.servers.forwarder import FRAME_EVENTS
-from dispatcher.servers.network import Network
+from dispatcher.servers.limits import Link
+from dispatcher.servers.pipeline import Pipeline
+from dispatcher.servers.registry import Members
 from dispatcher.store import meta
+from dispatcher.store.event_log import Log
 from dispatcher.tuning.observed_curve import Lived
 from dispatcher.tuning.probe import Survey
 from edn.errors import Conflict, Unavailable
+from edn.runtime.tasks import periodic
 from selftune.cpu import CpuMonitor
 from selftune.reading import Reading
 from selftune.throughput import Model, Operating, Parameters
@@ -57,12 +62,28 @@ class _Mark:
 class Tuner:
     """Owns the precision of the network's table. Event loop only."""
 
-    def __init__(self, network: Network, tuning: Tuning, *, interval: float) -> None:
+    def __init__(
+        self,
+        log: Log,
+        table: RoutingTable,
+        members: Members,
+        pipeline: Pipeline,
+        meter: Meter,
+        link: Link,
+        tuning: Tuning,
+        *,
+        interval: float,
+    ) -> None:
         self.tuning = tuning
         self.interval = interval
         self.reading: Reading | None = None
-        self._network = network
-        self._survey = Survey(network.table, network.meter)
+        self._log = log
+        self._table = table
+        self._members = members
+        self._pipeline = pipeline
+        self._meter = meter
+        self._link = link
+        self._survey = Survey(table, meter)
         self._parameters: Parameters | None = None
         self._lived = Lived()
         self._bandwidth = math.inf
@@ -74,13 +95,8 @@ class Tuner:
         # Here and not before: the monitor watches the thread that makes it.
         self._monitor = CpuMonitor()
         self._begin()
-        while True:
-            await asyncio.sleep(self.interval)
-            try:
-                await self.tick()
-            except Exception as error:
-                # Events flow at the precision in force; the next interval tries again.
-                logger.error("tuning failed", exc_info=error)
+        # If a tick fails, events flow at the precision in force, and the next interval tries again.
+        await periodic(self.interval, self.tick, "tuning")
 
     # -- an operator's word -----------------------------------------------------------------------------
 
@@ -88,15 +104,13 @@ class Tuner:
         """Another mode or precision, at once and durably."""
         async with self._changing:
             wanted = self.tuning.precision if precision is None else precision
-            self.tuning.set(
-                mode=mode, precision=wanted, time=self._network.log.now(), reason="set by an operator"
-            )
+            self.tuning.set(mode=mode, precision=wanted, time=self._log.now(), reason="set by an operator")
             await self._keep()
             await self._cut()
 
     async def survey(self) -> None:
         """Measure every precision now."""
-        if not self._network.meter.samples:
+        if not self._meter.samples:
             raise Conflict("no event has come since the dispatcher started: there is nothing to measure with")
         if self._parameters is None and self._read() is not None:
             self._begin()
@@ -117,7 +131,7 @@ class Tuner:
         self.reading = reading
         if self.tuning.mode != "fixed" and busy:
             async with self._changing:
-                decision = self.tuning.read(reading, time=self._network.log.now())
+                decision = self.tuning.read(reading, time=self._log.now())
                 if decision is not None:
                     logger.info("precision", precision=decision.precision, reason=decision.reason)
                     await self._cut()
@@ -128,25 +142,24 @@ class Tuner:
         self._begin()
 
     def _begin(self) -> None:
-        network = self._network
         if self._monitor is not None:
             self._monitor.look()
         self._mark = _Mark(
             at=time.monotonic(),
-            counts=network.meter.snapshot(),
-            carried=network.carried(),
-            lag=network.lag(),
-            held=network.pressure.held,
+            counts=self._meter.snapshot(),
+            carried=self._pipeline.carried(),
+            lag=self._pipeline.lag(),
+            held=self._pipeline.pressure.held,
             cpu=time.process_time(),
             surveyed=self._survey.spent,
         )
 
     def _read(self) -> Reading | None:
-        mark, monitor, network = self._mark, self._monitor, self._network
+        mark, monitor = self._mark, self._monitor
         if mark is None or monitor is None:
             return None
         elapsed = time.monotonic() - mark.at
-        counted = network.meter.snapshot().since(mark.counts)
+        counted = self._meter.snapshot().since(mark.counts)
         if counted.events < LEAST_EVENTS or not counted.asked or elapsed <= 0:
             return None
         looked = monitor.look()
@@ -154,35 +167,34 @@ class Tuner:
         behind = 2 * FRAME_EVENTS
         saturated = (
             cpu >= self.tuning.rule.threshold
-            or network.pressure.held > mark.held
-            or (mark.lag > behind and network.lag() > behind)
+            or self._pipeline.pressure.held > mark.held
+            or (mark.lag > behind and self._pipeline.lag() > behind)
         )
         spent = time.process_time() - mark.cpu - (self._survey.spent - mark.surveyed)
         downstream = saturated and cpu < self.tuning.rule.threshold
         self._take(counted, elapsed, spent, looked.core, downstream=downstream)
-        width = network.link.bytes_per_second
+        width = self._link.bytes_per_second
         return Reading(
             cpu=cpu,
-            throughput=max(0, network.carried() - mark.carried) / elapsed,
+            throughput=max(0, self._pipeline.carried() - mark.carried) / elapsed,
             saturated=saturated,
             link=None if width is None else counted.sent_bytes / elapsed / width,
-            server=max((member.cpu for member in network.present()), default=None),
+            server=max((member.cpu for member in self._members.present()), default=None),
         )
 
     def _take(self, counted: Counts, elapsed: float, spent: float, core: float, *, downstream: bool) -> None:
         """The model's parameters, from one interval. `downstream`: link or servers are the bottleneck."""
-        network = self._network
         copies = max(1, counted.copies)
-        present = [member.cpu for member in network.present()]
-        if network.link.bytes_per_second is not None:
-            self._bandwidth = network.link.bytes_per_second
+        present = [member.cpu for member in self._members.present()]
+        if self._link.bytes_per_second is not None:
+            self._bandwidth = self._link.bytes_per_second
         elif not downstream:
             self._bandwidth = math.inf
         elif max(present, default=0.0) < IDLE:
             # Neither the dispatcher nor a server is busy: what leaves is what the line takes.
             self._bandwidth = counted.sent_bytes / elapsed
         fresh = Parameters(
-            servers=len(network.table.servers),
+            servers=len(self._table.servers),
             fixed=max(0.0, spent - counted.routing - counted.sending) / counted.events,
             per_copy=counted.sending / copies,
             message_bytes=counted.sent_bytes / copies,
@@ -225,13 +237,13 @@ class Tuner:
 
     async def _cut(self) -> None:
         recut = await self._survey.cut(self.tuning.precision)
-        self._network.table.apply(recut)
+        self._table.apply(recut)
         self._begin()
 
     async def _keep(self) -> None:
         mode, precision = self.tuning.mode, self.tuning.precision
         values = {"mode": mode, "precision": precision}
-        await self._network.log.submit(lambda transaction: meta.write(transaction.connection, values))
+        await self._log.submit(lambda transaction: meta.write(transaction.connection, values))
 
     # -- for people -------------------------------------------------------------------------------------
 
@@ -247,6 +259,11 @@ class Tuner:
             "parameters": None if model is None else _finite(asdict(model.parameters)),
             "curve": [] if model is None else [_row(model, at) for at in model.curve],
         }
+
+
+def stored_tuning(log: Log, mode: str) -> Tuning:
+    """Return the tuning as an operator, or the tuner, left it; else in a mode."""
+    return Tuning(**{"mode": mode, **log.load(lambda connection: meta.read(connection, "mode", "precision"))})
 
 
 def _row(model: Model, precision: float) -> dict[str, Any]:

@@ -7,17 +7,12 @@
     wall()        the machine's wall clock as it is. Nobody decides anything by it
 
 Elapsed time is CLOCK_BOOTTIME where there is one, which goes on while the machine is suspended.
-
-`EDN_TEST_CLOCK_FILE` names a file that holds seconds to be added to the wall clock, and is read at every
-observation; for tests only, which use it as other machines have an administrator or a time daemon that steps
-the clock. A file that is missing or unreadable adds nothing: a clock never fails. The elapsed time is real.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-import os
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -25,12 +20,10 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from edn import defects
 from edn.runtime.timekeeper import Finding, Limits, Saved, Timekeeper
 
 logger = structlog.get_logger()
 
-VARIABLE = "EDN_TEST_CLOCK_FILE"
 #: seconds between two observations, and between two times that the clock is saved
 OBSERVE_SECONDS = 1.0
 SAVE_SECONDS = 60.0
@@ -41,17 +34,7 @@ _OFFSETS = Path("/proc/self/timens_offsets")
 
 def wall() -> float:
     """Return the wall clock: seconds since 1970."""
-    file = os.environ.get(VARIABLE)
-    return time.time() + offset(Path(file)) if file else time.time()
-
-
-def offset(file: Path) -> float:
-    """Return the seconds that the file holds; 0 when it holds no number."""
-    try:
-        seconds = float(file.read_text())
-    except (OSError, ValueError):
-        return 0.0
-    return seconds if math.isfinite(seconds) else 0.0
+    return time.time()
 
 
 if hasattr(time, "CLOCK_BOOTTIME"):
@@ -87,9 +70,6 @@ steady = keeper.steady
 estimate = keeper.estimate
 instant = keeper.instant
 moment = keeper.moment
-
-if defects.planted("trust-the-wall-clock"):  # for tests only
-    now = steady = estimate = wall
 
 
 def encode(saved: Saved) -> str:

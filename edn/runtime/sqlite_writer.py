@@ -104,9 +104,6 @@ class SqliteWriter(Generic[Context]):
         """Make the context of a transaction."""
         raise NotImplementedError
 
-    def before_commit(self, context: Context) -> None:
-        """Run after the last operation of a transaction and before its commit."""
-
     def finish(
         self, context: Context, operations: Sequence[Operation[Context]], error: Exception | None
     ) -> None:
@@ -185,9 +182,7 @@ class SqliteWriter(Generic[Context]):
                     operation.result = operation.work(context)
             else:
                 self.connection.execute("BEGIN IMMEDIATE")
-                for operation in wanted:
-                    self._perform(context, operation, worked)
-                self.before_commit(context)
+                self._perform_all(context, wanted, worked)
                 self.connection.execute("COMMIT")
         except Exception as error:
             failure = error
@@ -195,6 +190,16 @@ class SqliteWriter(Generic[Context]):
         self.finish(context, wanted, failure)
         if failure is not None and disk.is_failure(failure):
             self._on_failure()
+
+    def _perform_all(
+        self,
+        context: Context,
+        operations: Sequence[Operation[Context]],
+        worked: list[Operation[Context]],
+    ) -> None:
+        """Carry out the operations of a transaction; `worked` collects the ones that succeeded."""
+        for operation in operations:
+            self._perform(context, operation, worked)
 
     def _perform(
         self, context: Context, operation: Operation[Context], worked: list[Operation[Context]]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edn import defects, protocol
+from edn import protocol
 from edn.errors import CorruptMessage
 from edn.formats.ndjson import cut, ends_of
 from edn.formats.webhooks import newest
@@ -32,7 +32,6 @@ from edn_server.ingest.control_records import ControlRecords
 from edn_server.ingest.undecided import Budget, affordable
 from edn_server.outbox.rows import group
 from edn_server.storage import logs, outbox, versions
-from edn_server.storage.database import split_transaction
 from edn_server.storage.interface import Connection
 from edn_server.storage.outbox import Event
 from edn_server.storage.usage import Drops
@@ -121,7 +120,7 @@ class ApplyFrame(Job[Applied]):
         if not 0 <= frame.after <= frame.upto:
             raise CorruptMessage(f"a frame of the offsets ({frame.after}, {frame.upto}]")
         cursor = self._cursor()
-        if frame.after > cursor and not defects.planted("forget-the-join"):
+        if frame.after > cursor:
             return Applied(self._ack(cursor), gap=True)
         if frame.upto <= cursor:
             return Applied(self._ack(cursor))
@@ -131,9 +130,6 @@ class ApplyFrame(Job[Applied]):
             if control.offset > cursor:
                 self._controls.apply(control)
         places, numbers, doubts, sizes, offsets = self._match(cursor)
-        if defects.planted("cursor-before-outbox"):  # for tests only
-            self._advance(db)
-            split_transaction(db, lambda: time.sleep(defects.WINDOW))
         holds = self._controls.holds
         queues, wanted, kept = holds.sort(numbers, offsets[places])
         if self._chosen:

@@ -214,15 +214,6 @@ class Reclaim(Job[bool]):
         return storage.reclaim(db, self._slack)
 
 
-def split_transaction(db: Connection, between: Callable[[], None]) -> None:
-    """Commit the first half of a job of the writer, wait, and go on. For tests only: it plants a defect."""
-    for statement in ("RELEASE job", "COMMIT"):
-        db.execute(statement)
-    between()
-    for statement in ("BEGIN IMMEDIATE", "SAVEPOINT job"):
-        db.execute(statement)
-
-
 @owned("any")
 class SqliteReader:
     """A connection for reading, in a thread of its own."""

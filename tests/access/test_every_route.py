@@ -18,12 +18,12 @@ from lxml import etree
 
 import dispatcher.app
 from dispatcher.auth import access
-from dispatcher.auth.access import Need
+from dispatcher.auth.caller import Need
 from dispatcher.auth.keys import Scope
 from dispatcher.config import Settings
-from dispatcher.services import Door
+from dispatcher.services import Services
 from dispatcher.store.directory import Subscription, insert
-from dispatcher.store.event_log import Transaction
+from dispatcher.store.interface import Transaction
 from edn import protocol
 from edn.errors import Unauthorized
 from edn.formats.event_xml import NAMESPACE
@@ -105,7 +105,7 @@ class House:
 @contextlib.asynccontextmanager
 async def house(folder: Path, **settings: Any) -> AsyncIterator[House]:
     app = dispatcher.app.create_app(Settings(data=folder, secret=SECRET, **settings))
-    door: Door = app.state.door
+    door: Services = app.state.services
     scopes = {
         "publisher": {Scope.PUBLISH},
         "subscriber": {Scope.SUBSCRIBE},
@@ -136,7 +136,7 @@ async def house(folder: Path, **settings: Any) -> AsyncIterator[House]:
                 )
                 insert(transaction.connection, subscription, frozenset())
 
-            await door.network.log.submit(subscribe)
+            await door.log.submit(subscribe)
             yield made
 
 
@@ -199,7 +199,7 @@ def test_what_another_tenant_has_is_not_there(tmp_path: Path, topics_too: bool) 
         checked = 0
         async with house(tmp_path) as door:
             if topics_too:
-                await door.app.state.door.joining.put("hers", {"price": "number"}, None, tenant="his")
+                await door.app.state.services.joining.put("hers", {"price": "number"}, None, tenant="his")
             for one in operations(door.app):
                 if one.need not in (Need.KEY, Need.PUBLISH, Need.SUBSCRIBE, Need.ADMIN):
                     continue
@@ -251,7 +251,7 @@ def test_listings_show_a_tenant_its_own(tmp_path: Path) -> None:
 def test_an_open_door_asks_nobody_but_for_the_networks_own_calls(tmp_path: Path) -> None:
     async def run() -> None:
         async with house(tmp_path, open=True) as door:
-            guard = door.app.state.door.guard
+            guard = door.app.state.services.guard
             for one in operations(door.app):
                 # Not called: some answer without end.
                 scope = {"type": "http", "method": one.method, "path": one.url, "headers": []}

@@ -37,7 +37,7 @@ def soap(operation: str, content: str, namespace: str = NAMESPACE) -> str:
 
 async def keys(door: House) -> AsyncIterator[str]:
     """Keys without a tenant, one of each scope and one of all but admin; and another tenant's."""
-    made = door.app.state.door.keys
+    made = door.app.state.services.keys
     for name, scopes in (
         ("publisher", {Scope.PUBLISH}),
         ("subscriber", {Scope.SUBSCRIBE}),
@@ -95,7 +95,7 @@ def calls(name: str) -> list[tuple[str, str, dict[str, Any]]]:
 def test_no_key_reaches_another_tenants_topic_by_spelling_it(tmp_path: Path, name: str) -> None:
     async def run() -> None:
         async with house(tmp_path) as door:
-            log = door.app.state.door.network.log
+            log = door.app.state.services.log
             head = log.head
             async for key in keys(door):
                 for method, path, request in calls(name):
@@ -109,7 +109,7 @@ def test_no_key_reaches_another_tenants_topic_by_spelling_it(tmp_path: Path, nam
             assert log.head == head  # nothing was published, subscribed or ended
             found = find(log._reader, "hers,hers")
             assert found is not None
-            assert [topic.path for topic in door.app.state.door.topics.all()] == [TOPIC]
+            assert [topic.path for topic in door.app.state.services.topics.all()] == [TOPIC]
 
     asyncio.run(run())
 

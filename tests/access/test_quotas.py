@@ -13,7 +13,7 @@ import pytest
 
 import dispatcher.app
 import dispatcher.services
-from dispatcher.auth.access import Caller
+from dispatcher.auth.caller import Caller
 from dispatcher.auth.keys import Quota, Scope
 from dispatcher.auth.quotas import BUCKETS, BURST, Quotas
 from dispatcher.config import Settings
@@ -120,7 +120,7 @@ def test_keys_share_the_streams_of_the_key_that_made_them() -> None:
 def test_the_door_answers_429_with_a_time_and_413_for_a_body(tmp_path: Path) -> None:
     async def run() -> None:
         app = dispatcher.app.create_app(Settings(data=tmp_path, secret=SECRET))
-        door: dispatcher.services.Door = app.state.door
+        door: dispatcher.services.Services = app.state.services
         transport = httpx.ASGITransport(app)
         async with (
             httpx.AsyncClient(transport=transport, base_url="http://localhost") as http,
@@ -164,7 +164,7 @@ def test_topics_and_attributes_of_a_tenant_have_limits(tmp_path: Path, named: bo
     async def run() -> None:
         defaults: dict[str, Any] = {} if named else {"tenant_topics": 3, "tenant_attributes": 5}
         app = dispatcher.app.create_app(Settings(data=tmp_path, secret=SECRET, **defaults))
-        door: dispatcher.services.Door = app.state.door
+        door: dispatcher.services.Services = app.state.services
         transport = httpx.ASGITransport(app)
         async with (
             httpx.AsyncClient(transport=transport, base_url="http://localhost") as http,
@@ -224,7 +224,7 @@ def test_predicates_are_comparisons(filter: Any, predicates: int) -> None:
 def test_many_comparisons_of_one_attribute_are_many_predicates(tmp_path: Path) -> None:
     async def run() -> None:
         app = dispatcher.app.create_app(Settings(data=tmp_path, secret=SECRET))
-        door: dispatcher.services.Door = app.state.door
+        door: dispatcher.services.Services = app.state.services
         transport = httpx.ASGITransport(app)
         async with (
             httpx.AsyncClient(transport=transport, base_url="http://localhost") as http,

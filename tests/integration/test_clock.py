@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from edn.runtime.clock import VARIABLE
+from tests.faults.wall_clock import VARIABLE, set_clock
 from tests.network import Hook, Network, until
-from tests.network.clock import set_clock
 
 DAY = 86_400.0
 

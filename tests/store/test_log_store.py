@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dispatcher.store import directory, meta, replays
-from dispatcher.store.event_log import Log, Transaction
-from dispatcher.store.interface import Connection
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Connection, Transaction
 from dispatcher.store.records import EventsRecord
 from dispatcher.store.replays import Replay
 from edn.errors import Conflict

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.store.event_log import Log, LogFull, Transaction
+from dispatcher.store.event_log import Log, LogFull
+from dispatcher.store.interface import Transaction
 from edn.cli.supervisor import BoundedLog
 from edn.runtime import disk as storage
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Response
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, StreamingResponse
 
-from dispatcher.auth.access import Need, needs
-from dispatcher.servers.network import Network
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Need
+from dispatcher.servers.backup_gate import Backing
+from dispatcher.servers.client import Calls
+from dispatcher.servers.registry import Members
+from dispatcher.store.event_log import Log
 from edn.errors import Conflict, NotFound, Unavailable
 from edn.http.control_client import ControlAnswer
 from edn.runtime.process import copy_in
@@ -24,33 +29,33 @@ _CONTENT: dict[int | str, dict[str, Any]] = {
 }
 
 
-def routes(network: Network) -> APIRouter:
+def routes(data: Path, log: Log, members: Members, calls: Calls, backing: Backing) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["backup"])
 
     def under_way() -> None:
-        if not network.backing.active:
+        if not backing.active:
             raise Conflict("no backup is under way: POST /v1/backup/begin comes first")
-        network.backing.go_on()
+        backing.go_on()
 
     @router.post("/backup/begin", status_code=204)
     @needs(Need.OPERATOR)
     async def begin() -> None:
         """From now on nothing is truncated, moved or settled; for ten minutes, or until the end."""
-        await network.backing.begin()
+        await backing.begin()
 
     @router.post("/backup/end", status_code=204)
     @needs(Need.OPERATOR)
     async def end() -> None:
         """Everything goes on."""
-        network.backing.end()
+        backing.end()
 
     @router.get("/backup", response_class=Response, responses=_CONTENT)
     @needs(Need.OPERATOR)
     async def dispatcher() -> FileResponse:
         """The dispatcher's data, after those of all servers."""
         under_way()
-        target = copy_in(network.settings.data)
-        await network.log.backup(target)
+        target = copy_in(data)
+        await log.backup(target)
         return FileResponse(target, media_type=_DATABASE, background=BackgroundTask(target.unlink))
 
     @router.get("/servers/{id}/backup", response_class=Response, responses=_CONTENT)
@@ -58,10 +63,10 @@ def routes(network: Network) -> APIRouter:
     async def server(id: str) -> StreamingResponse:
         """A server's data."""
         under_way()
-        member = network.members.get(id)
+        member = members.get(id)
         if member is None:
             raise NotFound(f'no server "{id[:80]}"')
-        answer = await network.calls.fetch(id, "/internal/backup")
+        answer = await calls.fetch(id, "/internal/backup")
         if answer.status_code != 200:
             await answer.aclose()
             raise Unavailable(f"server {id} answered {answer.status_code}", retry_after=2)

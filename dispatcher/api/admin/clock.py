@@ -9,8 +9,12 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from dispatcher.auth.access import Need, needs
-from dispatcher.services import Door
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Need
+from dispatcher.servers.admission import Leadership
+from dispatcher.servers.client import Calls
+from dispatcher.servers.registry import Members
+from dispatcher.subscriptions.service import Subscriptions
 from edn.api.document import document
 from edn.api.servers import Clock, ServerClock
 from edn.errors import EdnError
@@ -20,31 +24,30 @@ from edn.model.coordinates import rfc3339
 from edn.runtime import clock
 
 
-def routes(door: Door) -> APIRouter:
+def routes(members: Members, calls: Calls, subscriptions: Subscriptions, leadership: Leadership) -> APIRouter:
     router = APIRouter(tags=["operations"], route_class=StrictRoute)
-    network = door.network
 
     @router.get("/v1/clock", response_model=document(Clock))
     @needs(Need.OPERATOR)
     async def show_clock() -> Any:
         """Show whether a wall clock has jumped, and when it will be trusted."""
-        return _described([ServerClock(member.id, member.suspect) for member in network.members])
+        return _described([ServerClock(member.id, member.suspect) for member in members])
 
     @router.post("/v1/clock/confirm", response_model=document(Clock))
     @needs(Need.OPERATOR)
     async def confirm_clock() -> Any:
         """Trust the wall clocks of the dispatcher and of all servers now: what is old by them expires."""
         clock.keeper.observe()
-        await door.subscriptions.step_clock(confirmed=True, sweep=door.leads())
-        return _described(await asyncio.gather(*(_confirm(member.id) for member in network.members)))
+        await subscriptions.step_clock(confirmed=True, sweep=leadership.leads())
+        return _described(await asyncio.gather(*(_confirm(member.id) for member in members)))
 
     async def _confirm(server: str) -> ServerClock:
         try:
-            answer = await network.calls.call(server, "POST", "/internal/clock/confirm")
+            answer = await calls.call(server, "POST", "/internal/clock/confirm")
             answer.raise_for_status()
         except (EdnError, CallFailed) as error:
             return ServerClock(server, failure=str(error) or type(error).__name__)
-        member = network.members.get(server)
+        member = members.get(server)
         if member is not None:
             member.suspect = None
         return ServerClock(server)

@@ -11,7 +11,9 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from dispatcher.api.bodies import Body, Expires, Name
-from dispatcher.auth.access import Caller, Need, Who, needs
+from dispatcher.api.caller import Who
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Caller, Need
 from dispatcher.auth.keys import Key, Keys, Quota, Scope
 from dispatcher.auth.quotas import STREAMS
 from dispatcher.subscriptions.expiry import parse_expires

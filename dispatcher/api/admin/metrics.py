@@ -6,8 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from fastapi import APIRouter, Request, Response
 
-from dispatcher.auth.access import Need, needs
-from dispatcher.servers.network import Network
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Need
+from dispatcher.observe.servers import ServerDescriptions
+from dispatcher.routing.table import RoutingTable
+from dispatcher.servers.admission import Admission
+from dispatcher.servers.counters import Meter
+from dispatcher.servers.pipeline import Pipeline
+from dispatcher.store.event_log import Log
 from dispatcher.subscriptions.topics import Topics
 from dispatcher.tuning.loop import Tuner
 from edn import __version__
@@ -78,20 +84,24 @@ METRICS = (
 
 
 def read(
-    network: Network,
+    log: Log,
     topics: Topics,
+    table: RoutingTable,
+    pipeline: Pipeline,
+    meter: Meter,
+    descriptions: ServerDescriptions,
     tuner: Tuner,
-    accepting: Callable[[], bool],
+    admission: Admission,
     partition: Mapping[str, float],
 ) -> dict[str, Values]:
-    counts, log, tuning = network.meter.counts, network.log, tuner.tuning
+    counts, tuning = meter.counts, tuner.tuning
     space = log.measure_space()
     values: dict[str, Values] = {
         "info": {(log.id, __version__): 1},
-        "accepting": float(accepting()),
+        "accepting": float(admission.accepting()),
         "topics": len(topics.all()),
-        "events_published_total": network.published,
-        "publishers_held_total": network.pressure.held,
+        "events_published_total": pipeline.published,
+        "publishers_held_total": pipeline.pressure.held,
         "clock_suspect": float(clock.suspect() is not None),
         "clock_adopted_total": clock.keeper.adoptions,
         "log_head_offset": log.head,
@@ -108,7 +118,7 @@ def read(
         "sending_seconds_total": counts.sending,
         "precision_ratio": tuning.precision,
         "tuning_decisions_total": tuning.decided,
-        **_of_servers(network),
+        **_of_servers(descriptions, table),
         **partition,
     }
     if tuner.reading is not None:
@@ -116,7 +126,7 @@ def read(
     return {f"edn_dispatcher_{name}": value for name, value in values.items()}
 
 
-def _of_servers(network: Network) -> Mapping[str, Values]:
+def _of_servers(descriptions: ServerDescriptions, table: RoutingTable) -> Mapping[str, Values]:
     columns: dict[str, dict[tuple[str, ...], float]] = {}
 
     def put(name: str, server: str, value: float | None) -> None:
@@ -124,7 +134,7 @@ def _of_servers(network: Network) -> Mapping[str, Values]:
         if value is not None:
             own[(server,)] = value
 
-    for server in network.describe_servers():
+    for server in descriptions.all():
         name = server["id"]
         put("server_ready", name, float(server["state"] == "ready"))
         put("server_subscriptions", name, server["subscriptions"])
@@ -134,7 +144,7 @@ def _of_servers(network: Network) -> Mapping[str, Values]:
         put("server_matches_total", name, server["matched"])
         put("server_backlog_notifications", name, server["backlog"])
         put("server_cpu_ratio", name, server["cpu"])
-        routed = network.table.describe(name).topics.values()
+        routed = table.describe(name).topics.values()
         put("summary_rectangles", name, sum(topic.rectangles + topic.widenings for topic in routed))
         put("summary_maximal_rectangles", name, sum(topic.maximal for topic in routed))
         put("summary_bytes", name, sum(topic.bytes for topic in routed))
@@ -142,19 +152,14 @@ def _of_servers(network: Network) -> Mapping[str, Values]:
 
 
 def routes(
-    network: Network,
-    topics: Topics,
-    tuner: Tuner,
-    accepting: Callable[[], bool],
+    values: Callable[[Mapping[str, float]], dict[str, Values]],
     partition: Callable[[], Awaitable[Mapping[str, float]]],
 ) -> APIRouter:
-    """`partition`: how good the partition of subscriptions is, and what is being moved."""
+    """`values`: `read` with its parts; `partition`: the quality of the partition, and moves that run."""
     router = APIRouter(tags=["operations"])
     #: of the latest scrape
     read_partition: dict[str, float] = {}
-    registry = metrics.registry(
-        metrics.Table(METRICS, lambda: read(network, topics, tuner, accepting, read_partition))
-    )
+    registry = metrics.registry(metrics.Table(METRICS, lambda: values(read_partition)))
 
     @router.get("/metrics", response_class=Response, responses=metrics.CONTENT)
     @needs(Need.METRICS)

@@ -10,27 +10,38 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter
 
-from dispatcher.auth.access import Need, needs
-from dispatcher.replication.lease import Peers
-from dispatcher.servers.network import HEARTBEAT_SECONDS, Network
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Need
+from dispatcher.observe.servers import ServerDescriptions
+from dispatcher.routing.table import RoutingTable
+from dispatcher.servers.admission import Admission, Leadership
+from dispatcher.servers.pipeline import Pipeline
+from dispatcher.servers.registry import HEARTBEAT_SECONDS, Members
 from edn.api.document import document
 from edn.api.servers import DispatcherList, ServerList
 from edn.errors import NotFound, Unavailable
 from edn.http.asgi import StrictRoute
 
 
-def routes(network: Network, peers: Peers | None) -> APIRouter:
+def routes(
+    members: Members,
+    table: RoutingTable,
+    pipeline: Pipeline,
+    descriptions: ServerDescriptions,
+    leadership: Leadership,
+    admission: Admission,
+) -> APIRouter:
     router = APIRouter(tags=["operations"], route_class=StrictRoute)
 
     @router.get("/v1/servers", response_model=document(ServerList))
     @needs(Need.OPERATOR)
     async def list_servers() -> Any:
-        servers = network.describe_servers()
-        asked = network.published * len(servers)
+        servers = descriptions.all()
+        asked = pipeline.published * len(servers)
         forwarded = sum(server["forwarded"] for server in servers)
         return {
             "servers": servers,
-            "published": network.published,
+            "published": pipeline.published,
             "hit_ratio": forwarded / asked if asked else None,
         }
 
@@ -38,18 +49,15 @@ def routes(network: Network, peers: Peers | None) -> APIRouter:
     @needs(Need.OPERATOR)
     async def list_dispatchers() -> Any:
         """All dispatchers as this one sees them, itself first; alone, it is always ready."""
-        if peers is not None:
-            return {"dispatchers": peers.describe()}
-        own = {"log": network.log.id, "url": network.settings.url, "self": True, "reachable": True}
-        return {"dispatchers": [{**own, "ready": True, "level": True, "leader": True, "failure": None}]}
+        return {"dispatchers": leadership.describe()}
 
     @router.get("/v1/servers/{id}/summary", response_model=dict[str, Any])
     @needs(Need.OPERATOR)
     async def server_summary(id: str) -> Any:
         """What the dispatcher holds of a server: rectangles in use, precision, size."""
-        if network.members.get(id) is None:
+        if members.get(id) is None:
             raise NotFound(f'no server "{id[:80]}"')
-        return msgspec.to_builtins(network.table.describe(id))
+        return msgspec.to_builtins(table.describe(id))
 
     @router.get("/livez", response_model=dict[str, str])
     @needs(Need.PUBLIC)
@@ -60,11 +68,8 @@ def routes(network: Network, peers: Peers | None) -> APIRouter:
     @needs(Need.PUBLIC)
     async def readyz() -> Any:
         """Ready when at least one server can host subscriptions, and this dispatcher may take events."""
-        if peers is not None and not peers.accepting():
-            raise Unavailable("not level with the other dispatchers", retry_after=1)
-        if network.shortage is not None:
-            raise Unavailable(f"{network.shortage}; no events are accepted", retry_after=5)
-        ready = len(network.members.ready())
+        admission.check()
+        ready = len(members.ready())
         if not ready:
             raise Unavailable("no server is ready", retry_after=math.ceil(HEARTBEAT_SECONDS))
         return {"status": "ready", "servers": ready}

@@ -8,7 +8,8 @@ from fastapi import APIRouter, Body, Path
 from pydantic import Field
 
 from dispatcher.api import bodies
-from dispatcher.auth.access import Need, needs
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Need
 from dispatcher.rebalance.advisor import Proposing
 from dispatcher.rebalance.handover import Settling
 from dispatcher.rebalance.runner import RATE, Repartitioning

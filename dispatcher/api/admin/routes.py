@@ -8,11 +8,12 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field
 
 from dispatcher.api.bodies import Body
-from dispatcher.auth.access import Need, needs
-from dispatcher.observe import routes as routing_entries
-from dispatcher.servers.network import Network
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Need
+from dispatcher.observe.routes import RoutingEntries
+from dispatcher.servers.bindings import Bindings
+from dispatcher.servers.registry import Members
 from dispatcher.store.topic_rows import Binding
-from dispatcher.subscriptions.topics import Topics
 from edn.api import routes as api
 from edn.api.document import document
 from edn.api.fields import fill
@@ -41,11 +42,11 @@ class BindingBody(Body):
     )
 
 
-def routes(network: Network, topics: Topics) -> APIRouter:
+def routes(entries: RoutingEntries, bindings: Bindings, members: Members) -> APIRouter:
     router = APIRouter(prefix="/v1/routes", tags=["routes"], route_class=StrictRoute)
 
     async def view(binding: Binding) -> api.Binding:
-        misplaced = await routing_entries.misplaced(network, topics, binding)
+        misplaced = await entries.misplaced(binding)
         return fill(api.Binding, binding, created=rfc3339(binding.created), misplaced=misplaced)
 
     @router.get("", response_model=document(api.Routes))
@@ -54,8 +55,8 @@ def routes(network: Network, topics: Topics) -> APIRouter:
         name: Annotated[str | None, Query(max_length=MAX_PATH, description="only what is in it")] = None,
     ) -> Any:
         """Every routing entry, a topic and a server each; and what is bound to names."""
-        found = await routing_entries.found(network, topics, name)
-        bound = [one for one in network.bindings.all() if name is None or namespace.reaches(name, one.name)]
+        found = await entries.found(name)
+        bound = [one for one in bindings.all() if name is None or namespace.reaches(name, one.name)]
         return api.Routes(routes=found, bindings=[await view(one) for one in bound])
 
     @router.put(
@@ -66,8 +67,8 @@ def routes(network: Network, topics: Topics) -> APIRouter:
     @needs(Need.OPERATOR)
     async def bind_route(name: Name, body: BindingBody, response: Response) -> Any:
         """Bind servers, a matcher or both to a name: they hold for topics and subscriptions that come."""
-        known = [member.id for member in network.members]
-        binding, new = await network.bindings.put(name, body.servers, body.engine, known)
+        known = [member.id for member in members]
+        binding, new = await bindings.put(name, body.servers, body.engine, known)
         if new:
             response.status_code = 201
         return await view(binding)
@@ -76,6 +77,6 @@ def routes(network: Network, topics: Topics) -> APIRouter:
     @needs(Need.OPERATOR)
     async def unbind_route(name: Name) -> None:
         """What is bound further up counts again."""
-        await network.bindings.delete(name)
+        await bindings.delete(name)
 
     return router

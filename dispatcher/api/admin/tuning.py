@@ -8,8 +8,11 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from dispatcher.api.bodies import Body
-from dispatcher.auth.access import Need, needs
-from dispatcher.servers.network import Network
+from dispatcher.auth.access import needs
+from dispatcher.auth.caller import Need
+from dispatcher.servers import limits
+from dispatcher.servers.counters import Meter
+from dispatcher.servers.limits import Pressure
 from dispatcher.tuning.loop import Tuner
 from edn.api.document import document
 from edn.api.tuning import FullTuning, Link
@@ -39,7 +42,7 @@ class LinkBody(Body):
     )
 
 
-def routes(network: Network, tuner: Tuner) -> APIRouter:
+def routes(pressure: Pressure, way: limits.Link, meter: Meter, tuner: Tuner) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["operations"], route_class=StrictRoute)
 
     @router.get("/tuning", response_model=document(FullTuning))
@@ -64,11 +67,11 @@ def routes(network: Network, tuner: Tuner) -> APIRouter:
 
     def link() -> Link:
         return Link(
-            bytes_per_second=network.link.bytes_per_second,
-            lag_limit=network.pressure.limit,
-            sent_bytes=network.meter.counts.sent_bytes,
-            copies=network.meter.counts.copies,
-            held=network.pressure.held,
+            bytes_per_second=way.bytes_per_second,
+            lag_limit=pressure.limit,
+            sent_bytes=meter.counts.sent_bytes,
+            copies=meter.counts.copies,
+            held=pressure.held,
         )
 
     @router.get("/link", response_model=document(Link))
@@ -81,8 +84,8 @@ def routes(network: Network, tuner: Tuner) -> APIRouter:
     @needs(Need.OPERATOR)
     async def put_link(body: LinkBody) -> Any:
         """Other limits, at once and until the dispatcher's next start; null lifts one."""
-        network.link.limit(body.bytes_per_second)
-        network.pressure.set_limit(body.lag_limit)
+        way.limit(body.bytes_per_second)
+        pressure.set_limit(body.lag_limit)
         return link()
 
     return router

@@ -10,12 +10,12 @@ from lxml import etree
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dispatcher.api.publish import BODY_BYTES, PublishEndpoint
-from dispatcher.api.soap import eventing, faults, management, publishing, wsdl
+from dispatcher.api.leader_proxy import Leading, replayed
+from dispatcher.api.publish import BODY_BYTES
+from dispatcher.api.soap import faults, wsdl
 from dispatcher.api.soap.operations import Operation, Request, Table
-from dispatcher.auth.access import caller_of
-from dispatcher.replication.proxy import Leading, replayed
-from dispatcher.services import Door
+from dispatcher.auth.access import Guard, caller_of
+from dispatcher.replication.lease import Peers
 from edn.errors import EdnError, Unsupported
 from edn.formats import xml
 from edn.formats.event_xml import NAMESPACE
@@ -34,18 +34,13 @@ _MEDIA_TYPES = (b"text/xml", b"application/soap+xml")
 class SoapEndpoint:
     """A whole ASGI app; of several dispatchers, only the leader carries out what changes something."""
 
-    def __init__(self, door: Door, publish: PublishEndpoint) -> None:
-        self._guard = door.guard
+    def __init__(self, guard: Guard, operations: Table, peers: Peers | None, secret: str) -> None:
+        """`operations`: of `eventing`, `publishing` and `management`; `secret`: the network's."""
+        self._guard = guard
         self._limit = min(BODY_BYTES, xml.MAX_BYTES)
-        self._table: Table = {
-            **eventing.operations(door),
-            **publishing.operations(door, publish),
-            **management.operations(door),
-        }
+        self._table = operations
         self._leading = (
-            None
-            if door.peers is None
-            else Leading(self._carry_out, door.peers, limit=self._limit, secret=door.settings.secret)
+            None if peers is None else Leading(self._carry_out, peers, limit=self._limit, secret=secret)
         )
 
     @staticmethod

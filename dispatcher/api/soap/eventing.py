@@ -21,10 +21,12 @@ from dispatcher.api import bodies
 from dispatcher.api.soap import faults
 from dispatcher.api.soap.operations import Operation, Reply, Request, Table
 from dispatcher.api.soap.publishing import named_topic
-from dispatcher.auth.access import Need
-from dispatcher.services import Door
+from dispatcher.auth.caller import Need
 from dispatcher.store.directory import Subscription
+from dispatcher.store.event_log import Log
 from dispatcher.subscriptions.expiry import parse_expires
+from dispatcher.subscriptions.requests import Subscribing
+from dispatcher.subscriptions.service import Subscriptions
 from edn.errors import EdnError, InvalidFilter, InvalidInput, NotFound, TooLarge
 from edn.formats import xml
 from edn.formats.event_xml import NAMESPACE
@@ -48,9 +50,9 @@ _DURATION = re.compile(r"(-?)P(?:(\d{1,9})Y)?(?:(\d{1,9})M)?(.*)", re.ASCII | re
 _NO_ZONE = re.compile(r".*T\d\d:\d\d:\d\d(?:\.\d+)?\Z", re.DOTALL)
 
 
-def operations(door: Door) -> Table:
+def operations(log: Log, subscribing: Subscribing, subscriptions: Subscriptions) -> Table:
     table: Table = {}
-    source = _Source(door)
+    source = _Source(log, subscribing, subscriptions)
     for words in BY_NAMESPACE.values():
         for name, run, changes in (
             ("Subscribe", source.subscribe, True),
@@ -75,8 +77,10 @@ class _Expiry:
 class _Source:
     """The operations; each is given the vocabulary that it is asked in."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, log: Log, subscribing: Subscribing, subscriptions: Subscriptions) -> None:
+        self._log = log
+        self._subscribing = subscribing
+        self._subscriptions = subscriptions
 
     async def subscribe(self, words: Vocabulary, request: Request) -> Reply:
         address = _sink(words, request)
@@ -96,7 +100,7 @@ class _Source:
             wanted["id"] = chosen
         try:
             body = bodies.SubscriptionBody.model_validate(wanted)
-            content, _, _ = await self._door.subscribing.subscribe(body, request.caller)
+            content, _, _ = await self._subscribing.subscribe(body.request(), request.caller)
         except ValidationError as error:
             raise faults.of_subscribing(words, invalid(list(error.errors()))) from None
         except EdnError as error:
@@ -113,9 +117,9 @@ class _Source:
         expiry = _expiry(words, request.payload)
         text = expiry.text or (None if words.never is not None else LONGEST)
         try:
-            log = self._door.network.log
+            log = self._log
             expires = None if text is None else parse_expires(text, log.now(), estimate=log.estimate())
-            renewed = await self._door.subscriptions.renew(found.id, expires)
+            renewed = await self._subscriptions.renew(found.id, expires)
         except NotFound as error:
             raise faults.eventing_fault(words, words.faults.renew, error) from None
         except EdnError as error:
@@ -133,7 +137,7 @@ class _Source:
     async def unsubscribe(self, words: Vocabulary, request: Request) -> Reply:
         found = await self._find(words, request, words.faults.unknown)
         try:
-            await self._door.subscriptions.delete(found.id, end="")
+            await self._subscriptions.delete(found.id, end="")
         except NotFound as error:
             raise faults.eventing_fault(words, words.faults.unknown, error) from None
         answer = _answer(words, "UnsubscribeResponse") if words.unsubscribe_answers else None
@@ -153,7 +157,7 @@ class _Source:
                 "Subscribe, names it",
             )
         try:
-            return await self._door.subscribing.find(request.caller, xml.text_of(element))
+            return await self._subscribing.find(request.caller, xml.text_of(element))
         except NotFound as error:
             raise faults.eventing_fault(words, fault, error) from None
 
@@ -165,7 +169,7 @@ class _Source:
         elif as_time:
             text = rfc3339(expires)
         else:
-            left = max(0, expires - self._door.network.log.now()) / 1e6
+            left = max(0, expires - self._log.now()) / 1e6
             text = f"PT{left:.3f}S"
         etree.SubElement(answer, words.tag(words.granted)).text = text
 

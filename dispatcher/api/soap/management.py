@@ -15,11 +15,14 @@ from lxml import etree
 
 from dispatcher.api.soap.operations import Operation, Reply, Request, Table
 from dispatcher.api.soap.publishing import named_topic
-from dispatcher.auth.access import Need
-from dispatcher.observe import routes
-from dispatcher.services import Door
+from dispatcher.auth.caller import Need
+from dispatcher.auth.quotas import Quotas
+from dispatcher.observe.routes import RoutingEntries
+from dispatcher.servers.bindings import Bindings
+from dispatcher.servers.registry import Members
 from dispatcher.store.topic_rows import Binding
-from dispatcher.subscriptions.topics import Topic
+from dispatcher.subscriptions.subtree_sync import Joining
+from dispatcher.subscriptions.topics import Topic, Topics
 from edn.errors import InvalidInput
 from edn.formats import xml
 from edn.formats.event_xml import NAMESPACE
@@ -32,7 +35,14 @@ def tag(name: str) -> str:
     return f"{{{NAMESPACE}}}{name}"
 
 
-def operations(door: Door) -> Table:
+def operations(
+    topics: Topics,
+    joining: Joining,
+    quotas: Quotas,
+    entries: RoutingEntries,
+    bindings: Bindings,
+    members: Members,
+) -> Table:
     async def create_topic(request: Request) -> Reply:
         attributes = {
             str(one.get("name")): str(one.get("type"))
@@ -40,13 +50,13 @@ def operations(door: Door) -> Table:
             for one in holder.iterchildren(tag("Attribute"))
         }
         engine = xml.text_of(request.payload.find(tag("Engine"))) or None
-        topic, _ = await door.joining.put(
+        topic, _ = await joining.put(
             _name(request),
             attributes,
             engine,
             _availability(request.payload),
             tenant=request.caller.tenant,
-            room=door.guard.quotas.room(request.caller),
+            room=quotas.room(request.caller),
         )
         answer = _answer("CreateTopicResponse")
         answer.append(_topic(topic))
@@ -54,32 +64,32 @@ def operations(door: Door) -> Table:
 
     async def delete_topic(request: Request) -> Reply:
         cascade = xml.text_of(request.payload.find(tag("Cascade"))) in ("true", "1")
-        await door.joining.delete(_name(request), cascade=cascade, tenant=request.caller.tenant)
+        await joining.delete(_name(request), cascade=cascade, tenant=request.caller.tenant)
         return Reply(_action("DeleteTopicResponse"), _answer("DeleteTopicResponse"))
 
     async def enumerate_topics(request: Request) -> Reply:
         answer = _answer("EnumerateTopicsResponse")
-        for topic in door.topics.all(request.caller.tenant):
+        for topic in topics.all(request.caller.tenant):
             answer.append(_topic(topic))
         return Reply(_action("EnumerateTopicsResponse"), answer)
 
     async def create_route(request: Request) -> Reply:
         servers = [xml.text_of(one) for one in request.payload.iterchildren(tag("Server"))]
         engine = xml.text_of(request.payload.find(tag("Engine"))) or None
-        known = [member.id for member in door.network.members]
-        binding, _ = await door.network.bindings.put(_route_name(request), servers or None, engine, known)
+        known = [member.id for member in members]
+        binding, _ = await bindings.put(_route_name(request), servers or None, engine, known)
         answer = _answer("CreateRouteResponse")
         answer.append(_binding(binding))
         return Reply(_action("CreateRouteResponse"), answer)
 
     async def delete_route(request: Request) -> Reply:
-        await door.network.bindings.delete(_route_name(request))
+        await bindings.delete(_route_name(request))
         return Reply(_action("DeleteRouteResponse"), _answer("DeleteRouteResponse"))
 
     async def enumerate_routes(request: Request) -> Reply:
         name = xml.text_of(request.payload.find(tag("Name"))) or None
         answer = _answer("EnumerateRoutesResponse")
-        for one in await routes.found(door.network, door.topics, name):
+        for one in await entries.found(name):
             route = etree.SubElement(answer, tag("Route"))
             for field in ("name", "server", "subscriptions", "rectangles", "maximal", "precision", "bytes"):
                 value = getattr(one, field)
@@ -88,7 +98,7 @@ def operations(door: Door) -> Table:
             route.set("everything", str(one.everything).lower())
             if one.revision is not None:
                 route.set("revision", ".".join(map(str, one.revision)))
-        for binding in door.network.bindings.all():
+        for binding in bindings.all():
             if name is None or namespace.reaches(name, binding.name):
                 answer.append(_binding(binding))
         return Reply(_action("EnumerateRoutesResponse"), answer)

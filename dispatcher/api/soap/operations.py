@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from dispatcher.auth.access import Caller, Need
+from dispatcher.auth.caller import Caller, Need
 from edn.formats.soap.addressing import Headers
 from edn.formats.soap.envelope import Envelope
 from edn.formats.xml import Element

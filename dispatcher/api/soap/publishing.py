@@ -9,8 +9,8 @@ from lxml import etree
 
 from dispatcher.api.publish import MAX_KEY, PublishEndpoint
 from dispatcher.api.soap.operations import Operation, Reply, Request, Table
-from dispatcher.auth.access import Need
-from dispatcher.services import Door
+from dispatcher.auth.caller import Need
+from dispatcher.subscriptions.topics import Topics
 from edn.errors import InvalidInput
 from edn.formats import event_xml, xml
 from edn.formats.event_xml import EVENT, NAMESPACE
@@ -24,12 +24,12 @@ _KEY = f"{{{NAMESPACE}}}IdempotencyKey"
 _FOREVER = "forever"
 
 
-def operations(door: Door, endpoint: PublishEndpoint) -> Table:
+def operations(topics: Topics, endpoint: PublishEndpoint) -> Table:
     async def publish(request: Request) -> Reply:
         name = named_topic(request)
         if name is None:
             raise Fault("Sender", "Publish names no topic; <e:Topic>stocks</e:Topic> in it is right")
-        topic = door.topics.get(name, request.caller.tenant)
+        topic = topics.get(name, request.caller.tenant)
         types = topic.schema.attributes
         events = [_event(one, types) for one in request.payload.iterchildren(EVENT)]
         if not events:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,12 +11,14 @@ from typing import Any
 
 from dispatcher.config import Settings
 from dispatcher.replication.reconcile import Merger
-from dispatcher.servers.network import Network
+from dispatcher.servers.admission import Alone
 from dispatcher.servers.registry import Member
+from dispatcher.services import Services
 from dispatcher.store import change_feed, directory
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log, read_records
 from dispatcher.store.records import ControlRecord
+from dispatcher.store.replays import Replay
 from dispatcher.subscriptions.installer import Storing
 from dispatcher.subscriptions.service import Subscriptions, Wanted
 from dispatcher.subscriptions.subtree import Subtree
@@ -28,7 +30,7 @@ from edn.model import namespace
 from edn.model.filter import Filter
 
 
-def make_ready(network: Network, *servers: str) -> None:
+def make_ready(network: Services, *servers: str) -> None:
     """Servers that are there, as far as anybody can tell."""
     for name in servers:
         member = Member(name, "http://127.0.0.1:1", "key", 1, 0)
@@ -70,17 +72,27 @@ class Core:
         self, folder: Path, servers: tuple[str, ...] = ("s1", "s2"), *, shared: bool = False
     ) -> None:
         peers = ("http://other",) if shared else ()
-        self.network = Network(Settings(data=folder, secret="s" * 16, peers=peers, placement_seed=1))
+        self.network = Services(Settings(data=folder, secret="s" * 16, peers=peers, placement_seed=1))
         self.log = self.network.log
-        change_feed.prepare(self.log, shared=shared)
         self.servers = Servers()
         self.network.calls.store = self.servers.store  # type: ignore[method-assign]  # the stub of this kit
         make_ready(self.network, *servers)
         self.topics = Topics(self.log)
-        self.storing = Storing(self.network, lambda _: None)
-        self.subscriptions = Subscriptions(self.network, self.topics, self.storing)
-        self.joining = Joining(self.network, self.topics, self.subscriptions, self.storing, None)
-        self.merger = Merger(self.network, self.topics, lambda _: None, on_names=self.joining.doubt)
+        parts = self.network
+        self.storing = Storing(
+            self.log,
+            parts.placing,
+            parts.bindings,
+            parts.calls,
+            parts.summaries,
+            parts.tasks,
+            lambda _: None,
+        )
+        self.subscriptions = Subscriptions(self.log, self.topics, parts.placing, self.storing)
+        self.joining = Joining(
+            self.log, self.topics, self.subscriptions, self.storing, parts.summaries, Alone(self.log.id, None)
+        )
+        self.merger = make_merger(parts, self.topics, lambda _: None, on_names=self.joining.doubt)
 
     async def subscribe(self, id: str, name: str, filter: Any = None, **more: Any) -> Subscription:
         parsed = Filter.parse(filter)
@@ -134,6 +146,20 @@ class Core:
             cursor = page.upto
 
 
+def make_merger(parts: Services, topics: Topics, on_replay: Callable[[Replay], None], **more: Any) -> Merger:
+    return Merger(
+        parts.log,
+        parts.table,
+        topics,
+        parts.registration,
+        parts.placing,
+        parts.bindings,
+        parts.summaries,
+        on_replay,
+        **more,
+    )
+
+
 def page_after(log: Log, cursor: int) -> protocol.PeerPage:
     """What another dispatcher would be answered, through the wire: nothing works that would not travel."""
     page = change_feed.read(log._reader, cursor)
@@ -163,4 +189,4 @@ async def core(folder: Path, *servers: str, shared: bool = False) -> AsyncIterat
     try:
         yield made
     finally:
-        await made.log.stop()
+        await made.network.stop()

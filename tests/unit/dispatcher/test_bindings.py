@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from corekit import Core, core
 
-from dispatcher.observe import routes
+from dispatcher.observe.routes import RoutingEntries
 from edn.errors import InvalidInput, NotFound, Unavailable
 
 Work = Callable[[Core], Coroutine[Any, Any, None]]
@@ -190,17 +190,17 @@ def test_routes_are_a_topic_and_a_server_each(tmp_path: Path) -> None:
         await made.subscribe("w", "stocks.**")
         await bind(made, "stocks.nyse", ["s2"])
 
+        parts = made.network
+        entries = RoutingEntries(parts.log, parts.table, parts.members, parts.bindings, made.topics)
+
         async def shown(name: str | None = None) -> list[tuple[str, str, int, int]]:
-            found = await routes.found(made.network, made.topics, name)
+            found = await entries.found(name)
             return [(one.name, one.server, one.subscriptions, one.rectangles) for one in found]
 
         assert await shown() == [("stocks", "s1", 2, 2), ("stocks.nyse", "s1", 1, 1)]
         assert await shown("stocks.nyse.**") == [("stocks.nyse", "s1", 1, 1)]
         assert await shown("bonds.**") == []
-        misplaced = {
-            one.name: await routes.misplaced(made.network, made.topics, one)
-            for one in made.network.bindings.all()
-        }
+        misplaced = {one.name: await entries.misplaced(one) for one in made.network.bindings.all()}
         assert misplaced == {"stocks.**": 0, "stocks.nyse": 1}
 
     run(tmp_path, work)

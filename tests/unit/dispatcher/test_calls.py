@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dispatcher.config import Settings
-from dispatcher.servers.network import Network
 from dispatcher.servers.registry import Member
+from dispatcher.services import Services
 from edn import protocol
 from edn.errors import Unavailable
 from tests.network import Process
@@ -17,10 +17,10 @@ from tests.network import Process
 
 def test_a_store_that_nobody_answers_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
-        network = Network(Settings(data=tmp_path, secret="s" * 16))
+        network = Services(Settings(data=tmp_path, secret="s" * 16))
         network.members.add(Member("s1", "http://127.0.0.1:1", "key", 1, 0))
         monkeypatch.setattr(network.members, "state", lambda _: "ready")
-        await network.start()
+        network.log.start()
         request = protocol.Store("log", 1, protocol.TopicInfo(1, "", "t", [], "bitmap"), [])
         with pytest.raises(Unavailable, match="s1 did not answer"):
             await network.calls.store("s1", request)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 from dispatcher.observe.event_trace import Follower
 from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
-from dispatcher.store.event_log import Log, Transaction
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Transaction
+from dispatcher.store.log_tail import Tail
 from dispatcher.subscriptions.topics import Topic
 from edn import protocol
 from edn.model.schema import Schema
@@ -33,9 +35,9 @@ def test_a_journey_names_subscriptions_of_the_events_own_topic(tmp_path: Path) -
         log.start()
         try:
             await log.submit(subscribe)
-            network = SimpleNamespace(log=log, calls=SimpleNamespace(tell=tell))
+            calls: Any = SimpleNamespace(tell=tell)
             topic = Topic(1, "acme/orders", 1, Schema.parse({"n": "number"}), "scan", 0)
-            shown = await Follower(cast(Any, network))._server("s1", topic, 7)
+            shown = await Follower(log, Tail(head=log.head, limit_bytes=0), calls)._server("s1", topic, 7)
             return [one.subscription for one in shown.matches]
         finally:
             await log.stop()

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dispatcher.store.event_log import Log, Transaction
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Transaction
 from dispatcher.store.records import ControlRecord, EventsRecord, Record
 from dispatcher.store.schema import FORMAT, WrongFormat
 from edn.errors import Conflict, Unavailable

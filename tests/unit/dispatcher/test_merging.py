@@ -9,17 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from corekit import page_after
+from corekit import make_merger, page_after
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dispatcher.config import Settings
-from dispatcher.replication.reconcile import Merger
-from dispatcher.servers.network import Network
+from dispatcher.servers.registration import introduce
+from dispatcher.services import Services
 from dispatcher.store import change_feed, directory
 from dispatcher.store.change_feed import Kind
 from dispatcher.store.directory import Subscription
-from dispatcher.store.event_log import Transaction, read_records
+from dispatcher.store.event_log import read_records
+from dispatcher.store.interface import Transaction
 from dispatcher.store.records import ControlRecord
 from dispatcher.subscriptions.replay import Replay
 from dispatcher.subscriptions.topics import Topics
@@ -32,14 +33,13 @@ class Side:
     """A dispatcher's state without its doors."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self.network = Network(Settings(data=folder / name, secret="s" * 16, peers=("http://other",)))
+        self.network = Services(Settings(data=folder / name, secret="s" * 16, peers=("http://other",)))
         self.log = self.network.log
-        change_feed.prepare(self.log, shared=True)
         self.topics = Topics(self.log)
         self.replays: list[Replay] = []
         #: which server has each version
         self.stored: dict[tuple[str, int], str] = {}
-        self.merger = Merger(self.network, self.topics, self.replays.append)
+        self.merger = make_merger(self.network, self.topics, self.replays.append)
 
     async def merge(self, other: Side, after: int | None = None) -> None:
         """Take over what the other has changed."""
@@ -64,8 +64,8 @@ class Side:
 
     async def server(self, name: str) -> None:
         state = protocol.ServerState(name, f"http://{name}", "k", 1)
-        await self.log.submit(lambda transaction: self.network.introduce(transaction, state))
-        self.network.introduced(state, 0)
+        await self.log.submit(lambda transaction: introduce(transaction, state))
+        self.network.registration.introduced(state, 0)
 
     async def make(self, id: str, price: int, server: str = "s1") -> None:
         def operation(transaction: Transaction) -> None:
@@ -152,7 +152,7 @@ def run(work: Callable[[Side, Side], Coroutine[Any, Any, None]]) -> None:
             await work(here, there)
         finally:
             for side in (here, there):
-                await side.log.stop()
+                await side.network.stop()
 
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(whole(Path(folder)))
@@ -263,19 +263,17 @@ def test_a_server_that_another_dispatcher_knows_gets_records_from_a_join_on() ->
 
 def test_without_others_nothing_is_noted(tmp_path: Path) -> None:
     async def work() -> None:
-        network = Network(Settings(data=tmp_path, secret="s" * 16))
-        change_feed.prepare(network.log, shared=False)
+        network = Services(Settings(data=tmp_path, secret="s" * 16))
         network.log.start()
         topics = Topics(network.log)
         await topics.put(await topics.draft(TOPIC, {"price": "number"}, None), None)
         assert network.log._reader.execute("SELECT count(*) FROM changes").fetchone() == (0,)
-        await network.log.stop()
+        await network.stop()
         # With others, later: they learn of what was there before.
-        again = Network(Settings(data=tmp_path, secret="s" * 16, peers=("http://other",)))
-        change_feed.prepare(again.log, shared=True)
+        again = Services(Settings(data=tmp_path, secret="s" * 16, peers=("http://other",)))
         [state] = change_feed.read(again.log._reader, 0).topics
         assert state.name == TOPIC
         again.log.start()
-        await again.log.stop()
+        await again.stop()
 
     asyncio.run(work())

@@ -10,15 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
+from dispatcher.api.leader_proxy import Leading
 from dispatcher.config import Settings
 from dispatcher.replication.lease import ATTEMPTS, Peers, _is_refusal
-from dispatcher.replication.proxy import Leading
-from dispatcher.replication.reconcile import Merger
-from dispatcher.servers.network import Network
+from dispatcher.services import Services
 from dispatcher.store import change_feed
 from dispatcher.store.change_feed import Kind
-from dispatcher.store.event_log import Transaction
-from dispatcher.subscriptions.topics import Topics
+from dispatcher.store.interface import Transaction
 from edn import protocol
 from edn.errors import Conflict, Unavailable
 
@@ -37,11 +35,9 @@ class Side:
     """A dispatcher that hears only what a test tells it."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
-        self.network = Network(Settings(data=folder, secret="s" * 16, peers=("http://other",)))
+        self.network = Services(Settings(data=folder, secret="s" * 16, peers=("http://other",)))
         self.log = self.network.log
-        change_feed.prepare(self.log, shared=True)
-        self.merger = Merger(self.network, Topics(self.log), lambda replay: None)
-        self.peers = Peers(self.network, self.merger, clock)
+        self.peers = Peers(self.log, self.network.calls, self.network.tasks, ["http://other"], None, clock)
         [self.other] = self.peers._peers  # the test stands for the network between them
 
     def hears(self, answer: protocol.PeerPage, asked: float) -> None:
@@ -70,7 +66,7 @@ def run(folder: Path, work: Callable[[Side, Clock], Coroutine[Any, Any, None]]) 
         try:
             await work(side, clock)
         finally:
-            await side.log.stop()
+            await side.network.stop()
 
     asyncio.run(whole())
 

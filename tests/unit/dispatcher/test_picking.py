@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.store.records import ControlRecord, EventsRecord, Record, merge
+from dispatcher.store.records import ControlRecord, EventsRecord, Record, coalesce
 from edn import protocol
 from edn.formats.ndjson import cut, ends_of, split
 from edn.protocol.gather import Picked, extent
@@ -79,7 +79,7 @@ def test_neighbours_of_one_topic_and_time_become_one_record() -> None:
         event(9, ids=True),
         event(10, time=6, ids=True),
     ]
-    merged = merge(given, limit=100)
+    merged = coalesce(given, limit=100)
     assert [(one.first, one.last) for one in merged] == [
         (1, 3),
         (4, 4),
@@ -100,5 +100,5 @@ def test_neighbours_of_one_topic_and_time_become_one_record() -> None:
 
 
 def test_merging_stops_at_the_limit() -> None:
-    merged = merge([event(first) for first in range(1, 8)], limit=3)
+    merged = coalesce([event(first) for first in range(1, 8)], limit=3)
     assert [(one.first, one.last) for one in merged] == [(1, 3), (4, 6), (7, 7)]

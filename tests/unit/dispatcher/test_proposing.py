@@ -14,6 +14,8 @@ from virtual_time import VirtualLoop, run
 from dispatcher.rebalance.advisor import ENOUGH, Proposing, Watch
 from dispatcher.servers.counters import Counts
 from edn.errors import Unavailable
+from edn.runtime.tasks import Tasks
+from selftune.tuning import Tuning
 
 PRECISE = 1.0
 
@@ -89,16 +91,14 @@ def test_a_best_that_could_not_be_stored_is_stored_later() -> None:
         counts = Counts(events=counts.events + 1000, asked=counts.asked + 10_000, hits=counts.hits + 4000)
         return counts
 
-    # What a proposal looks at of a network, and no more.
-    network: Any = SimpleNamespace(
-        settings=SimpleNamespace(repartition_threshold=0.25, repartition_seconds=1.0),
-        log=SimpleNamespace(load=lambda function: function(reader), submit=submit),
-        meter=SimpleNamespace(snapshot=snapshot),
-    )
+    # What a proposal looks at, and no more.
+    settings: Any = SimpleNamespace(repartition_threshold=0.25, repartition_seconds=1.0)
+    log: Any = SimpleNamespace(load=lambda function: function(reader), submit=submit)
+    meter: Any = SimpleNamespace(snapshot=snapshot)
 
     async def look() -> None:
         nonlocal disk_full
-        proposing = Proposing(network, precision=lambda: PRECISE, may_start=may_start)
+        proposing = Proposing(settings, log, meter, Tuning(mode="fixed", precision=PRECISE), Tasks())
         work = asyncio.create_task(proposing.run())
         await asyncio.sleep(1.5)
         assert reader.execute("SELECT count(*) FROM meta").fetchone() == (0,)

@@ -9,11 +9,10 @@ import msgspec
 from corekit import make_ready
 
 from dispatcher.config import Settings
-from dispatcher.servers.network import Network
+from dispatcher.services import Services
 from dispatcher.store import replays
 from dispatcher.store.replays import Replay
-from dispatcher.subscriptions.replay import TOGETHER, Replayer
-from dispatcher.subscriptions.topics import Topics
+from dispatcher.subscriptions.replay import TOGETHER
 from edn import protocol
 from edn.errors import Unavailable
 
@@ -24,8 +23,8 @@ def replay(number: int, server: str) -> Replay:
 
 def test_replays_that_wait_for_a_server_keep_no_other_from_theirs(tmp_path: Path) -> None:
     async def run() -> None:
-        network = Network(Settings(data=tmp_path, secret="s" * 16))
-        await network.start()
+        network = Services(Settings(data=tmp_path, secret="s" * 16))
+        network.log.start()
         make_ready(network, "away", "there")
         told = asyncio.Event()
 
@@ -36,7 +35,7 @@ def test_replays_that_wait_for_a_server_keep_no_other_from_theirs(tmp_path: Path
             return protocol.encode(protocol.ReplayAck(position=0, done=True))
 
         network.calls.tell = tell  # type: ignore[method-assign]  # no server is there
-        replayer = Replayer(network, Topics(network.log))
+        replayer = network.replayer
         replayer.start()
         noted = [replay(number, "away") for number in range(2 * TOGETHER)] + [replay(100, "there")]
         for one in noted:
@@ -47,6 +46,5 @@ def test_replays_that_wait_for_a_server_keep_no_other_from_theirs(tmp_path: Path
         async with asyncio.timeout(10):
             await told.wait()
         await network.stop()
-        replayer.stop()
 
     asyncio.run(run())

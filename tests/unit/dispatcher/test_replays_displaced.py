@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from corekit import Core, make_ready, page_after
 
-from dispatcher.store.event_log import Transaction
+from dispatcher.store.interface import Transaction
 from dispatcher.store.replays import NOTHING
 from dispatcher.subscriptions.replay import Replayer
 from edn import protocol
@@ -37,7 +37,7 @@ async def dispatchers(folder: Path) -> AsyncIterator[tuple[Core, Core]]:
     first = Core(folder / "first", ("s1",), shared=True)
     second = Core(folder / "second", ("s2",), shared=True)
     for core in (first, second):
-        await core.network.start()
+        core.log.start()
     await first.put("t")
     await second.learn_from(first)
     try:
@@ -129,7 +129,17 @@ def test_a_replay_waits_for_the_others_and_is_what_it_is_by_then(tmp_path: Path)
             async def until_level() -> None:
                 await level.wait()
 
-            replayer = Replayer(died.network, died.topics, until_level)
+            parts = died.network
+            replayer = Replayer(
+                parts.log,
+                died.topics,
+                parts.members,
+                parts.calls,
+                parts.pipeline,
+                parts.backing,
+                parts.tasks,
+                until_level,
+            )
             replayer.start()  # as after a return
             await asyncio.sleep(0.1)
             assert pages == {}

@@ -27,7 +27,7 @@ async def replaced(
 ) -> list[Replay]:
     """What is noted for a subscription of a lost server that had these replays (upto, time, since, after)."""
     core = Core(folder, ("s1", "s2"))
-    await core.network.start()
+    core.log.start()
     await core.put("t")
     made = await core.subscribe("a", "t")
     begun: list[Replay] = []
@@ -35,8 +35,9 @@ async def replaced(
         old = Replay(made.id, made.version, made.server, made.topic, None, upto, time, since, after)
         await core.log.submit(lambda transaction, old=old: replays.insert(transaction, old))
     moving = Moving(
-        core.network,
+        core.log,
         core.topics,
+        core.network.placing,
         core.subscriptions.exclusion,
         core.storing,
         on_moved=lambda: None,
@@ -80,7 +81,7 @@ def test_a_second_loss_keeps_the_past(tmp_path: Path) -> None:
 def test_what_has_ended_leaves_no_replay_behind_once_its_server_is_replaced(tmp_path: Path) -> None:
     async def run() -> None:
         core = Core(tmp_path, ("s1", "s2"))
-        await core.network.start()
+        core.log.start()
         await core.put("t")
         made: Subscription = await core.subscribe("a", "t")
         old = Replay("ended", 1, made.server, made.topic, None, 5, 1_000, None, None)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
-from dispatcher.store.event_log import Log, Transaction
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Transaction
 from dispatcher.subscriptions.restore import lacking
 from edn import protocol
 

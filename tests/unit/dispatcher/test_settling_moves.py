@@ -12,15 +12,15 @@ from corekit import make_ready
 
 from dispatcher.config import Settings
 from dispatcher.rebalance.handover import Settling
-from dispatcher.servers.network import Network
-from dispatcher.store.event_log import Transaction
+from dispatcher.services import Services
+from dispatcher.store.interface import Transaction
 from edn.errors import Unavailable
 
 
 def test_a_log_that_cannot_be_written_for_a_while_delays_settling_only(tmp_path: Path) -> None:
     async def run() -> None:
-        network = Network(Settings(data=tmp_path, secret="s" * 16))
-        await network.start()
+        network = Services(Settings(data=tmp_path, secret="s" * 16))
+        network.log.start()
         make_ready(network, "there")
 
         def move(transaction: Transaction) -> None:
@@ -43,7 +43,7 @@ def test_a_log_that_cannot_be_written_for_a_while_delays_settling_only(tmp_path:
             return future
 
         network.log.submit = fail_once  # type: ignore[method-assign]  # a disk that is full
-        settling = Settling(network)
+        settling = Settling(network.log, network.members, network.calls, network.backing)
         work = asyncio.create_task(settling.run())
         await failed.wait()
         async with asyncio.timeout(10):

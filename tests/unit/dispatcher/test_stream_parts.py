@@ -7,7 +7,8 @@ import asyncio
 import numpy as np
 import pytest
 
-from dispatcher.servers.frames import FrameBuilder, stack
+from dispatcher.servers.frames import FrameBuilder
+from dispatcher.servers.pipeline import stack
 from dispatcher.store.log_tail import Tail
 from dispatcher.store.records import ControlRecord, EventsRecord
 from dispatcher.subscriptions.expiry import parse_expires

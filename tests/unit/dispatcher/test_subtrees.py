@@ -15,7 +15,7 @@ from corekit import Core, core
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.auth.access import Caller
+from dispatcher.auth.caller import Caller
 from dispatcher.auth.keys import Quota, Scope
 from dispatcher.auth.quotas import Quotas, Room
 from dispatcher.routing.point_sample import Recent

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.store.event_log import Log, Transaction
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Transaction
 from tests.unit.dispatcher.test_log import events, run
 
 

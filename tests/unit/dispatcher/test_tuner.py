@@ -12,7 +12,7 @@ import pytest
 from dispatcher.config import Settings
 from dispatcher.routing.table import RoutingTable
 from dispatcher.servers.counters import SAMPLE, Meter
-from dispatcher.servers.network import Network
+from dispatcher.services import Services
 from dispatcher.tuning.loop import LEAST_EVENTS, Tuner
 from dispatcher.tuning.probe import Survey
 from edn.errors import Conflict, InvalidInput
@@ -132,27 +132,36 @@ class Monitor:
 def tuned(
     tmp_path: Path,
     mode: str,
-    work: Callable[[Network, Tuner, Monitor], Awaitable[None]],
+    work: Callable[[Services, Tuner, Monitor], Awaitable[None]],
     precision: float = 1.0,
 ) -> None:
     async def run() -> None:
-        network = Network(Settings(data=tmp_path, secret="s" * 16))
+        network = Services(Settings(data=tmp_path, secret="s" * 16))
         network.log.start()
         try:
             summarise(network.table)
-            tuner = Tuner(network, Tuning(mode=mode, precision=precision), interval=1.0)
+            tuner = Tuner(
+                network.log,
+                network.table,
+                network.members,
+                network.pipeline,
+                network.meter,
+                network.link,
+                Tuning(mode=mode, precision=precision),
+                interval=1.0,
+            )
             network.table.set_precision(precision)
             monitor = Monitor(1.0)
             tuner._monitor = monitor  # type: ignore[assignment]  # the same two methods
             tuner._begin()
             await work(network, tuner, monitor)
         finally:
-            await network.log.stop()
+            await network.stop()
 
     asyncio.run(run())
 
 
-def flow(network: Network, events: int = 400) -> None:
+def flow(network: Services, events: int = 400) -> None:
     points = POINTS[:events]
     routed = network.table.route(TOPIC, points)
     network.meter.routed(TOPIC, points, routed, 0.01)
@@ -162,7 +171,7 @@ def flow(network: Network, events: int = 400) -> None:
 def test_a_full_cpu_lowers_the_precision_by_the_published_rule_and_an_idle_one_raises_it(
     tmp_path: Path,
 ) -> None:
-    async def work(network: Network, tuner: Tuner, monitor: Monitor) -> None:
+    async def work(network: Services, tuner: Tuner, monitor: Monitor) -> None:
         flow(network)
         await tuner.tick()
         assert network.table.describe("a").precision == 0.9
@@ -183,7 +192,7 @@ def test_a_full_cpu_lowers_the_precision_by_the_published_rule_and_an_idle_one_r
 def test_nothing_is_decided_when_nothing_is_to_be_tuned(
     tmp_path: Path, mode: str, events: int, share: float
 ) -> None:
-    async def work(network: Network, tuner: Tuner, monitor: Monitor) -> None:
+    async def work(network: Services, tuner: Tuner, monitor: Monitor) -> None:
         monitor.share = share
         for _ in range(3):
             flow(network, events)
@@ -194,7 +203,7 @@ def test_nothing_is_decided_when_nothing_is_to_be_tuned(
 
 
 def test_the_model_is_fed_with_what_was_counted(tmp_path: Path) -> None:
-    async def work(network: Network, tuner: Tuner, monitor: Monitor) -> None:
+    async def work(network: Services, tuner: Tuner, monitor: Monitor) -> None:
         network.link.limit(5000.0)
         flow(network)
         await tuner.tick()
@@ -214,7 +223,7 @@ def test_the_model_is_fed_with_what_was_counted(tmp_path: Path) -> None:
 
 
 def test_an_operators_word_is_in_force_at_once_and_wrong_ones_change_nothing(tmp_path: Path) -> None:
-    async def work(network: Network, tuner: Tuner, monitor: Monitor) -> None:
+    async def work(network: Services, tuner: Tuner, monitor: Monitor) -> None:
         await tuner.set("fixed", 0.2)
         assert network.table.describe("b").precision == 0.2
         await tuner.set("model", None)
@@ -227,7 +236,7 @@ def test_an_operators_word_is_in_force_at_once_and_wrong_ones_change_nothing(tmp
 
 
 def test_a_survey_needs_events(tmp_path: Path) -> None:
-    async def work(network: Network, tuner: Tuner, monitor: Monitor) -> None:
+    async def work(network: Services, tuner: Tuner, monitor: Monitor) -> None:
         with pytest.raises(Conflict, match="no event"):
             await tuner.survey()
         flow(network)
