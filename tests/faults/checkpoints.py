@@ -45,7 +45,7 @@ def plant(folder: str) -> None:
     """Have the mover and the hand-over stop at the checkpoints that are armed; nowhere without a folder."""
     if not folder:
         return
-    from dispatcher.rebalance.handover import Settling
+    from dispatcher.rebalance.handover import Handover
     from dispatcher.rebalance.mover import Moving
 
     reach = Checkpoints(Path(folder)).reach
@@ -81,7 +81,7 @@ def plant(folder: str) -> None:
         return record
 
     stop_after(Moving, "_record", "recorded")
-    stop_after(Settling, "_ask", "asked")
-    stop_after(Settling, "_copy_kept", "handed-over")
-    stop_before(Settling, "_release", "delivered", lambda delivered: any(one.moves for one in delivered))
-    stop_before(Settling, "_forget", "arrived", bool)
+    stop_after(Handover, "_ask", "asked")
+    stop_after(Handover, "_copy_kept", "handed-over")
+    stop_before(Handover, "_release", "delivered", lambda delivered: any(one.moves for one in delivered))
+    stop_before(Handover, "_forget", "arrived", bool)
