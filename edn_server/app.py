@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from typing import Annotated
 
 from fastapi import Depends, FastAPI, Header, Request
-from pydantic import BaseModel
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, Response, StreamingResponse
 
@@ -20,6 +19,7 @@ from edn.errors import Unavailable
 from edn.http.asgi import BodyLimit, install
 from edn.runtime.metrics import Values
 from edn_server.api import delivery, messages, metrics, proxy
+from edn_server.api.figures import Figures, Health
 from edn_server.api.messages import PROBLEM_BODY, UNAUTHORIZED, Answerers
 from edn_server.observe.metrics import read
 from edn_server.services import Services
@@ -29,33 +29,6 @@ BODY_BYTES = 64 << 20
 _SQLITE = "application/vnd.sqlite3"
 _DATABASE = {_SQLITE: {"schema": {"type": "string", "format": "binary"}}}
 _LINES_BODY = {"content": {protocol.LINES: {"schema": {"type": "string"}}}}
-
-
-class Health(BaseModel):
-    status: str
-
-
-class TopicFigures(BaseModel):
-    uid: int
-    name: str
-    #: versions of subscriptions hosted
-    versions: int
-    rectangles: int
-    maximal: int
-
-
-class Figures(BaseModel):
-    id: str
-    epoch: int
-    seq: int
-    subscriptions: int
-    cursors: dict[str, int]
-    topics: list[TopicFigures]
-    backlog: int
-    delivered: int
-    failed: int
-    dropped: int
-    dead: int
 
 
 def create_app(services: Services, url: str) -> FastAPI:

@@ -7,6 +7,7 @@ source that breaks it, so that a rule that finds nothing is known to look.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -162,7 +163,8 @@ MOST_MODULES = 15
 LISTS = frozenset({"edn.cli", "edn.tools.bench", "evaluation"})
 
 
-def imports(source: str, module: str) -> set[str]:
+@functools.cache
+def imports(source: str, module: str) -> frozenset[str]:
     """Return the full names that a module imports, inside functions too; relative ones made absolute."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
@@ -176,7 +178,7 @@ def imports(source: str, module: str) -> set[str]:
             name = ast.unparse(node.func)
             if name in ("importlib.import_module", "import_module", "__import__"):
                 found.add(str(node.args[0].value))
-    return found
+    return frozenset(found)
 
 
 def begins(module: str, *prefixes: str) -> bool:
@@ -322,6 +324,7 @@ Rule = Callable[[Sources], Iterator[str]]
 RULES: list[Rule] = [tops, layers, acyclic, places, sql, pure, sizes]
 
 
+@functools.cache
 def product() -> dict[str, str]:
     return {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path.read_text()

@@ -46,7 +46,7 @@ def plant(folder: str) -> None:
     if not folder:
         return
     from dispatcher.rebalance.handover import Handover
-    from dispatcher.rebalance.mover import Moving
+    from dispatcher.rebalance.mover import Mover
 
     reach = Checkpoints(Path(folder)).reach
 
@@ -72,7 +72,7 @@ def plant(folder: str) -> None:
 
             return stopping
 
-    @wrap(Moving, "_record")
+    @wrap(Mover, "_record")
     def _(original: Callable[..., Any]) -> Callable[..., Any]:
         async def record(*arguments: Any) -> Any:
             await reach("stored")
@@ -80,7 +80,7 @@ def plant(folder: str) -> None:
 
         return record
 
-    stop_after(Moving, "_record", "recorded")
+    stop_after(Mover, "_record", "recorded")
     stop_after(Handover, "_ask", "asked")
     stop_after(Handover, "_copy_kept", "handed-over")
     stop_before(Handover, "_release", "delivered", lambda delivered: any(one.moves for one in delivered))

@@ -129,9 +129,9 @@ def _move_before_widening() -> None:
 
 def _narrow(is_skipped: Callable[[Any], bool]) -> None:
     """Leave out the widening of some subscriptions."""
-    from dispatcher.subscriptions.installer import Storing
+    from dispatcher.subscriptions.installer import SubscriptionInstaller
 
-    @wrap(Storing, "_widen")
+    @wrap(SubscriptionInstaller, "_widen")
     def _(original: Callable[..., Any]) -> Callable[..., Any]:
         def widen(self: Any, server: str, topic: Any, items: Any, stored: Any) -> None:
             if not is_skipped(items):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.rebalance.handover import Handover
-from dispatcher.rebalance.mover import Moving
+from dispatcher.rebalance.mover import Mover
 from tests.faults import checkpoints, patches
 from tests.faults.checkpoints import Checkpoints
 
@@ -42,7 +42,7 @@ def test_every_checkpoint_finds_its_place_in_the_product(
 ) -> None:
     monkeypatch.setattr(patches, "put", monkeypatch.setattr)
     places = [
-        (Moving, "_record"),
+        (Mover, "_record"),
         *((Handover, name) for name in ("_ask", "_copy_kept", "_release", "_forget")),
     ]
     before = [getattr(owner, name) for owner, name in places]

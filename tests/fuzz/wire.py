@@ -276,8 +276,8 @@ class Server:
         }
 
     def check_broken(self) -> None:
-        if self.services._store.writer._broken is not None or self.services.exit_code:
-            raise WrongError("the server is broken") from self.services._store.writer._broken
+        if self.services._store.writer.broken is not None or self.services.exit_code:
+            raise WrongError("the server is broken") from self.services._store.writer.broken
 
     def reopen(self) -> None:
         """What was accepted must be there after a restart, and read as it was."""
