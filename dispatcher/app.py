@@ -144,10 +144,10 @@ def _plain_routes(app: _App) -> list[Route]:
 
 def _soap_operations(parts: Services, publish: PublishEndpoint) -> Table:
     return {
-        **eventing.operations(parts.log, parts.subscribing, parts.subscriptions),
+        **eventing.operations(parts.log, parts.requests, parts.subscriptions),
         **publishing.operations(parts.topics, publish),
         **management.operations(
-            parts.topics, parts.joining, parts.guard.quotas, parts.entries, parts.bindings, parts.members
+            parts.topics, parts.subtree_sync, parts.guard.quotas, parts.entries, parts.bindings, parts.members
         ),
     }
 
@@ -156,22 +156,22 @@ def _routers(parts: Services) -> list[APIRouter]:
     """All others, in the order of the OpenAPI document."""
     log, topics, guard = parts.log, parts.topics, parts.guard
     members, calls, pipeline = parts.members, parts.calls, parts.pipeline
-    subscribing, descriptions, leadership = parts.subscribing, parts.descriptions, parts.leadership
+    requests, descriptions, leadership = parts.requests, parts.descriptions, parts.leadership
     figures = functools.partial(
         metrics.read,
         log,
         topics,
         parts.table,
         pipeline,
-        parts.meter,
+        parts.counters,
         descriptions,
         parts.tuner,
         parts.admission,
     )
     return [
-        topics_door.routes(topics, parts.joining, guard.quotas),
-        explain.routes(topics, parts.explainer, parts.follower),
-        subscriptions.routes(log, calls, subscribing, parts.subscriptions, parts.covering),
+        topics_door.routes(topics, parts.subtree_sync, guard.quotas),
+        explain.routes(topics, parts.explainer, parts.event_trace),
+        subscriptions.routes(log, calls, requests, parts.subscriptions, parts.covering),
         operations.routes(members, parts.table, pipeline, descriptions, leadership, parts.admission),
         clock.routes(members, calls, parts.subscriptions, leadership),
         internal.routes(
@@ -180,20 +180,20 @@ def _routers(parts: Services) -> list[APIRouter]:
             parts.placing,
             parts.registration,
             leadership,
-            subscribing,
+            requests,
             parts.subscriptions,
             guard,
             parts.audit,
         ),
-        cloudevents.routes(topics, parts.subscriptions, subscribing),
+        cloudevents.routes(topics, parts.subscriptions, requests),
         consent.routes(members, calls),
         keys.routes(parts.keys),
         routes.routes(parts.entries, parts.bindings, members),
-        tuning.routes(pipeline.pressure, parts.link, parts.meter, parts.tuner),
+        tuning.routes(pipeline.backpressure, parts.link, parts.counters, parts.tuner),
         dashboard_door.routes(parts.sampler, parts.projector, topics, guard),
-        metrics.routes(figures, parts.repartitioning.figures),
-        backup.routes(parts.settings.data, log, members, calls, parts.backing),
-        repartitions.routes(parts.repartitioning, parts.settling, parts.proposing),
-        delivery.routes(log, members, calls, subscribing.find),
-        streams.routes(log, calls, subscribing.find, guard),
+        metrics.routes(figures, parts.runner.figures),
+        backup.routes(parts.settings.data, log, members, calls, parts.backup_gate),
+        repartitions.routes(parts.runner, parts.handover, parts.advisor),
+        delivery.routes(log, members, calls, requests.find),
+        streams.routes(log, calls, requests.find, guard),
     ]

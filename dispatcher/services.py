@@ -8,40 +8,40 @@ from dispatcher.auth.access import Guard
 from dispatcher.auth.audit import Audit
 from dispatcher.auth.keys import Keys
 from dispatcher.config import Settings
-from dispatcher.observe.event_trace import Follower
+from dispatcher.observe.event_trace import EventTrace
 from dispatcher.observe.explain import Explainer
 from dispatcher.observe.projection import Projector
 from dispatcher.observe.routes import RoutingEntries
 from dispatcher.observe.sampler import Sampler
 from dispatcher.observe.servers import ServerDescriptions
-from dispatcher.rebalance.advisor import Proposing
-from dispatcher.rebalance.handover import Settling
-from dispatcher.rebalance.mover import Moving
-from dispatcher.rebalance.runner import Repartitioning
+from dispatcher.rebalance.advisor import RepartitionAdvisor
+from dispatcher.rebalance.handover import Handover
+from dispatcher.rebalance.mover import Mover
+from dispatcher.rebalance.runner import RepartitionRunner
 from dispatcher.replication.lease import Peers
 from dispatcher.replication.reconcile import Merger
 from dispatcher.routing.table import RoutingTable
 from dispatcher.servers.admission import Admission, Alone, Leadership
-from dispatcher.servers.backup_gate import Backing
+from dispatcher.servers.backup_gate import BackupGate
 from dispatcher.servers.bindings import Bindings
-from dispatcher.servers.client import Calls
-from dispatcher.servers.counters import Meter
+from dispatcher.servers.client import ServerClient
+from dispatcher.servers.counters import PipelineCounters
 from dispatcher.servers.limits import Link
 from dispatcher.servers.pipeline import Pipeline
 from dispatcher.servers.placement import Placing
 from dispatcher.servers.registration import Registration
-from dispatcher.servers.registry import Members
+from dispatcher.servers.registry import ServerRegistry
 from dispatcher.servers.summaries import Summaries
 from dispatcher.servers.upkeep import Upkeep
 from dispatcher.store import change_feed
 from dispatcher.store.event_log import Log
 from dispatcher.subscriptions.bulk_unsubscribe import Covering
-from dispatcher.subscriptions.installer import Storing
+from dispatcher.subscriptions.installer import SubscriptionInstaller
 from dispatcher.subscriptions.replay import Replayer
-from dispatcher.subscriptions.requests import Subscribing
+from dispatcher.subscriptions.requests import SubscriptionRequests
 from dispatcher.subscriptions.restore import Restoring
 from dispatcher.subscriptions.service import Subscriptions
-from dispatcher.subscriptions.subtree_sync import Joining
+from dispatcher.subscriptions.subtree_sync import SubtreeSync
 from dispatcher.subscriptions.topics import Topics
 from dispatcher.tuning.loop import Tuner, stored_tuning
 from edn.errors import Unavailable
@@ -75,32 +75,32 @@ class Services:
         )
         change_feed.prepare(log, shared=bool(settings.peers))
         self.table = RoutingTable(router=settings.router, cut=settings.cut, bloom=settings.bloom)
-        self.members = Members()
-        self.calls = Calls(settings, self.members)
-        self.meter = Meter()
+        self.members = ServerRegistry()
+        self.calls = ServerClient(settings, self.members)
+        self.counters = PipelineCounters()
         self.link = Link(settings.link_bytes)
         self.pipeline = Pipeline(
-            log, self.table, self.members, self.calls, self.meter, self.link, lag_limit=settings.lag_limit
+            log, self.table, self.members, self.calls, self.counters, self.link, lag_limit=settings.lag_limit
         )
         self.placing = Placing(settings, self.members)
         self.summaries = Summaries(
             self.table,
             self.members,
             self.placing,
-            self.meter,
+            self.counters,
             self.calls,
             self.tasks,
             settings.summary_attributes,
         )
         self.bindings = Bindings(log)
-        self.backing = Backing()
+        self.backup_gate = BackupGate()
         #: the other dispatchers, if there are any
         self.peers = (
             Peers(log, self.calls, self.tasks, settings.peers, settings.url) if settings.peers else None
         )
         self.leadership: Leadership = self.peers or Alone(log.id, settings.url)
-        self.upkeep = Upkeep(log, self.members, self.pipeline.pressure, self.backing)
-        self.admission = Admission(log, self.upkeep, self.pipeline.pressure, self.leadership)
+        self.upkeep = Upkeep(log, self.members, self.pipeline.backpressure, self.backup_gate)
+        self.admission = Admission(log, self.upkeep, self.pipeline.backpressure, self.leadership)
 
     def _make_subscriptions(self, settings: Settings) -> None:
         self.keys = Keys(self.log)
@@ -120,11 +120,11 @@ class Services:
             self.members,
             self.calls,
             self.pipeline,
-            self.backing,
+            self.backup_gate,
             self.tasks,
             self.leadership.level,
         )
-        self.storing = Storing(
+        self.installer = SubscriptionInstaller(
             self.log,
             self.placing,
             self.bindings,
@@ -133,9 +133,9 @@ class Services:
             self.tasks,
             self.replayer.begin,
         )
-        self.subscriptions = Subscriptions(self.log, self.topics, self.placing, self.storing)
-        self.covering = Covering(self.log, self.topics, self.subscriptions, self.storing)
-        self.subscribing = Subscribing(
+        self.subscriptions = Subscriptions(self.log, self.topics, self.placing, self.installer)
+        self.covering = Covering(self.log, self.topics, self.subscriptions, self.installer)
+        self.requests = SubscriptionRequests(
             settings,
             self.log,
             self.topics,
@@ -144,8 +144,8 @@ class Services:
             self.replayer,
             self.guard.quotas,
         )
-        self.joining = Joining(
-            self.log, self.topics, self.subscriptions, self.storing, self.summaries, self.leadership
+        self.subtree_sync = SubtreeSync(
+            self.log, self.topics, self.subscriptions, self.installer, self.summaries, self.leadership
         )
 
     def _make_servers(self) -> None:
@@ -170,7 +170,7 @@ class Services:
             self.summaries,
             self.replayer.begin,
             on_keys=self.keys.reload,
-            on_names=self.joining.doubt,
+            on_names=self.subtree_sync.doubt,
         )
 
     def _make_rebalance(self, settings: Settings) -> None:
@@ -182,23 +182,23 @@ class Services:
             self.table,
             self.members,
             self.pipeline,
-            self.meter,
+            self.counters,
             self.link,
             tuning,
             interval=settings.tuning_seconds,
         )
-        self.settling = Settling(self.log, self.members, self.calls, self.backing)
-        self.moving = Moving(
+        self.handover = Handover(self.log, self.members, self.calls, self.backup_gate)
+        self.mover = Mover(
             self.log,
             self.topics,
             self.placing,
-            self.subscriptions.exclusion,
-            self.storing,
-            on_moved=self.settling.wake,
+            self.subscriptions.lock,
+            self.installer,
+            on_moved=self.handover.wake,
             on_replay=self.replayer.begin,
         )
-        self.proposing = Proposing(settings, self.log, self.meter, tuning, self.tasks)
-        self.repartitioning = Repartitioning(
+        self.advisor = RepartitionAdvisor(settings, self.log, self.counters, tuning, self.tasks)
+        self.runner = RepartitionRunner(
             self.log,
             self.topics,
             self.members,
@@ -207,10 +207,10 @@ class Services:
             self.placing,
             self.pipeline,
             self.summaries,
-            self.backing,
-            self.moving,
-            self.settling,
-            self.proposing,
+            self.backup_gate,
+            self.mover,
+            self.handover,
+            self.advisor,
             self.leadership,
         )
 
@@ -219,10 +219,10 @@ class Services:
         self.descriptions = ServerDescriptions(self.members, self.table, tail)
         self.entries = RoutingEntries(self.log, self.table, self.members, self.bindings, self.topics)
         self.explainer = Explainer(self.log, tail, self.table, self.members, self.calls, self.subscriptions)
-        self.follower = Follower(self.log, tail, self.calls)
-        self.projector = Projector(self.table, self.meter)
+        self.event_trace = EventTrace(self.log, tail, self.calls)
+        self.projector = Projector(self.table, self.counters)
         self.sampler = Sampler(
-            self.log, self.table, self.pipeline, self.meter, self.descriptions, self.topics, self.tuner
+            self.log, self.table, self.pipeline, self.counters, self.descriptions, self.topics, self.tuner
         )
 
     async def start(self) -> None:
@@ -237,10 +237,10 @@ class Services:
             ("clock", clock.keep(self._save_clock, self._step_clock)),
             ("tuning", self.tuner.run()),
             ("sampling", self.sampler.run()),
-            ("settling", self.settling.run()),
-            ("repartitioning", self.repartitioning.run()),
-            ("proposing", self.proposing.run()),
-            ("joining", self.joining.run()),
+            ("settling", self.handover.run()),
+            ("repartitioning", self.runner.run()),
+            ("proposing", self.advisor.run()),
+            ("joining", self.subtree_sync.run()),
         ):
             self.tasks.spawn(work, name)
 

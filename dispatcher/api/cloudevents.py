@@ -28,7 +28,7 @@ from dispatcher.api.caller import Who
 from dispatcher.auth.access import needs
 from dispatcher.auth.caller import Caller, Need
 from dispatcher.store.directory import Subscription
-from dispatcher.subscriptions.requests import Subscribing
+from dispatcher.subscriptions.requests import SubscriptionRequests
 from dispatcher.subscriptions.service import Subscriptions
 from dispatcher.subscriptions.topics import Topic, Topics
 from edn.errors import Conflict, EdnError, InvalidInput, InvalidSink, NotFound
@@ -133,10 +133,10 @@ class SubscriptionView(BaseModel):
 class _Manager:
     """The subscription manager, as the draft calls it."""
 
-    def __init__(self, topics: Topics, subscriptions: Subscriptions, subscribing: Subscribing) -> None:
+    def __init__(self, topics: Topics, subscriptions: Subscriptions, requests: SubscriptionRequests) -> None:
         self._topics = topics
         self._subscriptions = subscriptions
-        self._subscribing = subscribing
+        self._requests = requests
 
     async def create(self, body: SubscriptionRequest, who: Caller) -> tuple[dict[str, Any], bool]:
         """The subscription as it is shown, and whether it is new."""
@@ -153,7 +153,7 @@ class _Manager:
             "location": config.location,
         }
         try:
-            shown, status, _ = await self._subscribing.subscribe(
+            shown, status, _ = await self._requests.subscribe(
                 bodies.SubscriptionBody.model_validate(wanted).request(), who
             )
         except EdnError as error:
@@ -169,9 +169,7 @@ class _Manager:
         self._check_unchanged(found, body, who)
         wanted = {"filter": _filter(topic, body), "sink": _sink(body), "expires": body.config.expires}
         try:
-            shown = await self._subscribing.change(
-                id, bodies.ChangeBody.model_validate(wanted).request(), who
-            )
+            shown = await self._requests.change(id, bodies.ChangeBody.model_validate(wanted).request(), who)
         except EdnError as error:
             raise _placed(error) from None
         return _shown(shown, topic)
@@ -180,11 +178,11 @@ class _Manager:
         """The subscription as it was."""
         found, topic = await self._find(id, who)
         await self._subscriptions.delete(found.id)
-        return _shown(self._subscribing.view(found, who), topic)
+        return _shown(self._requests.view(found, who), topic)
 
     async def get(self, id: str, who: Caller) -> dict[str, Any]:
         found, topic = await self._find(id, who)
-        return _shown(self._subscribing.view(found, who), topic)
+        return _shown(self._requests.view(found, who), topic)
 
     async def page(
         self, who: Caller, topic: str | None, limit: int, cursor: str | None
@@ -195,10 +193,10 @@ class _Manager:
             limit=limit, cursor=cursor, topic=wanted, tenant=tenant
         )
         by_uid = self._topics.by_uid
-        return [_shown(self._subscribing.view(one, who), by_uid(one.topic)) for one in found], following
+        return [_shown(self._requests.view(one, who), by_uid(one.topic)) for one in found], following
 
     async def _find(self, id: str, who: Caller) -> tuple[Subscription, Topic | None]:
-        found = await self._subscribing.find(who, id)
+        found = await self._requests.find(who, id)
         return found, self._topics.by_uid(found.topic)
 
     def _topic(self, body: SubscriptionRequest, who: Caller) -> Topic:
@@ -223,7 +221,7 @@ class _Manager:
     def _check_unchanged(self, found: Subscription, body: SubscriptionRequest, who: Caller) -> None:
         """What a change may not change may stand there as it is, so that what was read can be sent back."""
         config = body.config
-        shown = self._subscribing.view(found, who)
+        shown = self._requests.view(found, who)
         for name, given, there in (
             ("topic", config.topic, shown["topic"]),
             ("owner", config.owner, found.owner),
@@ -239,9 +237,9 @@ class _Manager:
                 raise InvalidInput(f"{shown_name} is for new ones", pointer=f"/config/{shown_name}")
 
 
-def routes(topics: Topics, subscriptions: Subscriptions, subscribing: Subscribing) -> APIRouter:
+def routes(topics: Topics, subscriptions: Subscriptions, requests: SubscriptionRequests) -> APIRouter:
     router = APIRouter(prefix=PATH, tags=["CloudEvents"], route_class=StrictRoute)
-    manager = _Manager(topics, subscriptions, subscribing)
+    manager = _Manager(topics, subscriptions, requests)
 
     @router.post(
         "",

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from dispatcher.auth.access import needs
 from dispatcher.auth.caller import Need
-from dispatcher.servers.client import Calls
-from dispatcher.servers.registry import Members
+from dispatcher.servers.client import ServerClient
+from dispatcher.servers.registry import ServerRegistry
 from edn import protocol
 from edn.errors import NotFound
 from edn.http.asgi import StrictRoute
@@ -37,7 +37,7 @@ class Consent(BaseModel):
     consent: Literal["granted"]
 
 
-def routes(members: Members, calls: Calls) -> APIRouter:
+def routes(members: ServerRegistry, calls: ServerClient) -> APIRouter:
     router = APIRouter(prefix="/cloudevents/consent", tags=["CloudEvents"], route_class=StrictRoute)
 
     async def consented(server: str, token: str, rate: str | None) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from dispatcher.api.caller import Who
 from dispatcher.auth.access import needs
 from dispatcher.auth.caller import Caller, Need
 from dispatcher.servers import fan_out
-from dispatcher.servers.client import Calls
-from dispatcher.servers.registry import Members
+from dispatcher.servers.client import ServerClient
+from dispatcher.servers.registry import ServerRegistry
 from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
@@ -64,7 +64,7 @@ class RotateBody(Body):
 
 
 async def ask(
-    calls: Calls, server: str, method: str, path: str, *, seconds: float = 10.0, **request: Any
+    calls: ServerClient, server: str, method: str, path: str, *, seconds: float = 10.0, **request: Any
 ) -> Any:
     """What a server answers; what it refuses is refused here."""
     response = await calls.call(server, method, path, timeout=seconds, **request)
@@ -86,7 +86,7 @@ async def hosts(log: Log, found: Subscription) -> list[str]:
 
 
 async def ask_all(
-    log: Log, calls: Calls, found: Subscription, method: str, what: str, **request: Any
+    log: Log, calls: ServerClient, found: Subscription, method: str, what: str, **request: Any
 ) -> list[Any]:
     """What each of them answers; raises what any of them refuses."""
     path = _path(found.id, what)
@@ -94,7 +94,7 @@ async def ask_all(
     return list(await asyncio.gather(*asked))
 
 
-async def glance(log: Log, calls: Calls, found: Subscription) -> delivery.Delivery | None:
+async def glance(log: Log, calls: ServerClient, found: Subscription) -> delivery.Delivery | None:
     """How a subscription's delivery is; None when its server cannot say."""
     try:
         return fan_out.delivery(await ask_all(log, calls, found, "GET", "delivery", seconds=GLANCE_SECONDS))
@@ -107,7 +107,10 @@ def _path(subscription: str, what: str) -> str:
 
 
 def routes(
-    log: Log, members: Members, calls: Calls, find: Callable[[Caller, str], Awaitable[Subscription]]
+    log: Log,
+    members: ServerRegistry,
+    calls: ServerClient,
+    find: Callable[[Caller, str], Awaitable[Subscription]],
 ) -> APIRouter:
     """`find` gives a living subscription that a caller may know of, or raises `NotFound`."""
     router = APIRouter(prefix="/v1", tags=["delivery"], route_class=StrictRoute)

@@ -11,7 +11,7 @@ from dispatcher.api.bodies import Body, FilterBody
 from dispatcher.api.caller import Who
 from dispatcher.auth.access import needs
 from dispatcher.auth.caller import Need
-from dispatcher.observe.event_trace import Follower
+from dispatcher.observe.event_trace import EventTrace
 from dispatcher.observe.explain import Explainer
 from dispatcher.subscriptions.topics import Topics
 from edn.api.document import document
@@ -31,7 +31,7 @@ class ExplainBody(Body):
     filter: FilterBody = None
 
 
-def routes(topics: Topics, explainer: Explainer, follower: Follower) -> APIRouter:
+def routes(topics: Topics, explainer: Explainer, follower: EventTrace) -> APIRouter:
     router = APIRouter(prefix="/v1/topics", tags=["topics"], route_class=StrictRoute)
 
     @router.get("/{name}/events", response_model=document(FollowedEvent))

@@ -18,7 +18,7 @@ from dispatcher.servers.admission import Leadership
 from dispatcher.servers.placement import Placing
 from dispatcher.servers.registration import Registration
 from dispatcher.store.event_log import Log
-from dispatcher.subscriptions.requests import Subscribing
+from dispatcher.subscriptions.requests import SubscriptionRequests
 from dispatcher.subscriptions.service import Subscriptions
 from dispatcher.subscriptions.topics import Topics
 from edn import protocol
@@ -76,7 +76,7 @@ def routes(
     placing: Placing,
     registration: Registration,
     leadership: Leadership,
-    subscribing: Subscribing,
+    requests: SubscriptionRequests,
     subscriptions: Subscriptions,
     guard: Guard,
     audit: Audit,
@@ -158,7 +158,7 @@ def routes(
                 body = one_or_many.validate_python(strict_json.decode(message.body), from_attributes=True)
             except ValidationError as error:
                 raise invalid(list(error.errors()), skip=bodies.UNION_TAGS) from None
-            content, response.status_code, headers = await subscribing.subscribe(
+            content, response.status_code, headers = await requests.subscribe(
                 bodies.requested(body), who, message.suggested
             )
         except EdnError as error:

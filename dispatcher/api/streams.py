@@ -36,7 +36,7 @@ from dispatcher.api.merged_streams import MergedStream
 from dispatcher.auth.access import Guard, caller_of, needs
 from dispatcher.auth.caller import Caller, Need
 from dispatcher.auth.quotas import check_descriptors
-from dispatcher.servers.client import Calls
+from dispatcher.servers.client import ServerClient
 from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
@@ -73,7 +73,7 @@ _decoder = msgspec.json.Decoder(_Line)
 
 @contextlib.asynccontextmanager
 async def _lines(
-    log: Log, calls: Calls, found: Subscription, last: str | None
+    log: Log, calls: ServerClient, found: Subscription, last: str | None
 ) -> AsyncIterator[AsyncIterator[bytes]]:
     """The server's lines, or all servers'; raises what is refused, before the first."""
     if not is_stream(found.url):
@@ -166,7 +166,7 @@ def server_sent(line: bytes) -> bytes:
 
 
 def routes(
-    log: Log, calls: Calls, find: Callable[[Caller, str], Awaitable[Subscription]], guard: Guard
+    log: Log, calls: ServerClient, find: Callable[[Caller, str], Awaitable[Subscription]], guard: Guard
 ) -> APIRouter:
     """`find` gives a living subscription that a caller may know of, or raises `NotFound`."""
     router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])

@@ -12,11 +12,11 @@ from dispatcher.api import bodies, delivery
 from dispatcher.api.caller import Who
 from dispatcher.auth.access import needs
 from dispatcher.auth.caller import Need
-from dispatcher.servers.client import Calls
+from dispatcher.servers.client import ServerClient
 from dispatcher.store.event_log import Log
 from dispatcher.subscriptions.bulk_unsubscribe import Covering
 from dispatcher.subscriptions.expiry import parse_expires
-from dispatcher.subscriptions.requests import Change, Subscribing
+from dispatcher.subscriptions.requests import Change, SubscriptionRequests
 from dispatcher.subscriptions.service import Subscriptions
 from dispatcher.subscriptions.topics import Topic
 from edn.api import subscriptions as api
@@ -30,7 +30,11 @@ from edn.model.filter import Filter
 
 
 def routes(
-    log: Log, calls: Calls, subscribing: Subscribing, subscriptions: Subscriptions, covering: Covering
+    log: Log,
+    calls: ServerClient,
+    requests: SubscriptionRequests,
+    subscriptions: Subscriptions,
+    covering: Covering,
 ) -> APIRouter:
     router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"], route_class=StrictRoute)
 
@@ -44,7 +48,7 @@ def routes(
     @needs(Need.SUBSCRIBE)
     async def subscribe(body: Annotated[bodies.OneOrMany, Body()], response: Response, who: Who) -> Any:
         """Subscribe one or many, all or nothing. Events that are accepted after the answer are not missed."""
-        content, response.status_code, headers = await subscribing.subscribe(bodies.requested(body), who)
+        content, response.status_code, headers = await requests.subscribe(bodies.requested(body), who)
         response.headers.update(headers)
         return content
 
@@ -64,7 +68,7 @@ def routes(
         ] = False,
     ) -> Any:
         """In the order of creation; `next` is the cursor of the following page. The operator sees all."""
-        wanted = subscribing.place(topic, who) if topic is not None else None
+        wanted = requests.place(topic, who) if topic is not None else None
         tenant = None if who.operates else who.tenant
         found, following = await subscriptions.page(
             limit=limit,
@@ -75,7 +79,7 @@ def routes(
             search=search or None,
             members=members,
         )
-        return {"subscriptions": [subscribing.view(one, who) for one in found], "next": following}
+        return {"subscriptions": [requests.view(one, who) for one in found], "next": following}
 
     @router.delete("", response_model=document(api.Ended))
     @needs(Need.SUBSCRIBE)
@@ -86,7 +90,7 @@ def routes(
         owner: Annotated[str | None, Query(max_length=128)] = None,
     ) -> Any:
         """Cancel all of an owner's subscriptions whose filter this one covers; none covered, no effect."""
-        place = subscribing.place(topic, who)
+        place = requests.place(topic, who)
         given = strict_json.decode(filter.encode()) if filter.lstrip().startswith("{") else filter
         try:
             parsed = Filter.parse(given)
@@ -102,48 +106,48 @@ def routes(
     @needs(Need.SUBSCRIBE)
     async def get_subscription(id: str, who: Who) -> Any:
         """One subscription, with the state of its delivery and its counters."""
-        found = await subscribing.find(who, id)
-        view = await subscribing.whole_view(found, who)
+        found = await requests.find(who, id)
+        view = await requests.whole_view(found, who)
         return {**view, "delivery": await delivery.glance(log, calls, found)}
 
     @router.put("/{id}", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
     async def change_subscription(id: str, body: bodies.ChangeBody, who: Who) -> Any:
         """Replace filter, sink and expiry in place, without a gap."""
-        return await subscribing.change(id, body.request(), who)
+        return await requests.change(id, body.request(), who)
 
     @router.post("/{id}/renew", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
     async def renew_subscription(id: str, body: bodies.RenewBody, who: Who) -> Any:
         """Set a new expiry, or none."""
-        key = (await subscribing.find(who, id)).id
+        key = (await requests.find(who, id)).id
         expires = (
             None if body.expires is None else parse_expires(body.expires, log.now(), estimate=log.estimate())
         )
-        return subscribing.view(await subscriptions.renew(key, expires), who)
+        return requests.view(await subscriptions.renew(key, expires), who)
 
     @router.post("/{id}/pause", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
     async def pause_subscription(id: str, who: Who) -> Any:
         """Keep notifications, in order, instead of sending them."""
-        key = (await subscribing.find(who, id)).id
-        return subscribing.view(await subscriptions.pause(key, True), who)
+        key = (await requests.find(who, id)).id
+        return requests.view(await subscriptions.pause(key, True), who)
 
     @router.post("/{id}/resume", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
     async def resume_subscription(id: str, who: Who, body: bodies.ResumeBody | None = None) -> Any:
         """Send what was kept and go on, at another sink if one is given."""
-        found = await subscribing.find(who, id)
+        found = await requests.find(who, id)
         if body is not None and body.sink is not None:
             expires = None if found.expires is None else rfc3339(found.expires)
             changed = Change(filter=found.filter, sink=body.sink.request(), expires=expires)
-            await subscribing.change(id, changed, who)
-        return subscribing.view(await subscriptions.pause(found.id, False), who)
+            await requests.change(id, changed, who)
+        return requests.view(await subscriptions.pause(found.id, False), who)
 
     @router.delete("/{id}", status_code=204)
     @needs(Need.SUBSCRIBE)
     async def unsubscribe(id: str, who: Who) -> None:
         """Events that are accepted after the answer are not notified."""
-        await subscriptions.delete((await subscribing.find(who, id)).id)
+        await subscriptions.delete((await requests.find(who, id)).id)
 
     return router

@@ -12,7 +12,7 @@ from dispatcher.api.caller import Who
 from dispatcher.auth.access import needs
 from dispatcher.auth.caller import Need
 from dispatcher.auth.quotas import Quotas
-from dispatcher.subscriptions.subtree_sync import Joining
+from dispatcher.subscriptions.subtree_sync import SubtreeSync
 from dispatcher.subscriptions.topics import Topic, Topics
 from edn.api import topics as api
 from edn.api.document import document
@@ -21,7 +21,7 @@ from edn.http.asgi import StrictRoute
 from edn.model.coordinates import rfc3339
 
 
-def routes(topics: Topics, joining: Joining, quotas: Quotas) -> APIRouter:
+def routes(topics: Topics, subtree_sync: SubtreeSync, quotas: Quotas) -> APIRouter:
     router = APIRouter(prefix="/v1/topics", tags=["topics"], route_class=StrictRoute)
 
     @router.put(
@@ -31,7 +31,7 @@ def routes(topics: Topics, joining: Joining, quotas: Quotas) -> APIRouter:
     async def put_topic(name: str, body: bodies.TopicBody, response: Response, who: Who) -> Any:
         """Create a topic, or change its schema. What stored filters use cannot be taken away."""
         lasting = math.inf if body.availability == "forever" else body.availability
-        topic, new = await joining.put(
+        topic, new = await subtree_sync.put(
             name, body.attributes, body.engine, lasting, tenant=who.tenant, room=quotas.room(who)
         )
         if new:
@@ -57,7 +57,7 @@ def routes(topics: Topics, joining: Joining, quotas: Quotas) -> APIRouter:
         cascade: Annotated[bool, Query(description="delete its subscriptions too")] = False,
     ) -> None:
         """Delete a topic; refused while it has subscriptions, unless they go with it."""
-        await joining.delete(name, cascade=cascade, tenant=who.tenant)
+        await subtree_sync.delete(name, cascade=cascade, tenant=who.tenant)
 
     return router
 

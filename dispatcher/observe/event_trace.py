@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from dispatcher.servers.client import Calls
+from dispatcher.servers.client import ServerClient
 from dispatcher.store import directory
 from dispatcher.store.event_log import Log
 from dispatcher.store.log_tail import Tail
@@ -32,8 +32,8 @@ LOOKED_AT = 200_000
 _journey = protocol.Decoder(protocol.Journey)
 
 
-class Follower:
-    def __init__(self, log: Log, tail: Tail, calls: Calls) -> None:
+class EventTrace:
+    def __init__(self, log: Log, tail: Tail, calls: ServerClient) -> None:
         self._log = log
         self._tail = tail
         self._calls = calls

@@ -20,8 +20,8 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from dispatcher.routing.table import RoutingTable
-from dispatcher.servers.client import Calls
-from dispatcher.servers.registry import Member, Members
+from dispatcher.servers.client import ServerClient
+from dispatcher.servers.registry import Server, ServerRegistry
 from dispatcher.store import directory
 from dispatcher.store.event_log import Log
 from dispatcher.store.log_tail import Tail
@@ -66,8 +66,8 @@ class Explainer:
         log: Log,
         tail: Tail,
         table: RoutingTable,
-        members: Members,
-        calls: Calls,
+        members: ServerRegistry,
+        calls: ServerClient,
         subscriptions: Subscriptions,
     ) -> None:
         self._log = log
@@ -190,7 +190,7 @@ class Explainer:
             **await self._compared(topic, bound),
         )
 
-    def _meeting(self, member: Member, topic: Topic, rects: Rects) -> MetServer:
+    def _meeting(self, member: Server, topic: Topic, rects: Rects) -> MetServer:
         """How many of a server's rectangles the filter's meet."""
         table = self._table
         everything = table.describe(member.id).everything

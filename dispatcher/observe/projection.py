@@ -19,7 +19,7 @@ import numpy as np
 
 from dispatcher.routing.rebuild import Recut
 from dispatcher.routing.table import RoutingTable
-from dispatcher.servers.counters import Meter
+from dispatcher.servers.counters import PipelineCounters
 from dispatcher.subscriptions.topics import Topic
 from edn.arrays import Floats
 from edn.errors import InvalidInput
@@ -54,9 +54,9 @@ class _Shadows:
 
 
 class Projector:
-    def __init__(self, table: RoutingTable, meter: Meter) -> None:
+    def __init__(self, table: RoutingTable, counters: PipelineCounters) -> None:
         self._table = table
-        self._meter = meter
+        self._counters = counters
         #: (topic, columns) → what was drawn last
         self._drawn: dict[tuple[int, int, int], dict[int, tuple[Floats, Floats]]] = {}
 
@@ -113,7 +113,7 @@ class Projector:
         }
 
     def _recent(self, topic: Topic) -> Floats:
-        sample = self._meter.samples.get(topic.uid)
+        sample = self._counters.samples.get(topic.uid)
         return np.empty((0, topic.schema.width)) if sample is None else sample.points()
 
     def _keep(self, key: tuple[int, int, int], drawn: dict[int, tuple[Floats, Floats]]) -> None:

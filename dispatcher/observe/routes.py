@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dispatcher.routing.table import RoutingTable
 from dispatcher.servers.bindings import Bindings
-from dispatcher.servers.registry import Members
+from dispatcher.servers.registry import ServerRegistry
 from dispatcher.store import directory
 from dispatcher.store.event_log import Log
 from dispatcher.store.topic_rows import Binding
@@ -15,7 +15,7 @@ from edn.model import namespace
 
 class RoutingEntries:
     def __init__(
-        self, log: Log, table: RoutingTable, members: Members, bindings: Bindings, topics: Topics
+        self, log: Log, table: RoutingTable, members: ServerRegistry, bindings: Bindings, topics: Topics
     ) -> None:
         self._log = log
         self._table = table

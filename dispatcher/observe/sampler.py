@@ -20,7 +20,7 @@ import structlog
 
 from dispatcher.observe.servers import ServerDescriptions
 from dispatcher.routing.table import RoutingTable
-from dispatcher.servers.counters import Meter
+from dispatcher.servers.counters import PipelineCounters
 from dispatcher.servers.pipeline import Pipeline
 from dispatcher.store.event_log import Log
 from dispatcher.store.records import EventsRecord
@@ -54,7 +54,7 @@ class Sampler:
         log: Log,
         table: RoutingTable,
         pipeline: Pipeline,
-        meter: Meter,
+        counters: PipelineCounters,
         descriptions: ServerDescriptions,
         topics: Topics,
         tuner: Tuner,
@@ -62,7 +62,7 @@ class Sampler:
         self._log = log
         self._table = table
         self._pipeline = pipeline
-        self._meter = meter
+        self._counters = counters
         self._descriptions = descriptions
         self._topics = topics
         self._tuner = tuner
@@ -133,7 +133,7 @@ class Sampler:
         totals |= {name: sum(server[name] for server in servers) for name in COUNTED[1:]}
         # A server that has restarted counts from 0 again: no rate is below 0.
         rates = {name: max(0, totals[name] - self._totals.get(name, 0)) / elapsed for name in COUNTED}
-        counts = self._meter.counts
+        counts = self._counters.counts
         asked, hits = counts.asked - self._asked[0], counts.hits - self._asked[1]
         share = (cpu - self._cpu) / elapsed
         milliseconds = round(time.time() * 1000)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from dispatcher.routing.table import RoutingTable
-from dispatcher.servers.registry import Members
+from dispatcher.servers.registry import ServerRegistry
 from dispatcher.store.log_tail import Tail
 from edn.runtime import clock
 
 
 class ServerDescriptions:
-    def __init__(self, members: Members, table: RoutingTable, tail: Tail) -> None:
+    def __init__(self, members: ServerRegistry, table: RoutingTable, tail: Tail) -> None:
         self._members = members
         self._table = table
         self._tail = tail

@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 
 from dispatcher.config import Settings
-from dispatcher.servers.counters import Counts, Meter
+from dispatcher.servers.counters import Counts, PipelineCounters
 from dispatcher.store import meta, repartitions
 from dispatcher.store.event_log import Log
 from edn.runtime.tasks import Tasks, periodic
@@ -72,16 +72,18 @@ class Watch:
         self.worse = 0
 
 
-class Proposing:
+class RepartitionAdvisor:
     """Event loop only."""
 
-    def __init__(self, settings: Settings, log: Log, meter: Meter, tuning: Tuning, tasks: Tasks) -> None:
+    def __init__(
+        self, settings: Settings, log: Log, counters: PipelineCounters, tuning: Tuning, tasks: Tasks
+    ) -> None:
         self._settings = settings
         self._log = log
-        self._meter = meter
+        self._counters = counters
         self._tuning = tuning
         self._tasks = tasks
-        self._before = meter.snapshot()
+        self._before = counters.snapshot()
         text = log.load(lambda connection: meta.read(connection, _KEY)).get(_KEY, "{}")
         kept = {int(place): best for place, best in json.loads(text).items()}
         self._watch = Watch(settings.repartition_threshold, kept)
@@ -105,7 +107,7 @@ class Proposing:
         await periodic(self._settings.repartition_seconds, self._look, "proposing a repartition")
 
     async def _look(self) -> None:
-        counts = self._meter.snapshot()
+        counts = self._counters.snapshot()
         worse = self._watch.look(counts.since(self._before), self._tuning.precision)
         self._before = counts
         if worse and self.proposal is None and await self._log.reading(repartitions.running) is None:

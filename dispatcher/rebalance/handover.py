@@ -20,9 +20,9 @@ from dataclasses import dataclass
 import msgspec
 import structlog
 
-from dispatcher.servers.backup_gate import Backing
-from dispatcher.servers.client import Calls
-from dispatcher.servers.registry import Members
+from dispatcher.servers.backup_gate import BackupGate
+from dispatcher.servers.client import ServerClient
+from dispatcher.servers.registry import ServerRegistry
 from dispatcher.store import repartitions
 from dispatcher.store.event_log import Log
 from dispatcher.store.repartitions import Unsettled
@@ -60,14 +60,16 @@ class _Delivered:
         return found
 
 
-class Settling:
+class Handover:
     """Settles what this dispatcher has moved, also in an earlier life. Event loop only."""
 
-    def __init__(self, log: Log, members: Members, calls: Calls, backing: Backing) -> None:
+    def __init__(
+        self, log: Log, members: ServerRegistry, calls: ServerClient, backup_gate: BackupGate
+    ) -> None:
         self._log = log
         self._members = members
         self._tell = calls.tell
-        self._backing = backing
+        self._backup_gate = backup_gate
         self._woken = asyncio.Event()
         self._pauses: dict[str, float] = {}
 
@@ -115,7 +117,7 @@ class Settling:
 
     async def _round(self, sources: Sequence[str]) -> set[str]:
         """One look at all that has left these servers; those of which moves were settled."""
-        async with self._backing.step():
+        async with self._backup_gate.step():
             delivered = await asyncio.gather(*(self._delivered(source) for source in sources))
             settled = await self._release(delivered)
             await self._forget([move for one in settled for move in one.moves])

@@ -31,8 +31,8 @@ from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Connection, Transaction
 from dispatcher.store.replays import Replay
-from dispatcher.subscriptions.installer import Storing
-from dispatcher.subscriptions.keyed_lock import Exclusion
+from dispatcher.subscriptions.installer import SubscriptionInstaller
+from dispatcher.subscriptions.keyed_lock import KeyedLock
 from dispatcher.subscriptions.lifecycle import Prepared, Stored, check_topic, replay_of
 from dispatcher.subscriptions.stream_address import is_stream
 from dispatcher.subscriptions.topics import Topic, Topics
@@ -62,14 +62,14 @@ class _Move:
     item: Prepared
 
 
-class Moving:
+class Mover:
     def __init__(
         self,
         log: Log,
         topics: Topics,
         placing: Placing,
-        exclusion: Exclusion,
-        storing: Storing,
+        lock: KeyedLock,
+        installer: SubscriptionInstaller,
         *,
         on_moved: Callable[[], None],
         on_replay: Callable[[Replay], None],
@@ -78,8 +78,8 @@ class Moving:
         self._log = log
         self._placing = placing
         self._topics = topics
-        self._exclusion = exclusion
-        self._storing = storing
+        self._lock = lock
+        self._installer = installer
         self._on_moved = on_moved
         self._on_replay = on_replay
 
@@ -96,17 +96,17 @@ class Moving:
         transaction.
         """
         gone = lost or {}
-        async with self._exclusion.hold(wanted):
+        async with self._lock.hold(wanted):
             outcome = Outcome()
             chosen = await self._log.reading(
                 lambda connection: self._chosen(connection, wanted, gone, outcome)
             )
             moves = await asyncio.to_thread(self._bind, chosen, gone)
             try:
-                stored = await self._storing.store([move.item for move in moves])
+                stored = await self._installer.store([move.item for move in moves])
                 replays, passed = await self._record(moves, stored, gone, outcome, also)
             except EdnError:
-                await self._storing.discard([move.item for move in moves])
+                await self._installer.discard([move.item for move in moves])
                 raise
             for move in passed:
                 item = move.item

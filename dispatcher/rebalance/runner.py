@@ -32,17 +32,17 @@ from collections.abc import Iterable, Sequence
 
 import structlog
 
-from dispatcher.rebalance.advisor import Proposing
-from dispatcher.rebalance.handover import Settling
-from dispatcher.rebalance.mover import Moving, Outcome
+from dispatcher.rebalance.advisor import RepartitionAdvisor
+from dispatcher.rebalance.handover import Handover
+from dispatcher.rebalance.mover import Mover, Outcome
 from dispatcher.rebalance.selection import surplus
 from dispatcher.servers.admission import Leadership
-from dispatcher.servers.backup_gate import Backing
+from dispatcher.servers.backup_gate import BackupGate
 from dispatcher.servers.bindings import Bindings
 from dispatcher.servers.pipeline import Pipeline
 from dispatcher.servers.placement import Candidate, Placing
 from dispatcher.servers.registration import Registration
-from dispatcher.servers.registry import Leaving, Member, Members
+from dispatcher.servers.registry import Leaving, Server, ServerRegistry
 from dispatcher.servers.summaries import Summaries
 from dispatcher.store import directory, repartitions, servers
 from dispatcher.store.event_log import Log
@@ -73,21 +73,21 @@ AGAIN = 0.5
 Rows = list[tuple[str, str]]
 
 
-class Repartitioning:
+class RepartitionRunner:
     def __init__(
         self,
         log: Log,
         topics: Topics,
-        members: Members,
+        members: ServerRegistry,
         registration: Registration,
         bindings: Bindings,
         placing: Placing,
         pipeline: Pipeline,
         summaries: Summaries,
-        backing: Backing,
-        moving: Moving,
-        settling: Settling,
-        proposing: Proposing,
+        backup_gate: BackupGate,
+        mover: Mover,
+        handover: Handover,
+        advisor: RepartitionAdvisor,
         leadership: Leadership,
     ) -> None:
         self._log = log
@@ -98,10 +98,10 @@ class Repartitioning:
         self._placing = placing
         self._pipeline = pipeline
         self._summaries = summaries
-        self._backing = backing
-        self._moving = moving
-        self._settling = settling
-        self._proposing = proposing
+        self._backup_gate = backup_gate
+        self._mover = mover
+        self._handover = handover
+        self._advisor = advisor
         self._leadership = leadership
         self._woken = asyncio.Event()
         #: the next steps, and the repartition that they are of
@@ -127,13 +127,13 @@ class Repartitioning:
 
     async def figures(self) -> dict[str, float]:
         """How good the partition of subscriptions is, and how much is being moved: for metrics."""
-        running, ratio = await self.running(), self._proposing.describe()
+        running, ratio = await self.running(), self._advisor.describe()
         seen = {"hit_ratio": ratio["now"], "best_hit_ratio": ratio["best"]}
         return {
             **{name: value for name, value in seen.items() if value is not None},
-            "repartition_proposed": float(self._proposing.proposal is not None),
+            "repartition_proposed": float(self._advisor.proposal is not None),
             "repartition_left_subscriptions": running.left if running else 0,
-            "unsettled_subscriptions": await self._settling.unsettled(),
+            "unsettled_subscriptions": await self._handover.unsettled(),
         }
 
     async def preview(self, repartition: int) -> Preview:
@@ -184,7 +184,7 @@ class Repartitioning:
         self._check_servers(
             await self._log.reading(lambda connection: repartitions.destinations(connection, repartition))
         )
-        hit_ratio = self._proposing.hit_ratio()
+        hit_ratio = self._advisor.hit_ratio()
 
         def begin(transaction: Transaction) -> None:
             other = repartitions.running(transaction.connection)
@@ -271,7 +271,7 @@ class Repartitioning:
     async def forget(self, server: str) -> None:
         """Take a server that hosts nothing any more out of the network."""
         member = self._known(server)
-        hosted, unsettled = await self._hosted(server), await self._settling.unsettled(server)
+        hosted, unsettled = await self._hosted(server), await self._handover.unsettled(server)
         if hosted:
             raise Conflict(f"server {server} hosts {hosted:,} subscriptions: drain it first")
         if unsettled:
@@ -352,7 +352,7 @@ class Repartitioning:
                     "bind them to others first"
                 )
 
-    def _known(self, server: str) -> Member:
+    def _known(self, server: str) -> Server:
         member = self._members.get(server)
         if member is None:
             raise NotFound(f'no server "{server[:80]}"')
@@ -392,7 +392,7 @@ class Repartitioning:
 
     async def _step(self, running: Repartition) -> int:
         """One batch; how many of it are dealt with."""
-        if self._backing.active:
+        if self._backup_gate.active:
             raise Unavailable("a backup is being made: moving goes on after it")
         if self._pipeline.lag() > LAG:
             raise Unavailable("servers are behind: moving waits for them")
@@ -448,7 +448,7 @@ class Repartitioning:
                 self._summaries.ask(member)  # what has left it is in its last one
         ended = await self.get(running.id)
         logger.info("a repartition is done", repartition=ended.id, moved=ended.moved, skipped=ended.skipped)
-        self._proposing.done()
+        self._advisor.done()
 
     async def _move(self, running: Repartition, rows: Sequence[tuple[str, str]]) -> int:
         lost = await self._log.reading(servers.lost)
@@ -465,8 +465,8 @@ class Repartitioning:
             rows = [(name, server) for name, server in rows if name not in bound]
         wanted = {name: server or await self._place(name) for name, server in rows}
         try:
-            async with self._backing.step():
-                outcome = await self._moving.move(wanted, lost=lost, also=also)
+            async with self._backup_gate.step():
+                outcome = await self._mover.move(wanted, lost=lost, also=also)
         except InvalidInput as error:
             # A server refuses one of them for good; which, is found out one by one.
             if len(rows) > 1:

@@ -1,4 +1,4 @@
-"""Several dispatchers: leases, the feed of changes, reconciliation, calls passed to the leader.
+"""Several dispatchers: leases, the feed of changes, reconciliation.
 
 May import `routing`, `servers`, `store` and `subscriptions`; only `services`, `app` and `api` import it.
 """

@@ -34,7 +34,7 @@ from typing import Any
 import structlog
 
 from dispatcher.replication.reconcile import Merger
-from dispatcher.servers.client import Calls
+from dispatcher.servers.client import ServerClient
 from dispatcher.store import change_feed, meta
 from dispatcher.store.event_log import Log
 from edn import protocol
@@ -111,7 +111,7 @@ class Peers:
     def __init__(
         self,
         log: Log,
-        calls: Calls,
+        calls: ServerClient,
         tasks: Tasks,
         urls: Sequence[str],
         own_url: str | None,

@@ -10,7 +10,7 @@ import contextlib
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
-from dispatcher.servers.limits import Pressure
+from dispatcher.servers.limits import Backpressure
 from dispatcher.servers.upkeep import Upkeep
 from dispatcher.store.event_log import Log
 from edn import protocol
@@ -80,10 +80,10 @@ class Alone:
 
 
 class Admission:
-    def __init__(self, log: Log, upkeep: Upkeep, pressure: Pressure, leadership: Leadership) -> None:
+    def __init__(self, log: Log, upkeep: Upkeep, backpressure: Backpressure, leadership: Leadership) -> None:
         self._log = log
         self._upkeep = upkeep
-        self._pressure = pressure
+        self._backpressure = backpressure
         self._leadership = leadership
 
     def accepting(self) -> bool:
@@ -107,5 +107,5 @@ class Admission:
             raise Overloaded("more is waiting for the disk than the dispatcher holds", retry_after=1)
         self._upkeep.count(size)
         self.check()
-        if self._pressure.full:
-            await self._pressure.wait()
+        if self._backpressure.full:
+            await self._backpressure.wait()

@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator
 SECONDS = 600.0
 
 
-class Backing:
+class BackupGate:
     """Event loop only."""
 
     def __init__(self) -> None:

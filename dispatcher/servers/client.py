@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from dispatcher.config import Settings
-from dispatcher.servers.registry import Members
+from dispatcher.servers.registry import ServerRegistry
 from edn import protocol
 from edn.errors import CorruptMessage, InvalidInput, InvalidSink, Unavailable
 from edn.http.client import ExchangeFailed, HttpAnswer, HttpClient, Limits
@@ -33,10 +33,10 @@ _FRAME_SECONDS = 30.0
 _CONNECT_SECONDS = 3.0
 
 
-class Calls:
+class ServerClient:
     """Event loop only."""
 
-    def __init__(self, settings: Settings, members: Members) -> None:
+    def __init__(self, settings: Settings, members: ServerRegistry) -> None:
         self._settings = settings
         self._members = members
         self._headers = (("authorization", f"Bearer {settings.secret}"), ("content-type", protocol.MSGPACK))

@@ -47,7 +47,7 @@ class Counts:
 
 
 @dataclass(slots=True)
-class Meter:
+class PipelineCounters:
     """Written on the way of events, read once an interval. Event loop only."""
 
     counts: Counts = field(default_factory=Counts)

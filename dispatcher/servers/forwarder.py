@@ -15,9 +15,9 @@ import msgspec
 import structlog
 
 from dispatcher.routing.table import RoutingTable
-from dispatcher.servers.counters import Meter
+from dispatcher.servers.counters import PipelineCounters
 from dispatcher.servers.frames import FrameBuilder
-from dispatcher.servers.limits import Link, Pressure
+from dispatcher.servers.limits import Backpressure, Link
 from dispatcher.store.event_log import Log
 from dispatcher.store.log_tail import Tail
 from dispatcher.store.records import ControlRecord, EventsRecord, Record
@@ -53,8 +53,8 @@ class Forwarder:
         table: RoutingTable,
         send: Callable[[bytes], Awaitable[HttpAnswer]],
         link: Link,
-        pressure: Pressure,
-        meter: Meter,
+        backpressure: Backpressure,
+        counters: PipelineCounters,
         acked: int,
         on_ack: Callable[[protocol.FrameAck], None],
     ) -> None:
@@ -74,8 +74,8 @@ class Forwarder:
         self._table = table
         self._send_frame = send
         self._link = link
-        self._pressure = pressure
-        self._meter = meter
+        self._backpressure = backpressure
+        self._counters = counters
         self._on_ack = on_ack
         self._scanned = acked
         self._told = time.monotonic()
@@ -102,11 +102,11 @@ class Forwarder:
                     records = await self._log.read(self._scanned, FRAME_BYTES)
                 frame, events = self._gather(records)
                 if frame is None:
-                    self._pressure.update()
+                    self._backpressure.update()
                     continue
                 self._sending = True
                 body = protocol.encode(frame)
-                self._meter.sent(events, len(body), time.thread_time() - began)
+                self._counters.sent(events, len(body), time.thread_time() - began)
                 await self._send(frame, body, events)
             except Exception as error:
                 # Whatever it was, a stream that stands still for good is worse than one that tries again.
@@ -196,5 +196,5 @@ class Forwarder:
             self.forwarded += events
             self.matched += ack.matched
             self.useful += ack.useful
-        self._pressure.update()
+        self._backpressure.update()
         self._on_ack(ack)

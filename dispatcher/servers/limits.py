@@ -1,9 +1,9 @@
 """The dispatcher's way out: how many bytes a second may leave, and how far servers may fall behind.
 
 `Link` is a token bucket that all streams share, first come first served: for an operator with a metered
-line, and to make a link the bottleneck on purpose. `Pressure` holds publishers back while a server that is
-present is too far behind, so that what is accepted is what the network carries; without a limit the log
-grows instead. Both are changed while events flow. Event loop only.
+line, and to make a link the bottleneck on purpose. `Backpressure` holds publishers back while an online
+server is too far behind, so that the network carries what is accepted; without a limit the log grows instead.
+Both are changed while events flow. Event loop only.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Link:
                     pass
 
 
-class Pressure:
+class Backpressure:
     """`lag` tells how many records the slowest server that is present is behind."""
 
     def __init__(self, lag: Callable[[], int], limit: int | None = None) -> None:

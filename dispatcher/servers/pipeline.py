@@ -23,11 +23,11 @@ import numpy as np
 import structlog
 
 from dispatcher.routing.table import RoutingTable
-from dispatcher.servers.client import Calls
-from dispatcher.servers.counters import Meter
+from dispatcher.servers.client import ServerClient
+from dispatcher.servers.counters import PipelineCounters
 from dispatcher.servers.forwarder import FRAME_EVENTS, Forwarder
-from dispatcher.servers.limits import Link, Pressure
-from dispatcher.servers.registry import Member, Members
+from dispatcher.servers.limits import Backpressure, Link
+from dispatcher.servers.registry import Server, ServerRegistry
 from dispatcher.store.event_log import Log
 from dispatcher.store.log_tail import Tail
 from dispatcher.store.records import EventsRecord, Record, coalesce
@@ -50,9 +50,9 @@ class Pipeline:
         self,
         log: Log,
         table: RoutingTable,
-        members: Members,
-        calls: Calls,
-        meter: Meter,
+        members: ServerRegistry,
+        calls: ServerClient,
+        counters: PipelineCounters,
         link: Link,
         *,
         lag_limit: int | None = None,
@@ -61,10 +61,10 @@ class Pipeline:
         self._table = table
         self._members = members
         self._calls = calls
-        self._meter = meter
+        self._counters = counters
         self._link = link
         self.tail = Tail(head=log.head, limit_bytes=TAIL_BYTES)
-        self.pressure = Pressure(self.lag, lag_limit)
+        self.backpressure = Backpressure(self.lag, lag_limit)
         #: events accepted since the start
         self.published = 0
         log.on_commit = self.forward
@@ -78,7 +78,7 @@ class Pipeline:
         for topic, together in by_topic.items():
             self._route(topic, together)
         self.tail.extend(records)
-        self.pressure.update()
+        self.backpressure.update()
         self._log.patience = _PATIENCE_SECONDS if self.lag() > _BEHIND else 0.0
         for member in self._members:
             if member.forwarder is not None:
@@ -93,7 +93,7 @@ class Pipeline:
             # Too wide costs traffic; an event that never leaves costs more.
             logger.error("routing_failed", topic=topic, routed_to="all servers", exc_info=error)
             routed = np.ones((len(points), len(self._table.servers)), dtype=np.bool_)
-        self._meter.routed(topic, points, routed, time.thread_time() - began)
+        self._counters.routed(topic, points, routed, time.thread_time() - began)
         ends = np.cumsum([record.count for record in records])
         for record, part in zip(records, np.split(routed, ends[:-1]), strict=True):
             record.routed, record.servers = part, self._table.servers
@@ -108,7 +108,7 @@ class Pipeline:
         places = [member.forwarder.position for member in self._members.present() if member.forwarder]
         return min(places, default=self.tail.head)
 
-    def forwarder(self, member: Member, acked: int, on_ack: Callable[[protocol.FrameAck], None]) -> Forwarder:
+    def forwarder(self, member: Server, acked: int, on_ack: Callable[[protocol.FrameAck], None]) -> Forwarder:
         """Make the stream of a server that has read up to `acked`; it goes on with the server's counters."""
         made = Forwarder(
             member.id,
@@ -117,8 +117,8 @@ class Pipeline:
             table=self._table,
             send=functools.partial(self._calls.send_frame, member.url),
             link=self._link,
-            pressure=self.pressure,
-            meter=self._meter,
+            backpressure=self.backpressure,
+            counters=self._counters,
             acked=acked,
             on_ack=on_ack,
         )

@@ -11,7 +11,7 @@ All snapshots, cut likewise, are kept for the servers, which choose from them fo
 clients bring there. All of this is advisory: a policy that knows too little costs traffic, never an event.
 What is not advisory are bindings (see `bindings`): a server that they do not name is none to choose from.
 
-Loads are counted in `Member.subscriptions`: what the directory holds and what is being stored. Event loop
+Loads are counted in `Server.subscriptions`: what the directory holds and what is being stored. Event loop
 only.
 """
 
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dispatcher.config import Settings
-from dispatcher.servers.registry import Member, Members
+from dispatcher.servers.registry import Server, ServerRegistry
 from dispatcher.store.topic_rows import Binding
 from edn import protocol
 from edn.arrays import Floats
@@ -71,7 +71,7 @@ class _Cut:
 
 
 class Placing:
-    def __init__(self, settings: Settings, members: Members) -> None:
+    def __init__(self, settings: Settings, members: ServerRegistry) -> None:
         self._settings = settings
         self._members = members
         self._limits = Limits(threshold=settings.load_threshold, factor=settings.load_factor)
@@ -178,7 +178,7 @@ class Placing:
 
     # -- learning ---------------------------------------------------------------------------------------
 
-    def registered(self, member: Member, location: Sequence[float], distance: float) -> None:
+    def registered(self, member: Server, location: Sequence[float], distance: float) -> None:
         """A server is here, at this place; what it hosts will be known from its next snapshot."""
         self._await(member.id)
         if (tuple(location), distance) == (member.location, member.distance):

@@ -10,7 +10,7 @@ import structlog
 from dispatcher.routing.table import RoutingTable
 from dispatcher.servers.pipeline import Pipeline
 from dispatcher.servers.placement import Placing
-from dispatcher.servers.registry import HEARTBEAT_SECONDS, Member, Members, check_registration, hashed
+from dispatcher.servers.registry import HEARTBEAT_SECONDS, Server, ServerRegistry, check_registration, hashed
 from dispatcher.servers.summaries import Summaries
 from dispatcher.store import change_feed, directory, servers
 from dispatcher.store.change_feed import Kind
@@ -28,7 +28,7 @@ class Registration:
         self,
         log: Log,
         table: RoutingTable,
-        members: Members,
+        members: ServerRegistry,
         placing: Placing,
         pipeline: Pipeline,
         summaries: Summaries,
@@ -46,9 +46,9 @@ class Registration:
         self._restore = restore
         counts = log.load(directory.count_by_server)
         for name, url, key, epoch, registered in log.load(servers.all_servers):
-            self._add(Member(name, url, key, epoch, registered, subscriptions=counts.get(name, 0)))
+            self._add(Server(name, url, key, epoch, registered, subscriptions=counts.get(name, 0)))
 
-    def _add(self, member: Member) -> None:
+    def _add(self, member: Server) -> None:
         self._members.add(member)
         self._table.add(member.id)
 
@@ -70,7 +70,7 @@ class Registration:
         # Not before: one that asks twice, because the first answer was late, is one server all the same.
         member = self._members.get(request.id)
         if member is None:
-            member = Member(request.id, request.url, hashed(request.key), request.epoch, now)
+            member = Server(request.id, request.url, hashed(request.key), request.epoch, now)
             self._members.add(member)
         member.check_key(request.key)
         if member.task is not None:
@@ -109,7 +109,7 @@ class Registration:
                 "server's data folder is older than the network; restore the newer one"
             )
 
-    def _acked(self, member: Member, ack: protocol.FrameAck) -> None:
+    def _acked(self, member: Server, ack: protocol.FrameAck) -> None:
         self._members.touch(member)
         if ack.shrinkable > 100 + member.subscriptions // 20:
             self._summaries.ask(member)
@@ -126,7 +126,7 @@ class Registration:
     def introduced(self, state: protocol.ServerState, now: int) -> None:
         """Know a server of another dispatcher; it gets all records from here on, once it registers."""
         if self._members.get(state.id) is None:
-            self._add(Member(state.id, state.url, state.key, state.epoch, now))
+            self._add(Server(state.id, state.url, state.key, state.epoch, now))
 
     async def forget(self, server: str) -> None:
         """Remove a server that hosts nothing from the network; if it returns, it is a new one."""

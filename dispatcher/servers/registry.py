@@ -46,7 +46,7 @@ def check_registration(request: protocol.Register) -> None:
 
 
 @dataclass(slots=True)
-class Member:
+class Server:
     """One server. `forwarder` is None until it has registered in this life of the dispatcher."""
 
     id: str
@@ -96,7 +96,7 @@ class Member:
         return "joining" if self.forwarder.acked < self.joined else "ready"
 
 
-class Members:
+class ServerRegistry:
     """All servers by id. Event loop only."""
 
     def __init__(
@@ -106,22 +106,22 @@ class Members:
     ) -> None:
         self._silence = silence
         self._clock = clock
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, Server] = {}
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[Server]:
         return iter(self._members.values())
 
-    def get(self, server: str) -> Member | None:
+    def get(self, server: str) -> Server | None:
         return self._members.get(server)
 
-    def add(self, member: Member) -> None:
+    def add(self, member: Server) -> None:
         self._members[member.id] = member
         self._members = dict(sorted(self._members.items()))
 
-    def state(self, member: Member) -> str:
+    def state(self, member: Server) -> str:
         return member.state(self._clock(), self._silence)
 
-    def touch(self, member: Member) -> None:
+    def touch(self, member: Server) -> None:
         member.seen = self._clock()
 
     def remove(self, server: str) -> None:
@@ -132,13 +132,13 @@ class Members:
         if member is not None:
             member.leaving = leaving
 
-    def present(self) -> list[Member]:
+    def present(self) -> list[Server]:
         """The servers that are online, joining ones too."""
         return [member for member in self._members.values() if self.state(member) != "away"]
 
-    def ready(self) -> list[Member]:
+    def ready(self) -> list[Server]:
         return [member for member in self._members.values() if self.state(member) == "ready"]
 
-    def hosts(self) -> list[Member]:
+    def hosts(self) -> list[Server]:
         """The ready ones that take new subscriptions."""
         return [member for member in self.ready() if member.leaving is None]

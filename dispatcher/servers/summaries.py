@@ -15,10 +15,10 @@ import numpy as np
 import structlog
 
 from dispatcher.routing.table import RoutingTable
-from dispatcher.servers.client import Calls
-from dispatcher.servers.counters import Meter
+from dispatcher.servers.client import ServerClient
+from dispatcher.servers.counters import PipelineCounters
 from dispatcher.servers.placement import Placing
-from dispatcher.servers.registry import HEARTBEAT_SECONDS, Member, Members
+from dispatcher.servers.registry import HEARTBEAT_SECONDS, Server, ServerRegistry
 from edn import protocol
 from edn.model.rect import Rects
 from edn.runtime import memory
@@ -38,10 +38,10 @@ class Summaries:
     def __init__(
         self,
         table: RoutingTable,
-        members: Members,
+        members: ServerRegistry,
         placing: Placing,
-        meter: Meter,
-        calls: Calls,
+        counters: PipelineCounters,
+        calls: ServerClient,
         tasks: Tasks,
         attributes: int = 0,
     ) -> None:
@@ -49,7 +49,7 @@ class Summaries:
         self._table = table
         self._members = members
         self._placing = placing
-        self._meter = meter
+        self._counters = counters
         self._calls = calls
         self._tasks = tasks
         self._attributes = attributes
@@ -73,7 +73,7 @@ class Summaries:
         """Forget a deleted topic, except for its rectangles: these go with the next summaries."""
         self._placing.forget_topic(topic)
         self._table.forget_topic(topic)
-        self._meter.forget_topic(topic)
+        self._counters.forget_topic(topic)
         self._forgotten = time.monotonic()
 
     def distrust(self, server: str) -> None:
@@ -103,13 +103,13 @@ class Summaries:
             self._forgotten = 0.0
             await asyncio.to_thread(memory.release)
 
-    def ask(self, member: Member) -> None:
+    def ask(self, member: Server) -> None:
         """Fetch a summary in the background: one at a time per server, and not in a busy loop."""
         if not member.asking:
             member.asking = True
             self._tasks.spawn(self._ask(member), f"summary of {member.id}")
 
-    async def _ask(self, member: Member) -> None:
+    async def _ask(self, member: Server) -> None:
         try:
             for pause in (0.0, 0.2, 0.5, 1.0, 2.0, 5.0, 5.0, 5.0):
                 await asyncio.sleep(pause)

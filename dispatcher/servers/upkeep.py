@@ -6,9 +6,9 @@ import time
 
 import structlog
 
-from dispatcher.servers.backup_gate import Backing
-from dispatcher.servers.limits import Pressure
-from dispatcher.servers.registry import Members
+from dispatcher.servers.backup_gate import BackupGate
+from dispatcher.servers.limits import Backpressure
+from dispatcher.servers.registry import ServerRegistry
 from dispatcher.store import servers
 from dispatcher.store.event_log import Log, LogFull
 from edn.errors import Unavailable
@@ -23,11 +23,13 @@ IDEMPOTENCE_SECONDS = 86_400.0
 
 
 class Upkeep:
-    def __init__(self, log: Log, members: Members, pressure: Pressure, backing: Backing) -> None:
+    def __init__(
+        self, log: Log, members: ServerRegistry, backpressure: Backpressure, backup_gate: BackupGate
+    ) -> None:
         self._log = log
         self._members = members
-        self._pressure = pressure
-        self._backing = backing
+        self._backpressure = backpressure
+        self._backup_gate = backup_gate
         #: too little room for the log: no events are accepted
         self.shortage = log.disk.shortage(log.measure_space())
         # Readiness says so at once, not a second later.
@@ -65,7 +67,7 @@ class Upkeep:
 
     async def step(self) -> None:
         """Measure the disk and, from time to time or when room is short, make room; called every second."""
-        self._pressure.update()  # a server may have gone offline meanwhile
+        self._backpressure.update()  # a server may have gone offline meanwhile
         disk = self._log.disk
         space = self._measure()
         if self.shortage is None:
@@ -95,7 +97,7 @@ class Upkeep:
         """Delete records that every server has."""
         expired = await self._log.has_expired()
         upto = min([member.forwarder.acked if member.forwarder else 0 for member in self._members], default=0)
-        if not self._backing.active and (upto > self._truncated or expired):
+        if not self._backup_gate.active and (upto > self._truncated or expired):
             ids_before = self._log.steady() - int(IDEMPOTENCE_SECONDS * 1e6)
             await self._log.truncate(upto, ids_before)
             self._truncated = upto

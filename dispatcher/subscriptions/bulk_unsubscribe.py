@@ -16,7 +16,7 @@ from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Transaction
 from dispatcher.subscriptions import lifecycle, subtree
-from dispatcher.subscriptions.installer import Storing
+from dispatcher.subscriptions.installer import SubscriptionInstaller
 from dispatcher.subscriptions.service import Subscriptions
 from dispatcher.subscriptions.subtree import Subtree
 from dispatcher.subscriptions.topics import Topic, Topics
@@ -30,11 +30,13 @@ PAGE = 200
 
 
 class Covering:
-    def __init__(self, log: Log, topics: Topics, subscriptions: Subscriptions, storing: Storing) -> None:
+    def __init__(
+        self, log: Log, topics: Topics, subscriptions: Subscriptions, installer: SubscriptionInstaller
+    ) -> None:
         self._log = log
         self._topics = topics
         self._subscriptions = subscriptions
-        self._storing = storing
+        self._installer = installer
 
     async def unsubscribe(self, place: Topic | Subtree, owner: str, filter: Filter) -> list[str]:
         """Cancel what is covered; the ids, in the order of creation.
@@ -49,7 +51,7 @@ class Covering:
             found = await asyncio.to_thread(self._covered, place, filter, page)
             if found:
                 gone, by_server = await self._log.submit(functools.partial(_end, versions=found))
-                self._storing.ended(by_server)
+                self._installer.ended(by_server)
                 ended += [name for name, _ in found if name in gone]
             if cursor is None:
                 return ended

@@ -24,7 +24,7 @@ from functools import partial
 import structlog
 
 from dispatcher.servers.bindings import Bindings
-from dispatcher.servers.client import Calls
+from dispatcher.servers.client import ServerClient
 from dispatcher.servers.placement import Candidate, Placing
 from dispatcher.servers.summaries import Summaries
 from dispatcher.store import signing_keys
@@ -50,7 +50,7 @@ SLICE_SECONDS = 0.005
 AGAIN = 1.0
 
 
-class Storing:
+class SubscriptionInstaller:
     """Event loop only."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Storing:
         log: Log,
         placing: Placing,
         bindings: Bindings,
-        calls: Calls,
+        calls: ServerClient,
         summaries: Summaries,
         tasks: Tasks,
         on_replay: Callable[[Replay], None],

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable
 
 
-class Exclusion:
+class KeyedLock:
     """Keeps a lock for a name only while somebody holds it or waits for it. Event loop only."""
 
     def __init__(self) -> None:

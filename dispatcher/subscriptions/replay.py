@@ -38,11 +38,11 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from dispatcher.servers.backup_gate import Backing
-from dispatcher.servers.client import Calls
+from dispatcher.servers.backup_gate import BackupGate
+from dispatcher.servers.client import ServerClient
 from dispatcher.servers.frames import FrameBuilder
 from dispatcher.servers.pipeline import Pipeline
-from dispatcher.servers.registry import Members
+from dispatcher.servers.registry import ServerRegistry
 from dispatcher.store import replays
 from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Connection
@@ -99,10 +99,10 @@ class Replayer:
         self,
         log: Log,
         topics: Topics,
-        members: Members,
-        calls: Calls,
+        members: ServerRegistry,
+        calls: ServerClient,
         pipeline: Pipeline,
-        backing: Backing,
+        backup_gate: BackupGate,
         tasks: Tasks,
         level: Callable[[], Awaitable[None]],
     ) -> None:
@@ -112,7 +112,7 @@ class Replayer:
         self._members = members
         self._calls = calls
         self._pipeline = pipeline
-        self._backing = backing
+        self._backup_gate = backup_gate
         self._tasks = tasks
         self._level = level
         self._slots = asyncio.Semaphore(TOGETHER)
@@ -182,7 +182,7 @@ class Replayer:
         """Where the server is after one more page; None if that was all."""
         loop = asyncio.get_running_loop()
         page = await loop.run_in_executor(self._thread, self._page, replay, rects, position)
-        async with self._backing.step():
+        async with self._backup_gate.step():
             ack = _ack.decode(await self._calls.tell(replay.server, "/internal/replay", page))
             if not ack.done:
                 return ack.position

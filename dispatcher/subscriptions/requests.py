@@ -58,7 +58,7 @@ class NewSubscription(Change):
     location: list[float] | None = None
 
 
-class Subscribing:
+class SubscriptionRequests:
     """Event loop only."""
 
     def __init__(

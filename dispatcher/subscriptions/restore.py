@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from dispatcher.servers.client import Calls
+from dispatcher.servers.client import ServerClient
 from dispatcher.store import directory, repartitions, servers, signing_keys
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
@@ -37,7 +37,7 @@ def lacking(connection: Connection, server: str, cursor: int) -> list[tuple[Subs
 
 
 class Restoring:
-    def __init__(self, log: Log, topics: Topics, calls: Calls) -> None:
+    def __init__(self, log: Log, topics: Topics, calls: ServerClient) -> None:
         self._log = log
         self._topics = topics
         self._calls = calls

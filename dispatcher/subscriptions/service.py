@@ -28,8 +28,8 @@ from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Connection, Transaction
 from dispatcher.store.replays import Replay
 from dispatcher.subscriptions import lifecycle, subtree
-from dispatcher.subscriptions.installer import Storing
-from dispatcher.subscriptions.keyed_lock import Exclusion
+from dispatcher.subscriptions.installer import SubscriptionInstaller
+from dispatcher.subscriptions.keyed_lock import KeyedLock
 from dispatcher.subscriptions.lifecycle import Prepared, check_topic, live
 from dispatcher.subscriptions.subtree import Alignment, Subtree
 from dispatcher.subscriptions.topics import Topic, Topics, path_of
@@ -87,12 +87,12 @@ def new_id(tenant: str) -> str:
 
 
 class Subscriptions:
-    def __init__(self, log: Log, topics: Topics, placing: Placing, storing: Storing) -> None:
+    def __init__(self, log: Log, topics: Topics, placing: Placing, installer: SubscriptionInstaller) -> None:
         self._log = log
         self._topics = topics
         self._placing = placing
-        self._storing = storing
-        self.exclusion = Exclusion()
+        self._installer = installer
+        self.lock = KeyedLock()
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -156,7 +156,7 @@ class Subscriptions:
     def alone_in(self, tenant: str) -> contextlib.AbstractAsyncContextManager[None]:
         """No other call that makes or ends topics, or changes what subtrees have to do with them."""
         # Not an id; whoever takes ids as well takes them after it.
-        return self.exclusion.hold([f"/{tenant}"])
+        return self.lock.hold([f"/{tenant}"])
 
     @contextlib.asynccontextmanager
     async def alone_with(self, subscription: str) -> AsyncIterator[None]:
@@ -169,7 +169,7 @@ class Subscriptions:
                 names += await self._log.reading(
                     lambda connection: [one.id for one in directory.members(connection, subscription)]
                 )
-            await stack.enter_async_context(self.exclusion.hold(names))
+            await stack.enter_async_context(self.lock.hold(names))
             yield
 
     # -- changing ---------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class Subscriptions:
         async with contextlib.AsyncExitStack() as stack:
             for tenant in sorted({want.topic.tenant for want in wanted if isinstance(want.topic, Subtree)}):
                 await stack.enter_async_context(self.alone_in(tenant))
-            await stack.enter_async_context(self.exclusion.hold(named))
+            await stack.enter_async_context(self.lock.hold(named))
             standing = await self._log.reading(
                 lambda connection: [self._standing(connection, want) for want in wanted]
             )
@@ -254,7 +254,7 @@ class Subscriptions:
             # Early, too: before servers store thousands for nothing.
             more = len(members)
             await self._log.reading(lambda connection: room.check_members(connection, more))
-        placed = await self._storing.place_in_slices([*topics, *members], hosts)
+        placed = await self._installer.place_in_slices([*topics, *members], hosts)
         topics, members = placed[: len(topics)], placed[len(topics) :]
         rest = iter(members)
         for plan in plans:
@@ -276,7 +276,7 @@ class Subscriptions:
                 replays += subtree.apply(transaction, plan, stored)[1]
             return ended, replays
 
-        await self._storing.store_and(placed, append, asking=True)
+        await self._installer.store_and(placed, append, asking=True)
         servers = {item.subscription.id: item.subscription.server for item in topics}
         return [replace(row, server=servers.get(row.id, "")) for row in rows]
 
@@ -342,10 +342,10 @@ class Subscriptions:
             change_feed.note_version(transaction, changed.id, stored[changed.server, item.topic.uid])
 
         try:
-            stored = await self._storing.store([item], asking=True)
+            stored = await self._installer.store([item], asking=True)
             await self._log.submit(switch)
         except EdnError:
-            await self._storing.discard([item])
+            await self._installer.discard([item])
             raise
         self._placing.changed(changed.server, Candidate(item.topic.uid, item.bound.rects(), changed.location))
 
@@ -369,7 +369,7 @@ class Subscriptions:
         more = len(plan.begin) - len(plan.end)
         if room is not None:
             await self._log.reading(lambda connection: room.check_members(connection, more))
-        plan.begin = await self._storing.place_in_slices(plan.begin)
+        plan.begin = await self._installer.place_in_slices(plan.begin)
 
         def append(transaction: Transaction, stored: lifecycle.Stored) -> tuple[Counter[str], list[Replay]]:
             live(transaction, whole.id)
@@ -384,7 +384,7 @@ class Subscriptions:
             return subtree.apply(transaction, plan, stored)
 
         # What changes by itself is no occasion to ask: there may be nobody who would hear of a refusal.
-        await self._storing.store_and(plan.begin, append, plan.change, asking=row_too)
+        await self._installer.store_and(plan.begin, append, plan.change, asking=row_too)
         return True
 
     @staticmethod
@@ -438,7 +438,7 @@ class Subscriptions:
             return lifecycle.end(transaction, [live(transaction, subscription)], end)
 
         async with self.alone_with(subscription):
-            self._storing.ended(await self._log.submit(operation))
+            self._installer.ended(await self._log.submit(operation))
 
     async def sweep(self) -> int:
         """End what has expired; how many there were."""
@@ -450,7 +450,7 @@ class Subscriptions:
         if not await self._log.reading(lambda connection: directory.expired(connection, now, 1)):
             return 0
         ended = await self._log.submit(operation)
-        self._storing.ended(ended)
+        self._installer.ended(ended)
         return ended.total()
 
     async def step_clock(self, *, confirmed: bool = False, sweep: bool = True) -> float:
@@ -464,7 +464,7 @@ class Subscriptions:
             return clock.adopt(confirmed=confirmed), ended
 
         step, ended = await self._log.submit(operation)
-        self._storing.ended(ended)
+        self._installer.ended(ended)
         await self._log.save_clock(clock.encode(clock.keeper.save()))
         return step
 

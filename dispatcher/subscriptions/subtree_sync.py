@@ -29,7 +29,7 @@ from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Connection, Transaction
 from dispatcher.subscriptions import lifecycle, subtree
-from dispatcher.subscriptions.installer import Storing
+from dispatcher.subscriptions.installer import SubscriptionInstaller
 from dispatcher.subscriptions.lifecycle import Prepared, Stored
 from dispatcher.subscriptions.service import Subscriptions
 from dispatcher.subscriptions.topics import Topic, Topics
@@ -43,13 +43,13 @@ logger = structlog.get_logger()
 AGAIN = 1.0
 
 
-class Joining:
+class SubtreeSync:
     def __init__(
         self,
         log: Log,
         topics: Topics,
         subscriptions: Subscriptions,
-        storing: Storing,
+        installer: SubscriptionInstaller,
         summaries: Summaries,
         leadership: Leadership,
     ) -> None:
@@ -58,7 +58,7 @@ class Joining:
         self._leadership = leadership
         self._topics = topics
         self._subscriptions = subscriptions
-        self._storing = storing
+        self._installer = installer
         self._doubts = asyncio.Event()
         self._doubts.set()
 
@@ -92,7 +92,7 @@ class Joining:
         async with self._subscriptions.alone_in(tenant):
             uid, ended = await self._topics.delete(name, cascade=cascade, tenant=tenant)
         self._summaries.forget_topic(uid)
-        self._storing.ended(ended)
+        self._installer.ended(ended)
 
     async def _create(
         self, draft: Topic, availability: float | None, room: Room | None
@@ -111,7 +111,7 @@ class Joining:
                 lambda connection: room.check_topics(connection, 1, len(draft.schema.columns))
             )
             await self._log.reading(lambda connection: room.check_members(connection, len(prepared)))
-        placed = await self._storing.place_in_slices(prepared)
+        placed = await self._installer.place_in_slices(prepared)
 
         def also(transaction: Transaction, stored: Stored) -> None:
             _check_reached(transaction, draft, wholes)
@@ -121,18 +121,18 @@ class Joining:
 
         hosts = Counter(item.subscription.server for item in placed)
         try:
-            stored = await self._storing.store(placed)
+            stored = await self._installer.store(placed)
             topic, new = await self._topics.put(
                 draft, availability, lambda transaction: also(transaction, stored), room
             )
         except BaseException as error:
-            self._storing.ended(hosts)
+            self._installer.ended(hosts)
             if isinstance(error, EdnError):
-                await self._storing.discard(placed)
+                await self._installer.discard(placed)
             raise
         if not new:  # it came from another dispatcher meanwhile
-            self._storing.ended(hosts)
-            await self._storing.discard(placed)
+            self._installer.ended(hosts)
+            await self._installer.discard(placed)
         return topic, new
 
     async def _lacking(self, topic: Topic) -> list[Subscription]:
@@ -153,7 +153,7 @@ class Joining:
         """Whoever calls it is alone in the tenant."""
         members = await self._log.reading(lambda connection: directory.members(connection, whole.id))
         names = [whole.id, *(one.id for one in members)]
-        async with self._subscriptions.exclusion.hold(names):
+        async with self._subscriptions.lock.hold(names):
             return await self._subscriptions.align(whole, room=room)
 
     # -- what was missed --------------------------------------------------------------------------------
@@ -197,8 +197,8 @@ class Joining:
             found = [directory.find(transaction.connection, name) for name in sorted(left)]
             return lifecycle.end(transaction, [one for one in found if one is not None])
 
-        async with self._subscriptions.exclusion.hold(names):
-            self._storing.ended(await self._log.submit(end))
+        async with self._subscriptions.lock.hold(names):
+            self._installer.ended(await self._log.submit(end))
 
 
 def _members(

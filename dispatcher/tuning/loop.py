@@ -18,11 +18,11 @@ import msgspec
 import structlog
 
 from dispatcher.routing.table import RoutingTable
-from dispatcher.servers.counters import Counts, Meter
+from dispatcher.servers.counters import Counts, PipelineCounters
 from dispatcher.servers.forwarder import FRAME_EVENTS
 from dispatcher.servers.limits import Link
 from dispatcher.servers.pipeline import Pipeline
-from dispatcher.servers.registry import Members
+from dispatcher.servers.registry import ServerRegistry
 from dispatcher.store import meta
 from dispatcher.store.event_log import Log
 from dispatcher.tuning.observed_curve import Lived
@@ -66,9 +66,9 @@ class Tuner:
         self,
         log: Log,
         table: RoutingTable,
-        members: Members,
+        members: ServerRegistry,
         pipeline: Pipeline,
-        meter: Meter,
+        counters: PipelineCounters,
         link: Link,
         tuning: Tuning,
         *,
@@ -81,9 +81,9 @@ class Tuner:
         self._table = table
         self._members = members
         self._pipeline = pipeline
-        self._meter = meter
+        self._counters = counters
         self._link = link
-        self._survey = Survey(table, meter)
+        self._survey = Survey(table, counters)
         self._parameters: Parameters | None = None
         self._lived = Lived()
         self._bandwidth = math.inf
@@ -110,7 +110,7 @@ class Tuner:
 
     async def survey(self) -> None:
         """Measure every precision now."""
-        if not self._meter.samples:
+        if not self._counters.samples:
             raise Conflict("no event has come since the dispatcher started: there is nothing to measure with")
         if self._parameters is None and self._read() is not None:
             self._begin()
@@ -146,10 +146,10 @@ class Tuner:
             self._monitor.look()
         self._mark = _Mark(
             at=time.monotonic(),
-            counts=self._meter.snapshot(),
+            counts=self._counters.snapshot(),
             carried=self._pipeline.carried(),
             lag=self._pipeline.lag(),
-            held=self._pipeline.pressure.held,
+            held=self._pipeline.backpressure.held,
             cpu=time.process_time(),
             surveyed=self._survey.spent,
         )
@@ -159,7 +159,7 @@ class Tuner:
         if mark is None or monitor is None:
             return None
         elapsed = time.monotonic() - mark.at
-        counted = self._meter.snapshot().since(mark.counts)
+        counted = self._counters.snapshot().since(mark.counts)
         if counted.events < LEAST_EVENTS or not counted.asked or elapsed <= 0:
             return None
         looked = monitor.look()
@@ -167,7 +167,7 @@ class Tuner:
         behind = 2 * FRAME_EVENTS
         saturated = (
             cpu >= self.tuning.rule.threshold
-            or self._pipeline.pressure.held > mark.held
+            or self._pipeline.backpressure.held > mark.held
             or (mark.lag > behind and self._pipeline.lag() > behind)
         )
         spent = time.process_time() - mark.cpu - (self._survey.spent - mark.surveyed)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from dispatcher.routing.rebuild import Recut
 from dispatcher.routing.table import RoutingTable
-from dispatcher.servers.counters import Meter
+from dispatcher.servers.counters import PipelineCounters
 from edn.arrays import Floats
 from selftune.curve import GRID, NONE, Effort, measure
 from selftune.throughput import Operating
@@ -29,9 +29,9 @@ BUDGET = 0.05
 class Survey:
     """Event loop only, but for the work that it hands to threads."""
 
-    def __init__(self, table: RoutingTable, meter: Meter, effort: Effort | None = None) -> None:
+    def __init__(self, table: RoutingTable, counters: PipelineCounters, effort: Effort | None = None) -> None:
         self._table = table
-        self._meter = meter
+        self._counters = counters
         self._effort = effort or Effort()
         self._recuts: dict[float, Recut] = {}
         self._measured: dict[float, Operating] = {}
@@ -93,11 +93,11 @@ class Survey:
         return recut
 
     async def _measure(self, precisions: Iterable[float], *, keep: bool) -> None:
-        self._shares = self._meter.shares() or self._shares
+        self._shares = self._counters.shares() or self._shares
         samples = {
-            topic: (share, self._meter.samples[topic].points())
+            topic: (share, self._counters.samples[topic].points())
             for topic, share in self._shares.items()
-            if share >= LEAST_SHARE and topic in self._meter.samples
+            if share >= LEAST_SHARE and topic in self._counters.samples
         }
         if not samples:
             return

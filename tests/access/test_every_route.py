@@ -119,7 +119,7 @@ async def house(folder: Path, **settings: Any) -> AsyncIterator[House]:
                 for name, may in scopes.items():
                     _, token = await door.keys.create(name=name, tenant=tenant, scopes=frozenset(may))
                     made.keys[f"{tenant} {name}"] = token
-            topic, _ = await door.joining.put("hers", {"price": "number"}, None, tenant="hers")
+            topic, _ = await door.subtree_sync.put("hers", {"price": "number"}, None, tenant="hers")
 
             def subscribe(transaction: Transaction) -> None:
                 subscription = Subscription(
@@ -199,7 +199,9 @@ def test_what_another_tenant_has_is_not_there(tmp_path: Path, topics_too: bool) 
         checked = 0
         async with house(tmp_path) as door:
             if topics_too:
-                await door.app.state.services.joining.put("hers", {"price": "number"}, None, tenant="his")
+                await door.app.state.services.subtree_sync.put(
+                    "hers", {"price": "number"}, None, tenant="his"
+                )
             for one in operations(door.app):
                 if one.need not in (Need.KEY, Need.PUBLISH, Need.SUBSCRIBE, Need.ADMIN):
                     continue

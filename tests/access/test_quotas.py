@@ -133,7 +133,7 @@ def test_the_door_answers_429_with_a_time_and_413_for_a_body(tmp_path: Path) -> 
                 )
                 return {"authorization": f"Bearer {token}"}
 
-            await door.joining.put("t", {"a": "number", "b": "number"}, None, tenant="acme")
+            await door.subtree_sync.put("t", {"a": "number", "b": "number"}, None, tenant="acme")
             few = await key(requests_per_second=1)
             said = [(await http.get("/v1/topics", headers=few)).status_code for _ in range(5)]
             assert said[0] == 200
@@ -230,7 +230,7 @@ def test_many_comparisons_of_one_attribute_are_many_predicates(tmp_path: Path) -
             httpx.AsyncClient(transport=transport, base_url="http://localhost") as http,
             app.router.lifespan_context(app),
         ):
-            await door.joining.put("t", {"a": "string"}, None, tenant="acme")
+            await door.subtree_sync.put("t", {"a": "string"}, None, tenant="acme")
             _, token = await door.keys.create(
                 name="ann", tenant="acme", scopes=frozenset(Scope), quota=Quota(predicates=100)
             )

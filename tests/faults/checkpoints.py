@@ -45,8 +45,8 @@ def plant(folder: str) -> None:
     """Have the mover and the hand-over stop at the checkpoints that are armed; nowhere without a folder."""
     if not folder:
         return
-    from dispatcher.rebalance.handover import Settling
-    from dispatcher.rebalance.mover import Moving
+    from dispatcher.rebalance.handover import Handover
+    from dispatcher.rebalance.mover import Mover
 
     reach = Checkpoints(Path(folder)).reach
 
@@ -72,7 +72,7 @@ def plant(folder: str) -> None:
 
             return stopping
 
-    @wrap(Moving, "_record")
+    @wrap(Mover, "_record")
     def _(original: Callable[..., Any]) -> Callable[..., Any]:
         async def record(*arguments: Any) -> Any:
             await reach("stored")
@@ -80,8 +80,8 @@ def plant(folder: str) -> None:
 
         return record
 
-    stop_after(Moving, "_record", "recorded")
-    stop_after(Settling, "_ask", "asked")
-    stop_after(Settling, "_copy_kept", "handed-over")
-    stop_before(Settling, "_release", "delivered", lambda delivered: any(one.moves for one in delivered))
-    stop_before(Settling, "_forget", "arrived", bool)
+    stop_after(Mover, "_record", "recorded")
+    stop_after(Handover, "_ask", "asked")
+    stop_after(Handover, "_copy_kept", "handed-over")
+    stop_before(Handover, "_release", "delivered", lambda delivered: any(one.moves for one in delivered))
+    stop_before(Handover, "_forget", "arrived", bool)

@@ -129,9 +129,9 @@ def _move_before_widening() -> None:
 
 def _narrow(is_skipped: Callable[[Any], bool]) -> None:
     """Leave out the widening of some subscriptions."""
-    from dispatcher.subscriptions.installer import Storing
+    from dispatcher.subscriptions.installer import SubscriptionInstaller
 
-    @wrap(Storing, "_widen")
+    @wrap(SubscriptionInstaller, "_widen")
     def _(original: Callable[..., Any]) -> Callable[..., Any]:
         def widen(self: Any, server: str, topic: Any, items: Any, stored: Any) -> None:
             if not is_skipped(items):
@@ -145,12 +145,12 @@ def _accept_an_old_snapshot() -> None:
     import numpy as np
 
     from dispatcher.routing.table import RoutingTable
-    from dispatcher.servers.client import Calls
+    from dispatcher.servers.client import ServerClient
 
     wrap(RoutingTable, "_is_old")(lambda _: lambda *_: False)
     wrap(RoutingTable, "_outlives")(lambda _: lambda _, widenings, at: np.zeros(len(widenings), np.bool_))
 
-    @wrap(Calls, "summary")
+    @wrap(ServerClient, "summary")
     def _(original: Callable[..., Any]) -> Callable[..., Any]:
         async def summary(self: Any, url: str) -> Any:
             snapshot = await original(self, url)

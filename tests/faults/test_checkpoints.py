@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.rebalance.handover import Settling
-from dispatcher.rebalance.mover import Moving
+from dispatcher.rebalance.handover import Handover
+from dispatcher.rebalance.mover import Mover
 from tests.faults import checkpoints, patches
 from tests.faults.checkpoints import Checkpoints
 
@@ -42,8 +42,8 @@ def test_every_checkpoint_finds_its_place_in_the_product(
 ) -> None:
     monkeypatch.setattr(patches, "put", monkeypatch.setattr)
     places = [
-        (Moving, "_record"),
-        *((Settling, name) for name in ("_ask", "_copy_kept", "_release", "_forget")),
+        (Mover, "_record"),
+        *((Handover, name) for name in ("_ask", "_copy_kept", "_release", "_forget")),
     ]
     before = [getattr(owner, name) for owner, name in places]
     checkpoints.plant("")

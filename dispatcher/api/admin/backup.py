@@ -12,9 +12,9 @@ from starlette.responses import FileResponse, StreamingResponse
 
 from dispatcher.auth.access import needs
 from dispatcher.auth.caller import Need
-from dispatcher.servers.backup_gate import Backing
-from dispatcher.servers.client import Calls
-from dispatcher.servers.registry import Members
+from dispatcher.servers.backup_gate import BackupGate
+from dispatcher.servers.client import ServerClient
+from dispatcher.servers.registry import ServerRegistry
 from dispatcher.store.event_log import Log
 from edn.errors import Conflict, NotFound, Unavailable
 from edn.http.control_client import ControlAnswer
@@ -29,25 +29,27 @@ _CONTENT: dict[int | str, dict[str, Any]] = {
 }
 
 
-def routes(data: Path, log: Log, members: Members, calls: Calls, backing: Backing) -> APIRouter:
+def routes(
+    data: Path, log: Log, members: ServerRegistry, calls: ServerClient, backup_gate: BackupGate
+) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["backup"])
 
     def under_way() -> None:
-        if not backing.active:
+        if not backup_gate.active:
             raise Conflict("no backup is under way: POST /v1/backup/begin comes first")
-        backing.go_on()
+        backup_gate.go_on()
 
     @router.post("/backup/begin", status_code=204)
     @needs(Need.OPERATOR)
     async def begin() -> None:
         """From now on nothing is truncated, moved or settled; for ten minutes, or until the end."""
-        await backing.begin()
+        await backup_gate.begin()
 
     @router.post("/backup/end", status_code=204)
     @needs(Need.OPERATOR)
     async def end() -> None:
         """Everything goes on."""
-        backing.end()
+        backup_gate.end()
 
     @router.get("/backup", response_class=Response, responses=_CONTENT)
     @needs(Need.OPERATOR)

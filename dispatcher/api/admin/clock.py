@@ -12,8 +12,8 @@ from fastapi import APIRouter
 from dispatcher.auth.access import needs
 from dispatcher.auth.caller import Need
 from dispatcher.servers.admission import Leadership
-from dispatcher.servers.client import Calls
-from dispatcher.servers.registry import Members
+from dispatcher.servers.client import ServerClient
+from dispatcher.servers.registry import ServerRegistry
 from dispatcher.subscriptions.service import Subscriptions
 from edn.api.document import document
 from edn.api.servers import Clock, ServerClock
@@ -24,7 +24,9 @@ from edn.model.coordinates import rfc3339
 from edn.runtime import clock
 
 
-def routes(members: Members, calls: Calls, subscriptions: Subscriptions, leadership: Leadership) -> APIRouter:
+def routes(
+    members: ServerRegistry, calls: ServerClient, subscriptions: Subscriptions, leadership: Leadership
+) -> APIRouter:
     router = APIRouter(tags=["operations"], route_class=StrictRoute)
 
     @router.get("/v1/clock", response_model=document(Clock))

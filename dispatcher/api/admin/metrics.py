@@ -11,7 +11,7 @@ from dispatcher.auth.caller import Need
 from dispatcher.observe.servers import ServerDescriptions
 from dispatcher.routing.table import RoutingTable
 from dispatcher.servers.admission import Admission
-from dispatcher.servers.counters import Meter
+from dispatcher.servers.counters import PipelineCounters
 from dispatcher.servers.pipeline import Pipeline
 from dispatcher.store.event_log import Log
 from dispatcher.subscriptions.topics import Topics
@@ -88,20 +88,20 @@ def read(
     topics: Topics,
     table: RoutingTable,
     pipeline: Pipeline,
-    meter: Meter,
+    counters: PipelineCounters,
     descriptions: ServerDescriptions,
     tuner: Tuner,
     admission: Admission,
     partition: Mapping[str, float],
 ) -> dict[str, Values]:
-    counts, tuning = meter.counts, tuner.tuning
+    counts, tuning = counters.counts, tuner.tuning
     space = log.measure_space()
     values: dict[str, Values] = {
         "info": {(log.id, __version__): 1},
         "accepting": float(admission.accepting()),
         "topics": len(topics.all()),
         "events_published_total": pipeline.published,
-        "publishers_held_total": pipeline.pressure.held,
+        "publishers_held_total": pipeline.backpressure.held,
         "clock_suspect": float(clock.suspect() is not None),
         "clock_adopted_total": clock.keeper.adoptions,
         "log_head_offset": log.head,

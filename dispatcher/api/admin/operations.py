@@ -16,7 +16,7 @@ from dispatcher.observe.servers import ServerDescriptions
 from dispatcher.routing.table import RoutingTable
 from dispatcher.servers.admission import Admission, Leadership
 from dispatcher.servers.pipeline import Pipeline
-from dispatcher.servers.registry import HEARTBEAT_SECONDS, Members
+from dispatcher.servers.registry import HEARTBEAT_SECONDS, ServerRegistry
 from edn.api.document import document
 from edn.api.servers import DispatcherList, ServerList
 from edn.errors import NotFound, Unavailable
@@ -24,7 +24,7 @@ from edn.http.asgi import StrictRoute
 
 
 def routes(
-    members: Members,
+    members: ServerRegistry,
     table: RoutingTable,
     pipeline: Pipeline,
     descriptions: ServerDescriptions,

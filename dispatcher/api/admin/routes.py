@@ -12,7 +12,7 @@ from dispatcher.auth.access import needs
 from dispatcher.auth.caller import Need
 from dispatcher.observe.routes import RoutingEntries
 from dispatcher.servers.bindings import Bindings
-from dispatcher.servers.registry import Members
+from dispatcher.servers.registry import ServerRegistry
 from dispatcher.store.topic_rows import Binding
 from edn.api import routes as api
 from edn.api.document import document
@@ -42,7 +42,7 @@ class BindingBody(Body):
     )
 
 
-def routes(entries: RoutingEntries, bindings: Bindings, members: Members) -> APIRouter:
+def routes(entries: RoutingEntries, bindings: Bindings, members: ServerRegistry) -> APIRouter:
     router = APIRouter(prefix="/v1/routes", tags=["routes"], route_class=StrictRoute)
 
     async def view(binding: Binding) -> api.Binding:

@@ -11,8 +11,8 @@ from dispatcher.api.bodies import Body
 from dispatcher.auth.access import needs
 from dispatcher.auth.caller import Need
 from dispatcher.servers import limits
-from dispatcher.servers.counters import Meter
-from dispatcher.servers.limits import Pressure
+from dispatcher.servers.counters import PipelineCounters
+from dispatcher.servers.limits import Backpressure
 from dispatcher.tuning.loop import Tuner
 from edn.api.document import document
 from edn.api.tuning import FullTuning, Link
@@ -42,7 +42,9 @@ class LinkBody(Body):
     )
 
 
-def routes(pressure: Pressure, way: limits.Link, meter: Meter, tuner: Tuner) -> APIRouter:
+def routes(
+    backpressure: Backpressure, way: limits.Link, counters: PipelineCounters, tuner: Tuner
+) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["operations"], route_class=StrictRoute)
 
     @router.get("/tuning", response_model=document(FullTuning))
@@ -68,10 +70,10 @@ def routes(pressure: Pressure, way: limits.Link, meter: Meter, tuner: Tuner) -> 
     def link() -> Link:
         return Link(
             bytes_per_second=way.bytes_per_second,
-            lag_limit=pressure.limit,
-            sent_bytes=meter.counts.sent_bytes,
-            copies=meter.counts.copies,
-            held=pressure.held,
+            lag_limit=backpressure.limit,
+            sent_bytes=counters.counts.sent_bytes,
+            copies=counters.counts.copies,
+            held=backpressure.held,
         )
 
     @router.get("/link", response_model=document(Link))
@@ -85,7 +87,7 @@ def routes(pressure: Pressure, way: limits.Link, meter: Meter, tuner: Tuner) -> 
     async def put_link(body: LinkBody) -> Any:
         """Other limits, at once and until the dispatcher's next start; null lifts one."""
         way.limit(body.bytes_per_second)
-        pressure.set_limit(body.lag_limit)
+        backpressure.set_limit(body.lag_limit)
         return link()
 
     return router

@@ -25,7 +25,7 @@ from dispatcher.auth.caller import Need
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
 from dispatcher.subscriptions.expiry import parse_expires
-from dispatcher.subscriptions.requests import Subscribing
+from dispatcher.subscriptions.requests import SubscriptionRequests
 from dispatcher.subscriptions.service import Subscriptions
 from edn.errors import EdnError, InvalidFilter, InvalidInput, NotFound, TooLarge
 from edn.formats import xml
@@ -50,9 +50,9 @@ _DURATION = re.compile(r"(-?)P(?:(\d{1,9})Y)?(?:(\d{1,9})M)?(.*)", re.ASCII | re
 _NO_ZONE = re.compile(r".*T\d\d:\d\d:\d\d(?:\.\d+)?\Z", re.DOTALL)
 
 
-def operations(log: Log, subscribing: Subscribing, subscriptions: Subscriptions) -> Table:
+def operations(log: Log, requests: SubscriptionRequests, subscriptions: Subscriptions) -> Table:
     table: Table = {}
-    source = _Source(log, subscribing, subscriptions)
+    source = _Source(log, requests, subscriptions)
     for words in BY_NAMESPACE.values():
         for name, run, changes in (
             ("Subscribe", source.subscribe, True),
@@ -77,9 +77,9 @@ class _Expiry:
 class _Source:
     """The operations; each is given the vocabulary that it is asked in."""
 
-    def __init__(self, log: Log, subscribing: Subscribing, subscriptions: Subscriptions) -> None:
+    def __init__(self, log: Log, requests: SubscriptionRequests, subscriptions: Subscriptions) -> None:
         self._log = log
-        self._subscribing = subscribing
+        self._requests = requests
         self._subscriptions = subscriptions
 
     async def subscribe(self, words: Vocabulary, request: Request) -> Reply:
@@ -100,7 +100,7 @@ class _Source:
             wanted["id"] = chosen
         try:
             body = bodies.SubscriptionBody.model_validate(wanted)
-            content, _, _ = await self._subscribing.subscribe(body.request(), request.caller)
+            content, _, _ = await self._requests.subscribe(body.request(), request.caller)
         except ValidationError as error:
             raise faults.of_subscribing(words, invalid(list(error.errors()))) from None
         except EdnError as error:
@@ -157,7 +157,7 @@ class _Source:
                 "Subscribe, names it",
             )
         try:
-            return await self._subscribing.find(request.caller, xml.text_of(element))
+            return await self._requests.find(request.caller, xml.text_of(element))
         except NotFound as error:
             raise faults.eventing_fault(words, fault, error) from None
 

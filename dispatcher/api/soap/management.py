@@ -19,9 +19,9 @@ from dispatcher.auth.caller import Need
 from dispatcher.auth.quotas import Quotas
 from dispatcher.observe.routes import RoutingEntries
 from dispatcher.servers.bindings import Bindings
-from dispatcher.servers.registry import Members
+from dispatcher.servers.registry import ServerRegistry
 from dispatcher.store.topic_rows import Binding
-from dispatcher.subscriptions.subtree_sync import Joining
+from dispatcher.subscriptions.subtree_sync import SubtreeSync
 from dispatcher.subscriptions.topics import Topic, Topics
 from edn.errors import InvalidInput
 from edn.formats import xml
@@ -37,11 +37,11 @@ def tag(name: str) -> str:
 
 def operations(
     topics: Topics,
-    joining: Joining,
+    subtree_sync: SubtreeSync,
     quotas: Quotas,
     entries: RoutingEntries,
     bindings: Bindings,
-    members: Members,
+    members: ServerRegistry,
 ) -> Table:
     async def create_topic(request: Request) -> Reply:
         attributes = {
@@ -50,7 +50,7 @@ def operations(
             for one in holder.iterchildren(tag("Attribute"))
         }
         engine = xml.text_of(request.payload.find(tag("Engine"))) or None
-        topic, _ = await joining.put(
+        topic, _ = await subtree_sync.put(
             _name(request),
             attributes,
             engine,
@@ -64,7 +64,7 @@ def operations(
 
     async def delete_topic(request: Request) -> Reply:
         cascade = xml.text_of(request.payload.find(tag("Cascade"))) in ("true", "1")
-        await joining.delete(_name(request), cascade=cascade, tenant=request.caller.tenant)
+        await subtree_sync.delete(_name(request), cascade=cascade, tenant=request.caller.tenant)
         return Reply(_action("DeleteTopicResponse"), _answer("DeleteTopicResponse"))
 
     async def enumerate_topics(request: Request) -> Reply:

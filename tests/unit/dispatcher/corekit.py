@@ -12,17 +12,17 @@ from typing import Any
 from dispatcher.config import Settings
 from dispatcher.replication.reconcile import Merger
 from dispatcher.servers.admission import Alone
-from dispatcher.servers.registry import Member
+from dispatcher.servers.registry import Server
 from dispatcher.services import Services
 from dispatcher.store import change_feed, directory
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log, read_records
 from dispatcher.store.records import ControlRecord
 from dispatcher.store.replays import Replay
-from dispatcher.subscriptions.installer import Storing
+from dispatcher.subscriptions.installer import SubscriptionInstaller
 from dispatcher.subscriptions.service import Subscriptions, Wanted
 from dispatcher.subscriptions.subtree import Subtree
-from dispatcher.subscriptions.subtree_sync import Joining
+from dispatcher.subscriptions.subtree_sync import SubtreeSync
 from dispatcher.subscriptions.topics import Topics
 from edn import protocol
 from edn.errors import Unavailable
@@ -33,7 +33,7 @@ from edn.model.filter import Filter
 def make_ready(network: Services, *servers: str) -> None:
     """Servers that are there, as far as anybody can tell."""
     for name in servers:
-        member = Member(name, "http://127.0.0.1:1", "key", 1, 0)
+        member = Server(name, "http://127.0.0.1:1", "key", 1, 0)
         # What a forwarder is asked for by those who look at servers, and no more.
         member.forwarder = SimpleNamespace(  # type: ignore[assignment]
             acked=0,
@@ -51,7 +51,7 @@ def make_ready(network: Services, *servers: str) -> None:
 
 @dataclass
 class Servers:
-    """Take the place of `Calls.store`."""
+    """Take the place of `ServerClient.store`."""
 
     away: set[str] = field(default_factory=set)
     seq: int = 0
@@ -79,7 +79,7 @@ class Core:
         make_ready(self.network, *servers)
         self.topics = Topics(self.log)
         parts = self.network
-        self.storing = Storing(
+        self.installer = SubscriptionInstaller(
             self.log,
             parts.placing,
             parts.bindings,
@@ -88,11 +88,16 @@ class Core:
             parts.tasks,
             lambda _: None,
         )
-        self.subscriptions = Subscriptions(self.log, self.topics, parts.placing, self.storing)
-        self.joining = Joining(
-            self.log, self.topics, self.subscriptions, self.storing, parts.summaries, Alone(self.log.id, None)
+        self.subscriptions = Subscriptions(self.log, self.topics, parts.placing, self.installer)
+        self.subtree_sync = SubtreeSync(
+            self.log,
+            self.topics,
+            self.subscriptions,
+            self.installer,
+            parts.summaries,
+            Alone(self.log.id, None),
         )
-        self.merger = make_merger(parts, self.topics, lambda _: None, on_names=self.joining.doubt)
+        self.merger = make_merger(parts, self.topics, lambda _: None, on_names=self.subtree_sync.doubt)
 
     async def subscribe(self, id: str, name: str, filter: Any = None, **more: Any) -> Subscription:
         parsed = Filter.parse(filter)
@@ -111,7 +116,7 @@ class Core:
 
     async def put(self, name: str, *attributes: str, **more: Any) -> None:
         """Of numbers, and one more, so that there is any."""
-        await self.joining.put(name, dict.fromkeys(["own", *attributes], "number"), None, **more)
+        await self.subtree_sync.put(name, dict.fromkeys(["own", *attributes], "number"), None, **more)
 
     def members(self, id: str) -> dict[str, Subscription]:
         """By the names of their topics."""

@@ -58,12 +58,12 @@ def test_a_topic_without_a_matcher_has_the_one_of_the_nearest_name_above(
 ) -> None:
     async def work(made: Core) -> None:
         for other, matcher in topics.items():
-            await made.joining.put(other, N, matcher)
+            await made.subtree_sync.put(other, N, matcher)
         for other, matcher in bound.items():
             await bind(made, other, engine=matcher)
-        topic, _ = await made.joining.put(name, N, None)
+        topic, _ = await made.subtree_sync.put(name, N, None)
         assert topic.engine == engine
-        explicit, _ = await made.joining.put(f"{name}.own", N, "bitmap")
+        explicit, _ = await made.subtree_sync.put(f"{name}.own", N, "bitmap")
         assert explicit.engine == "bitmap"
 
     run(tmp_path, work)
@@ -73,13 +73,13 @@ def test_what_was_inherited_binds_nobody(tmp_path: Path) -> None:
     """A topic that got the default has chosen nothing: what is bound above it later counts below it, too."""
 
     async def work(made: Core) -> None:
-        await made.joining.put("stocks", N, None)
+        await made.subtree_sync.put("stocks", N, None)
         await bind(made, "**", engine="rtree")
-        below, _ = await made.joining.put("stocks.nyse", N, None)
+        below, _ = await made.subtree_sync.put("stocks.nyse", N, None)
         assert below.engine == "rtree"
         assert made.topics.get("stocks").engine == "bitmap"  # it is what it was
-        await made.joining.put("stocks", N, "bitmap")  # and now it is chosen
-        beside, _ = await made.joining.put("stocks.tokyo", N, None)
+        await made.subtree_sync.put("stocks", N, "bitmap")  # and now it is chosen
+        beside, _ = await made.subtree_sync.put("stocks.tokyo", N, None)
         assert beside.engine == "bitmap"
 
     run(tmp_path, work)
@@ -90,7 +90,7 @@ def test_tenants_inherit_from_their_own_names_only(tmp_path: Path) -> None:
         await bind(made, "**", engine="rtree")
         await bind(made, "hers/**", engine="scan")
         for tenant, engine in (("", "rtree"), ("hers", "scan"), ("his", "bitmap")):
-            topic, _ = await made.joining.put("stocks", N, None, tenant=tenant)
+            topic, _ = await made.subtree_sync.put("stocks", N, None, tenant=tenant)
             assert topic.engine == engine
 
     run(tmp_path, work)

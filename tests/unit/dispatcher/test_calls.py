@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.config import Settings
-from dispatcher.servers.registry import Member
+from dispatcher.servers.registry import Server
 from dispatcher.services import Services
 from edn import protocol
 from edn.errors import Unavailable
@@ -18,7 +18,7 @@ from tests.network import Process
 def test_a_store_that_nobody_answers_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         network = Services(Settings(data=tmp_path, secret="s" * 16))
-        network.members.add(Member("s1", "http://127.0.0.1:1", "key", 1, 0))
+        network.members.add(Server("s1", "http://127.0.0.1:1", "key", 1, 0))
         monkeypatch.setattr(network.members, "state", lambda _: "ready")
         network.log.start()
         request = protocol.Store("log", 1, protocol.TopicInfo(1, "", "t", [], "bitmap"), [])

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from dispatcher.observe.event_trace import Follower
+from dispatcher.observe.event_trace import EventTrace
 from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
@@ -37,7 +37,7 @@ def test_a_journey_names_subscriptions_of_the_events_own_topic(tmp_path: Path) -
             await log.submit(subscribe)
             calls: Any = SimpleNamespace(tell=tell)
             topic = Topic(1, "acme/orders", 1, Schema.parse({"n": "number"}), "scan", 0)
-            shown = await Follower(log, Tail(head=log.head, limit_bytes=0), calls)._server("s1", topic, 7)
+            shown = await EventTrace(log, Tail(head=log.head, limit_bytes=0), calls)._server("s1", topic, 7)
             return [one.subscription for one in shown.matches]
         finally:
             await log.stop()

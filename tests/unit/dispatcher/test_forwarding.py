@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dispatcher.routing.table import RoutingTable
-from dispatcher.servers.counters import Meter
+from dispatcher.servers.counters import PipelineCounters
 from dispatcher.servers.forwarder import Forwarder
-from dispatcher.servers.limits import Link, Pressure
+from dispatcher.servers.limits import Backpressure, Link
 from dispatcher.store.log_tail import Tail
 from dispatcher.store.records import EventsRecord
 from edn import protocol
@@ -35,8 +35,8 @@ def forwarder(
         acked=acked,
         on_ack=lambda _: None,
         link=Link(),
-        pressure=Pressure(lambda: 0),
-        meter=Meter(),
+        backpressure=Backpressure(lambda: 0),
+        counters=PipelineCounters(),
     )
 
 

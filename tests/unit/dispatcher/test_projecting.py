@@ -12,7 +12,7 @@ import pytest
 from dispatcher.observe import projection
 from dispatcher.observe.projection import DRAWN, Projector
 from dispatcher.routing.table import RoutingTable
-from dispatcher.servers.counters import Meter
+from dispatcher.servers.counters import PipelineCounters
 from edn.model.schema import Schema
 
 SCHEMA = Schema.parse({"a": "number", "b": "number", "c": "number"})
@@ -24,7 +24,7 @@ def network(*servers: str) -> Any:
     for server in servers:
         table.add(server)
         table.accept(server, 1, 0, {})
-    return SimpleNamespace(table=table, meter=Meter())
+    return SimpleNamespace(table=table, counters=PipelineCounters())
 
 
 def widen(network: Any, server: str, lo: np.ndarray, hi: np.ndarray) -> None:
@@ -48,7 +48,7 @@ def test_the_largest_distinct_shadows_are_drawn_however_the_rectangles_came(
 ) -> None:
     rng = np.random.default_rng(len(steps))
     running = network("s1")
-    projector = Projector(running.table, running.meter)
+    projector = Projector(running.table, running.counters)
     every: set[tuple[float, ...]] = set()
     for count in steps:
         lo, hi = boxes(rng, count)
@@ -80,7 +80,7 @@ def test_shadows_are_found_once_until_a_servers_rectangles_change(monkeypatch: p
         return sides(lo, hi, column)
 
     monkeypatch.setattr(projection, "_sides", counted)
-    projector = Projector(running.table, running.meter)
+    projector = Projector(running.table, running.counters)
     first = project(projector)
     assert looked_at == [300] * 4  # two servers, two columns
     assert project(projector) == first
@@ -96,7 +96,7 @@ def test_shadows_are_found_once_until_a_servers_rectangles_change(monkeypatch: p
 def test_only_some_pairs_of_attributes_are_remembered() -> None:
     running = network("s1")
     widen(running, "s1", *boxes(np.random.default_rng(1), 3))
-    projector = Projector(running.table, running.meter)
+    projector = Projector(running.table, running.counters)
     for uid in range(100):
         topic: Any = SimpleNamespace(uid=uid, name="numbers", schema=SCHEMA)
         asyncio.run(projector.project(topic, "a", "b", None))

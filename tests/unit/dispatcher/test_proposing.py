@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from virtual_time import VirtualLoop, run
 
-from dispatcher.rebalance.advisor import ENOUGH, Proposing, Watch
+from dispatcher.rebalance.advisor import ENOUGH, RepartitionAdvisor, Watch
 from dispatcher.servers.counters import Counts
 from edn.errors import Unavailable
 from edn.runtime.tasks import Tasks
@@ -94,12 +94,14 @@ def test_a_best_that_could_not_be_stored_is_stored_later() -> None:
     # What a proposal looks at, and no more.
     settings: Any = SimpleNamespace(repartition_threshold=0.25, repartition_seconds=1.0)
     log: Any = SimpleNamespace(load=lambda function: function(reader), submit=submit)
-    meter: Any = SimpleNamespace(snapshot=snapshot)
+    counters: Any = SimpleNamespace(snapshot=snapshot)
 
     async def look() -> None:
         nonlocal disk_full
-        proposing = Proposing(settings, log, meter, Tuning(mode="fixed", precision=PRECISE), Tasks())
-        work = asyncio.create_task(proposing.run())
+        advisor = RepartitionAdvisor(
+            settings, log, counters, Tuning(mode="fixed", precision=PRECISE), Tasks()
+        )
+        work = asyncio.create_task(advisor.run())
         await asyncio.sleep(1.5)
         assert reader.execute("SELECT count(*) FROM meta").fetchone() == (0,)
         disk_full = False

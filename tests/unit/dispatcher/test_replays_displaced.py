@@ -136,7 +136,7 @@ def test_a_replay_waits_for_the_others_and_is_what_it_is_by_then(tmp_path: Path)
                 parts.members,
                 parts.calls,
                 parts.pipeline,
-                parts.backing,
+                parts.backup_gate,
                 parts.tasks,
                 until_level,
             )

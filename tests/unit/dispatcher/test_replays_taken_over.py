@@ -11,7 +11,7 @@ from corekit import Core
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.rebalance.mover import Moving
+from dispatcher.rebalance.mover import Mover
 from dispatcher.store import repartitions, replays
 from dispatcher.store.directory import Subscription
 from dispatcher.store.records import EventsRecord
@@ -34,12 +34,12 @@ async def replaced(
     for upto, time, since, after in pasts:
         old = Replay(made.id, made.version, made.server, made.topic, None, upto, time, since, after)
         await core.log.submit(lambda transaction, old=old: replays.insert(transaction, old))
-    moving = Moving(
+    moving = Mover(
         core.log,
         core.topics,
         core.network.placing,
-        core.subscriptions.exclusion,
-        core.storing,
+        core.subscriptions.lock,
+        core.installer,
         on_moved=lambda: None,
         on_replay=begun.append,
     )

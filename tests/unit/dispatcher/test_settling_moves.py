@@ -11,7 +11,7 @@ import msgspec
 from corekit import make_ready
 
 from dispatcher.config import Settings
-from dispatcher.rebalance.handover import Settling
+from dispatcher.rebalance.handover import Handover
 from dispatcher.services import Services
 from dispatcher.store.interface import Transaction
 from edn.errors import Unavailable
@@ -43,13 +43,13 @@ def test_a_log_that_cannot_be_written_for_a_while_delays_settling_only(tmp_path:
             return future
 
         network.log.submit = fail_once  # type: ignore[method-assign]  # a disk that is full
-        settling = Settling(network.log, network.members, network.calls, network.backing)
-        work = asyncio.create_task(settling.run())
+        handover = Handover(network.log, network.members, network.calls, network.backup_gate)
+        work = asyncio.create_task(handover.run())
         await failed.wait()
         async with asyncio.timeout(10):
-            while await settling.unsettled() and not work.done():  # noqa: ASYNC110  nobody tells
+            while await handover.unsettled() and not work.done():  # noqa: ASYNC110  nobody tells
                 await asyncio.sleep(0.01)
-        assert await settling.unsettled() == 0
+        assert await handover.unsettled() == 0
         work.cancel()
         await network.stop()
 

@@ -12,7 +12,7 @@ from dispatcher.servers.pipeline import stack
 from dispatcher.store.log_tail import Tail
 from dispatcher.store.records import ControlRecord, EventsRecord
 from dispatcher.subscriptions.expiry import parse_expires
-from dispatcher.subscriptions.keyed_lock import Exclusion
+from dispatcher.subscriptions.keyed_lock import KeyedLock
 from edn import protocol
 from edn.errors import InvalidInput
 from edn.model.coordinates import instant, rfc3339
@@ -127,31 +127,31 @@ def test_instants_are_written_in_utc() -> None:
 
 def test_calls_about_one_name_follow_one_another_and_leave_nothing_behind() -> None:
     async def main() -> None:
-        exclusion = Exclusion()
+        lock = KeyedLock()
         order: list[str] = []
         inside = asyncio.Event()
         release = asyncio.Event()
 
         async def first() -> None:
-            async with exclusion.hold(["a", "b"]):
+            async with lock.hold(["a", "b"]):
                 inside.set()
                 await release.wait()
                 order.append("first")
 
         async def second() -> None:
             await inside.wait()
-            async with exclusion.hold(["b"]):
+            async with lock.hold(["b"]):
                 order.append("second")
 
         async def other() -> None:
             await inside.wait()
-            async with exclusion.hold(["c"]):
+            async with lock.hold(["c"]):
                 order.append("other")
                 release.set()
 
         await asyncio.gather(first(), second(), other())
         assert order == ["other", "first", "second"]
-        assert not exclusion._locks
-        assert not exclusion._users
+        assert not lock._locks
+        assert not lock._users
 
     asyncio.run(main())

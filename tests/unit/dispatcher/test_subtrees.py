@@ -128,9 +128,9 @@ def test_a_topic_that_goes_takes_its_member_and_nothing_else(tmp_path: Path) -> 
         await made.subscribe("w", "a.**")
         await made.subscribe("own", "a.b")
         with pytest.raises(Conflict, match="has 1 subscriptions"):
-            await made.joining.delete("a.b", cascade=False)
+            await made.subtree_sync.delete("a.b", cascade=False)
         await made.subscriptions.delete("own")
-        await made.joining.delete("a.b", cascade=False)
+        await made.subtree_sync.delete("a.b", cascade=False)
         assert set(made.members("w")) == {"a.c"}
         assert (await made.subscriptions.get("w")).subtree == "a.**"
         ends = [record for record in await made.log.read(0, 1 << 30) if "deactivate" in repr(record)]
@@ -260,7 +260,7 @@ def test_a_crash_between_an_evolution_and_its_joining_is_made_good_at_the_start(
         assert set(made.members("w")) == {"c"}
 
     async def after(made: Core) -> None:
-        await made.joining.settle()
+        await made.subtree_sync.settle()
         assert set(made.members("w")) == {"a.b", "c"}
 
     run(tmp_path, before)
@@ -292,7 +292,7 @@ def test_unsubscribing_by_a_covering_filter_reaches_down(
         for name in ("a", "a.b", "c"):
             await made.put(name, "price")
         await made.subscribe("w", to, other)
-        covering = Covering(made.log, made.topics, made.subscriptions, made.storing)
+        covering = Covering(made.log, made.topics, made.subscriptions, made.installer)
         place = Subtree(by) if "**" in by else made.topics.get(by)
         ended = await covering.unsubscribe(place, "o", Filter.parse(filter))
         assert ended == (["w"] if goes else [])
@@ -400,7 +400,7 @@ def test_members_are_always_those_that_they_should_be(steps: list[tuple[str, str
                 await made.put(name, *sorted(value))
                 model.topics[name] = set(value)
             elif step == "drop" and name in model.topics:
-                await made.joining.delete(name, cascade=False)
+                await made.subtree_sync.delete(name, cascade=False)
                 del model.topics[name]
             elif step == "subscribe" and name not in model.wholes:
                 await made.subscribe(_id(name), name, value and f"{value} > 1")
@@ -451,7 +451,7 @@ def test_what_two_sides_made_without_seeing_each_other_comes_together(tmp_path: 
             for _ in range(2):
                 await first.learn_from(second)
                 await second.learn_from(first)
-            await first.joining.settle()
+            await first.subtree_sync.settle()
             await second.learn_from(first)
             await first.learn_from(second)
             for side in (first, second):
@@ -618,16 +618,16 @@ def test_what_a_topic_leaves_on_the_dispatcher_goes_with_it(tmp_path: Path) -> N
         await made.put("t", "price")
         await made.subscribe("w", "t", "price > 1")
         uid = made.topics.get("t").uid
-        table, placing, meter = made.network.table, made.network.placing, made.network.meter
+        table, placing, counters = made.network.table, made.network.placing, made.network.counters
         table._recent[uid] = Recent(2, size=8, of_batch=8)
-        meter.routed(uid, np.zeros((1, 2)), np.zeros((1, 2), dtype=np.bool_), 0.0)
+        counters.routed(uid, np.zeros((1, 2)), np.zeros((1, 2), dtype=np.bool_), 0.0)
         for server in ("s1", "s2"):
             rects = Summary.build(np.zeros((1, 2)), np.ones((1, 2)))
             assert await table.accept_in_slices(server, 1, 5, {uid: rects})
             await placing.summarised_in_slices(server, {uid: rects})
-        await made.joining.delete("t", cascade=True)
+        await made.subtree_sync.delete("t", cascade=True)
         assert uid not in table._recent
-        assert uid not in meter.samples
+        assert uid not in counters.samples
         assert uid not in placing._policies
         # A server that lags still gets what was published before; then its next summary lacks the topic.
         assert uid in table.describe("s1").topics
