@@ -92,7 +92,7 @@ def test_a_widening_is_left_out_of_new_or_of_moved_subscriptions(
         await core.put("quotes")
         topic = core.topics.get("quotes")
         item: Any = SimpleNamespace(bound=Filter.parse(None).bind(topic.schema), arriving=arriving)
-        core.storing._widen("s1", topic, [item], protocol.Stored(1, 1))
+        core.installer._widen("s1", topic, [item], protocol.Stored(1, 1))
         assert widened == ([] if arriving is (defect == "move-before-widening") else ["s1"])
         await core.network.stop()
 
