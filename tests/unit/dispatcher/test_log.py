@@ -207,7 +207,7 @@ def test_versions_grow_when_the_time_falls_back_and_after_a_restart(tmp_path: Pa
     assert versions == [500_000_000, 500_000_001, 500_000_002]
 
 
-@pytest.mark.parametrize(("found", "said"), [(FORMAT + 1, "a newer version"), (FORMAT - 1, "edn export")])
+@pytest.mark.parametrize(("found", "said"), [(FORMAT + 1, "another version"), (FORMAT - 1, "edn export")])
 def test_a_log_of_another_format_is_refused_as_it_is(tmp_path: Path, found: int, said: str) -> None:
     run(tmp_path, _nothing)
     with closing(sqlite3.connect(tmp_path / "dispatcher.db", isolation_level=None)) as db:

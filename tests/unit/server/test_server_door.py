@@ -384,7 +384,7 @@ def test_a_folder_has_one_process_at_a_time_a_stable_key_and_counts_its_starts(t
     assert (first.identity.epoch, second.identity.epoch) == (1, 2)
 
 
-@pytest.mark.parametrize(("found", "said"), [(99, "a newer version"), (FORMAT - 1, "edn export")])
+@pytest.mark.parametrize(("found", "said"), [(99, "another version"), (FORMAT - 1, "edn export")])
 def test_a_folder_of_another_format_is_refused_and_left_as_it_is(
     tmp_path: Path, found: int, said: str
 ) -> None:
