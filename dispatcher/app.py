@@ -31,9 +31,9 @@ from dispatcher.api.soap import eventing, management, publishing
 from dispatcher.api.soap.door import PATH as SOAP_PATH
 from dispatcher.api.soap.door import SoapEndpoint
 from dispatcher.api.soap.operations import Table
-from dispatcher.auth.access import Guard, needs
+from dispatcher.auth.access import Guard
 from dispatcher.auth.audit import Audit
-from dispatcher.auth.caller import Need
+from dispatcher.auth.caller import Need, needs
 from dispatcher.config import Settings
 from dispatcher.services import Services
 from edn.errors import EdnError

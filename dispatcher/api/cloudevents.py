@@ -25,8 +25,7 @@ from pydantic import AliasChoices, BaseModel, Field, WithJsonSchema
 from dispatcher.api import bodies
 from dispatcher.api.bodies import Body, Coordinate, Expires, Name
 from dispatcher.api.caller import Who
-from dispatcher.auth.access import needs
-from dispatcher.auth.caller import Caller, Need
+from dispatcher.auth.caller import Caller, Need, needs
 from dispatcher.store.directory import Subscription
 from dispatcher.subscriptions.requests import SubscriptionRequests
 from dispatcher.subscriptions.service import Subscriptions

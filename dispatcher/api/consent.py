@@ -12,8 +12,7 @@ import msgspec
 from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel
 
-from dispatcher.auth.access import needs
-from dispatcher.auth.caller import Need
+from dispatcher.auth.caller import Need, needs
 from dispatcher.servers.client import ServerClient
 from dispatcher.servers.registry import ServerRegistry
 from edn import protocol

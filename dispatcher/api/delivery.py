@@ -18,8 +18,7 @@ from pydantic import Field
 
 from dispatcher.api.bodies import Body
 from dispatcher.api.caller import Who
-from dispatcher.auth.access import needs
-from dispatcher.auth.caller import Caller, Need
+from dispatcher.auth.caller import Caller, Need, needs
 from dispatcher.servers import fan_out
 from dispatcher.servers.client import ServerClient
 from dispatcher.servers.registry import ServerRegistry

@@ -9,8 +9,7 @@ from pydantic import Field, WithJsonSchema
 
 from dispatcher.api.bodies import Body, FilterBody
 from dispatcher.api.caller import Who
-from dispatcher.auth.access import needs
-from dispatcher.auth.caller import Need
+from dispatcher.auth.caller import Need, needs
 from dispatcher.observe.event_trace import EventTrace
 from dispatcher.observe.explain import Explainer
 from dispatcher.subscriptions.topics import Topics
@@ -31,14 +30,14 @@ class ExplainBody(Body):
     filter: FilterBody = None
 
 
-def routes(topics: Topics, explainer: Explainer, follower: EventTrace) -> APIRouter:
+def routes(topics: Topics, explainer: Explainer, trace: EventTrace) -> APIRouter:
     router = APIRouter(prefix="/v1/topics", tags=["topics"], route_class=StrictRoute)
 
     @router.get("/{name}/events", response_model=document(FollowedEvent))
     @needs(Need.SUBSCRIBE)
     async def follow(name: str, who: Who, id: Annotated[str, Query(max_length=512)]) -> Any:
         """What became of a recent event: where it was sent, whom it matched, how they were told."""
-        return await follower.follow(topics.get(name, who.tenant), id)
+        return await trace.follow(topics.get(name, who.tenant), id)
 
     @router.post("/{name}/explain", response_model=document(ExplainedEvent | ExplainedFilter))
     @needs(Need.SUBSCRIBE)

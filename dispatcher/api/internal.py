@@ -11,9 +11,9 @@ from pydantic import TypeAdapter, ValidationError
 from starlette.types import Receive, Scope, Send
 
 from dispatcher.api import bodies, openapi
-from dispatcher.auth.access import Guard, authorization_of, needs
+from dispatcher.auth.access import Guard, authorization_of
 from dispatcher.auth.audit import Audit
-from dispatcher.auth.caller import Caller, Need
+from dispatcher.auth.caller import Caller, Need, needs
 from dispatcher.servers.admission import Leadership
 from dispatcher.servers.placement import Placing
 from dispatcher.servers.registration import Registration

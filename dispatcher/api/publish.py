@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 from starlette.types import Receive, Scope, Send
 
-from dispatcher.auth.access import Guard, authorization_of, needs
+from dispatcher.auth.access import Guard, authorization_of
 from dispatcher.auth.audit import Audit
-from dispatcher.auth.caller import EVERYBODY, Caller, Need
+from dispatcher.auth.caller import EVERYBODY, Caller, Need, needs
 from dispatcher.servers.admission import Admission
 from dispatcher.store import retention, topic_rows
 from dispatcher.store.event_log import Log

@@ -33,8 +33,8 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 from dispatcher.api import merged_streams
 from dispatcher.api.caller import Who
 from dispatcher.api.merged_streams import MergedStream
-from dispatcher.auth.access import Guard, caller_of, needs
-from dispatcher.auth.caller import Caller, Need
+from dispatcher.auth.access import Guard, caller_of
+from dispatcher.auth.caller import Caller, Need, needs
 from dispatcher.auth.quotas import check_descriptors
 from dispatcher.servers.client import ServerClient
 from dispatcher.store import directory

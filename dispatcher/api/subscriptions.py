@@ -10,8 +10,7 @@ from fastapi import APIRouter, Body, Query, Response
 
 from dispatcher.api import bodies, delivery
 from dispatcher.api.caller import Who
-from dispatcher.auth.access import needs
-from dispatcher.auth.caller import Need
+from dispatcher.auth.caller import Need, needs
 from dispatcher.servers.client import ServerClient
 from dispatcher.store.event_log import Log
 from dispatcher.subscriptions.bulk_unsubscribe import Covering

@@ -9,8 +9,7 @@ from fastapi import APIRouter, Query, Response
 
 from dispatcher.api import bodies
 from dispatcher.api.caller import Who
-from dispatcher.auth.access import needs
-from dispatcher.auth.caller import Need
+from dispatcher.auth.caller import Need, needs
 from dispatcher.auth.quotas import Quotas
 from dispatcher.subscriptions.subtree_sync import SubtreeSync
 from dispatcher.subscriptions.topics import Topic, Topics

@@ -33,18 +33,16 @@ import hmac
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.types import Scope as Connection
 
 from dispatcher.auth import browsers
-from dispatcher.auth.caller import EVERYBODY, NETWORK, Caller, Need
+from dispatcher.auth.caller import EVERYBODY, NETWORK, Caller, Need, declared
 from dispatcher.auth.keys import Keys, identifier
 from dispatcher.auth.quotas import Quotas, TenantLimits
 from edn.errors import NotFound, Unauthorized
 from edn.http.asgi import CLIENT, CLIENT_HOST, VIA
-
-_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 
 #: where a request's caller is kept in its ASGI scope
 _WHO = "edn.caller"
@@ -55,25 +53,6 @@ _FORWARDED = frozenset(name.encode() for name in (VIA, CLIENT, CLIENT_HOST))
 
 #: answered at the admin address only, where there is one
 _ADMINISTRATION = frozenset({Need.ADMIN, Need.OPERATOR, Need.METRICS})
-
-
-def needs(need: Need) -> Callable[[_Endpoint], _Endpoint]:
-    """Declare what a route's endpoint needs; below the router's decorator."""
-
-    def mark(endpoint: _Endpoint) -> _Endpoint:
-        endpoint.edn_need = need  # type: ignore[attr-defined]  # functions take attributes
-        return endpoint
-
-    return mark
-
-
-def declared(route: Any) -> Need | None:
-    """What a route declares; of a mount, what the mounted app does."""
-    for holder in (getattr(route, "endpoint", None), getattr(route, "app", None)):
-        found = getattr(holder, "edn_need", None)
-        if found is not None:
-            return Need(found)
-    return None
 
 
 def caller_of(scope: Connection) -> Caller:

@@ -1,12 +1,16 @@
-"""The caller of a request, and whether it has the rights that a route needs."""
+"""The needs that routes declare, and the caller of a request, who has the rights for them or not."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, TypeVar
 
 from dispatcher.auth.keys import Quota, Scope
 from edn.errors import Forbidden
+
+_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 
 
 class Need(StrEnum):
@@ -18,6 +22,25 @@ class Need(StrEnum):
     METRICS = "metrics"
     OPERATOR = "operator"
     NETWORK = "network"
+
+
+def needs(need: Need) -> Callable[[_Endpoint], _Endpoint]:
+    """Declare what a route's endpoint needs; below the router's decorator."""
+
+    def mark(endpoint: _Endpoint) -> _Endpoint:
+        endpoint.edn_need = need  # type: ignore[attr-defined]  # functions take attributes
+        return endpoint
+
+    return mark
+
+
+def declared(route: Any) -> Need | None:
+    """What a route declares; of a mount, what the mounted app does."""
+    for holder in (getattr(route, "endpoint", None), getattr(route, "app", None)):
+        found = getattr(holder, "edn_need", None)
+        if found is not None:
+            return Need(found)
+    return None
 
 
 _NO_QUOTA = Quota()

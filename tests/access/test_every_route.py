@@ -18,7 +18,7 @@ from lxml import etree
 
 import dispatcher.app
 from dispatcher.auth import access
-from dispatcher.auth.caller import Need
+from dispatcher.auth.caller import Need, declared
 from dispatcher.auth.keys import Scope
 from dispatcher.config import Settings
 from dispatcher.services import Services
@@ -82,7 +82,7 @@ class Operation:
 
 def operations(app: FastAPI) -> list[Operation]:
     return [
-        Operation(method, str(route.path), access.declared(route))
+        Operation(method, str(route.path), declared(route))
         for route in iter_route_contexts(app.router.routes)
         for method in sorted((route.methods or {"WEBSOCKET"}) - {"HEAD", "OPTIONS"})
     ]

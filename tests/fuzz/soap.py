@@ -11,7 +11,6 @@ from typing import Any
 
 from lxml import etree
 
-from dispatcher.api.publish import Accepted
 from dispatcher.api.soap import eventing, management, publishing
 from dispatcher.api.soap.door import SoapEndpoint
 from dispatcher.auth import access
@@ -19,6 +18,7 @@ from dispatcher.auth.caller import EVERYBODY, Caller
 from dispatcher.servers.bindings import check_name
 from dispatcher.store.topic_rows import Binding
 from dispatcher.subscriptions.expiry import parse_expires
+from edn.api.events import Published
 from edn.errors import InvalidSink, NotFound
 from edn.formats.soap.address import SoapAddress
 from edn.http.sink_policy import check_url
@@ -86,8 +86,8 @@ class _Bindings:
 
 
 class _Publishing:
-    async def publish(self, topic: Any, body: bytes, *more: Any, **named: Any) -> Accepted:
-        return Accepted(len(topic.schema.decode_events(body)), [])
+    async def publish(self, topic: Any, body: bytes, *more: Any, **named: Any) -> Published:
+        return Published(len(topic.schema.decode_events(body)), [])
 
 
 def _seed(body: str, headers: str = "", soap: str = "http://www.w3.org/2003/05/soap-envelope") -> bytes:

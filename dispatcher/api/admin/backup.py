@@ -10,8 +10,7 @@ from fastapi import APIRouter, Response
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, StreamingResponse
 
-from dispatcher.auth.access import needs
-from dispatcher.auth.caller import Need
+from dispatcher.auth.caller import Need, needs
 from dispatcher.servers.backup_gate import BackupGate
 from dispatcher.servers.client import ServerClient
 from dispatcher.servers.registry import ServerRegistry

@@ -9,8 +9,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from dispatcher.auth.access import needs
-from dispatcher.auth.caller import Need
+from dispatcher.auth.caller import Need, needs
 from dispatcher.servers.admission import Leadership
 from dispatcher.servers.client import ServerClient
 from dispatcher.servers.registry import ServerRegistry

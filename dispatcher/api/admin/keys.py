@@ -12,8 +12,7 @@ from pydantic import Field
 
 from dispatcher.api.bodies import Body, Expires, Name
 from dispatcher.api.caller import Who
-from dispatcher.auth.access import needs
-from dispatcher.auth.caller import Caller, Need
+from dispatcher.auth.caller import Caller, Need, needs
 from dispatcher.auth.keys import Key, Keys, Quota, Scope
 from dispatcher.auth.quotas import STREAMS
 from dispatcher.subscriptions.expiry import parse_expires

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from fastapi import APIRouter, Request, Response
 
-from dispatcher.auth.access import needs
-from dispatcher.auth.caller import Need
+from dispatcher.auth.caller import Need, needs
 from dispatcher.observe.servers import ServerDescriptions
 from dispatcher.routing.table import RoutingTable
 from dispatcher.servers.admission import Admission

@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter
 
-from dispatcher.auth.access import needs
-from dispatcher.auth.caller import Need
+from dispatcher.auth.caller import Need, needs
 from dispatcher.observe.servers import ServerDescriptions
 from dispatcher.routing.table import RoutingTable
 from dispatcher.servers.admission import Admission, Leadership

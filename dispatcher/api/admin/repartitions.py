@@ -8,8 +8,7 @@ from fastapi import APIRouter, Body, Path
 from pydantic import Field
 
 from dispatcher.api import bodies
-from dispatcher.auth.access import needs
-from dispatcher.auth.caller import Need
+from dispatcher.auth.caller import Need, needs
 from dispatcher.rebalance.advisor import RepartitionAdvisor
 from dispatcher.rebalance.handover import Handover
 from dispatcher.rebalance.runner import RATE, RepartitionRunner

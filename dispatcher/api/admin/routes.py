@@ -8,8 +8,7 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field
 
 from dispatcher.api.bodies import Body
-from dispatcher.auth.access import needs
-from dispatcher.auth.caller import Need
+from dispatcher.auth.caller import Need, needs
 from dispatcher.observe.routes import RoutingEntries
 from dispatcher.servers.bindings import Bindings
 from dispatcher.servers.registry import ServerRegistry

@@ -8,8 +8,7 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from dispatcher.api.bodies import Body
-from dispatcher.auth.access import needs
-from dispatcher.auth.caller import Need
+from dispatcher.auth.caller import Need, needs
 from dispatcher.servers import limits
 from dispatcher.servers.counters import PipelineCounters
 from dispatcher.servers.limits import Backpressure

@@ -15,8 +15,8 @@ from starlette.responses import FileResponse, HTMLResponse, StreamingResponse
 
 from dispatcher.api.caller import Who
 from dispatcher.api.streams import EventStream, while_valid
-from dispatcher.auth.access import Guard, needs
-from dispatcher.auth.caller import Need
+from dispatcher.auth.access import Guard
+from dispatcher.auth.caller import Need, needs
 from dispatcher.observe.projection import Projector
 from dispatcher.observe.sampler import Sampler
 from dispatcher.subscriptions.topics import Topics
