@@ -1,6 +1,6 @@
 """The server process: it hosts subscriptions, matches the dispatcher's stream exactly and notifies.
 
-    settings       what an operator can set; `policies`: the parts of it that delivery acts on
+    config         settings; `policies`: the parts of it that delivery acts on
     services       wires all parts together; `app` is the HTTP app, `python -m edn_server` runs it;
                    `housekeeping` deletes what nothing needs
     storage        the data folder and everything that is SQL; the thread that writes

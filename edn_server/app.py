@@ -1,6 +1,6 @@
 """The HTTP door of a server: msgpack routes for the dispatcher, JSON for subscribers, health and figures.
 
-What the dispatcher calls often is plain ASGI with msgspec (`messages`). Every route stands in the OpenAPI
+What the dispatcher calls often is plain ASGI with msgspec (`api.messages`). Every route stands in the OpenAPI
 document at /docs, those too. Whatever fails is answered as problem+json.
 """
 

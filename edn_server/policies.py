@@ -1,6 +1,6 @@
 """The policies of delivery that an operator can set: batching, retries, circuit breaker, limits.
 
-Data only, so that `settings` needs none of the modules that act on them.
+Data only, so that `config` needs none of the modules that act on them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where sinks of CloudEvents may consent later, by a call: `WebHook-Request-Callback` named it to them.
 
 The server that asked is named in the path, and knows the token, which nobody else can make
-(`edn_server.consent`). Whoever holds it needs no key: a person may follow it as a link.
+(`edn_server.sinks.consent`). Whoever holds it needs no key: a person may follow it as a link.
 """
 
 from __future__ import annotations

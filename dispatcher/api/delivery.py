@@ -1,7 +1,8 @@
 """The routes about delivery: attempts, dead letters, examples, secrets. The server that hosts is asked.
 
 The directory knows which server that is. A dead letter's id names its server: `s2.1207` is letter 1207 of s2.
-Of a subscription to a subtree all servers that host a part of it are asked, and answer as one (`gathering`).
+Of a subscription to a subtree all servers that host a part of it are asked, and answer as one
+(`servers.fan_out`).
 """
 
 from __future__ import annotations

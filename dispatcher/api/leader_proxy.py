@@ -2,8 +2,8 @@
 
 Whichever dispatcher such a call comes to, it goes on to the leader as it is, key included, and the leader's
 answer comes back as it is. The leader carries it out as if it were alone, and holds the answer back until
-every other dispatcher that may take events has taken the change over (see `peers`). Reading and publishing go
-nowhere else.
+every other dispatcher that may take events has taken the change over (see `replication.lease`). Reading and
+publishing go nowhere else.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Streams at the front door: server-sent events, or a WebSocket, instead of a webhook.
 
-The server that hosts the subscription tells what there is, line by line (`edn_server.streams`); here each
+The server that hosts the subscription tells what there is, line by line (`edn_server.sinks.sse`); here each
 line becomes an event of the one or a message of the other. A connection that breaks is made again by the
 client, which says the last id that it saw: in the header Last-Event-ID, as every EventSource does, or in the
 query as `last_event_id` where headers cannot be set.
@@ -11,7 +11,7 @@ query as `last_event_id` where headers cannot be set.
     event: gap                                     {"event": "gap", "data": {"reason": …}}
     data: {"reason": …}
 
-A subscription to a subtree is read topic by topic, and told as one (see `stream_merging`).
+A subscription to a subtree is read topic by topic, and told as one (see `merged_streams`).
 
 A stream ends when the key that opened it is revoked or expires.
 """

@@ -1,5 +1,5 @@
-"""The routes of subscriptions: made, listed, changed, paused, ended. What they are told is `streaming`'s,
-how it reaches them `evidence`'s.
+"""The routes of subscriptions: made, listed, changed, paused, ended. What they are told is `streams`',
+how it reaches them `delivery`'s.
 """
 
 from __future__ import annotations

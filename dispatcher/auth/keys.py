@@ -2,7 +2,7 @@
 
 A key reads `edn_<id>_<secret>`: the id is public and names the key in listings, logs and the audit; of the
 whole only the SHA-256 is kept, which is enough for 256 random bits. All keys are in memory, so that asking
-costs no disk; where there are several dispatchers they learn of each other's (see `change_feed`).
+costs no disk; where there are several dispatchers they learn of each other's (see `store.change_feed`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Follows one recent event: when it was accepted, where it was sent, whom it matched, how they were told.
 
-The dispatcher knows an event as long as it is in memory (`pipeline.TAIL_BYTES`), a server about as long.
-Times are of the machine that tells them.
+The dispatcher knows an event as long as it is in memory (`servers.pipeline.TAIL_BYTES`), a server about as
+long. Times are of the machine that tells them.
 """
 
 from __future__ import annotations

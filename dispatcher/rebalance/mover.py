@@ -6,10 +6,10 @@ The new server stores the filter under a version of its own, inactive, and the r
 it, as for every new subscription. Then one transaction writes the directory and, beside each other in the
 log, a *move* record for each of the two: up to there the old server matches, after it the new one does. With
 several dispatchers each of the others does the same in its own log, when it learns of the change, after it
-has widened its own table (see `merging`).
+has widened its own table (see `replication.reconcile`).
 
 Order is kept by waiting: what the new server finds stays there until the old one has delivered, or given up,
-what it had found. `settling` sees to that afterwards; the records of what is not settled yet are the table
+what it had found. `handover` sees to that afterwards; the records of what is not settled yet are the table
 `moves`, written in the same transaction. One that is not settled is not moved again.
 
 A server that is *lost* can be asked for nothing. Its subscriptions begin elsewhere, behind a replay of all
@@ -74,7 +74,7 @@ class Mover:
         on_moved: Callable[[], None],
         on_replay: Callable[[Replay], None],
     ) -> None:
-        """`exclusion`: of calls about subscriptions; `on_moved` hears that there is something to settle."""
+        """`lock`: of calls about subscriptions; `on_moved` hears that there is something to settle."""
         self._log = log
         self._placing = placing
         self._topics = topics

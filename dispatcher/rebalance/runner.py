@@ -1,19 +1,18 @@
 """A repartition: which subscriptions shall go where, carried out little by little, whatever happens.
 
-Theory of operation
--------------------
-A repartition and its assignments are rows beside the log (see `repartitions`). It is *open* while assignments
-are added, then *running*: batches of them are moved (see `moving`), each in one transaction with the records
-of the move and the end of its assignments, so that a crash at any step leaves only what is still to be done.
-It is *done* when no assignment is left, or *cancelled*: what has moved stays where it is. One runs at a time.
+Theory of operation ------------------- A repartition and its assignments are rows beside the log (see
+`store.repartitions`). It is *open* while assignments are added, then *running*: batches of them are moved
+(see `mover`), each in one transaction with the records of the move and the end of its assignments, so that a
+crash at any step leaves only what is still to be done. It is *done* when no assignment is left, or
+*cancelled*: what has moved stays where it is. One runs at a time.
 
 A plan (`apply`), a server that is emptied (`drain`), one that is lost (`replace`) and one that gets its share
 (`fill`) are all repartitions; they differ in who chooses. A server that is being emptied gets no new
 subscriptions; one that is lost is asked for nothing any more.
 
-What is bound to servers by name (see `bindings`) goes only there: a plan that wants it elsewhere is refused,
-and so is emptying the last server that it may be on. Of a plan that was accepted before, what is bound
-otherwise by the time of its move is skipped.
+What is bound to servers by name (see `servers.bindings`) goes only there: a plan that wants it elsewhere is
+refused, and so is emptying the last server that it may be on. Of a plan that was accepted before, what is
+bound otherwise by the time of its move is skipped.
 
 A step takes some subscriptions from one server to one other, so that not all servers are busy with it at the
 same moment. Moving is throttled to `rate` subscriptions a second and, while events come, rests between its

@@ -1,10 +1,9 @@
 """The other dispatchers: who is there, who has learnt of what, and who carries out changes.
 
-Theory of operation
--------------------
-Each dispatcher *follows* each other one: it asks, again and again, for what has changed there since the place
-that it has taken over, and takes it over (`change_feed`, `merging`). An answer waits a moment for something
-to change, so following is also the heartbeat, and asking for what comes after a place acknowledges it.
+Theory of operation ------------------- Each dispatcher *follows* each other one: it asks, again and again,
+for what has changed there since the place that it has taken over, and takes it over (`store.change_feed`,
+`reconcile`). An answer waits a moment for something to change, so following is also the heartbeat, and asking
+for what comes after a place acknowledges it.
 
 *Granting.* Whoever has taken over everything is **granted**: from that answer on no change is answered to a
 client before the granted one has it. So a dispatcher that is granted by all others may take events: every
@@ -18,7 +17,8 @@ is left out when its lease has run out; until then changes wait, and so, for the
 A network that is cut in two cannot be told from that: both sides go on, see docs/adr/0010.
 
 *Changes* are carried out by one at a time, the **leader**: of those that are ready the one with the smallest
-log id, once all whom it has granted see it so too. The others pass such calls on to it (see `leading`).
+log id, once all whom it has granted see it so too. The others pass such calls on to it (see
+`api.leader_proxy`).
 
 Event loop only.
 """
@@ -184,7 +184,7 @@ class Peers:
                     await merger.merge(page)
                 cursor = page.upto
             except Exception as error:
-                # Not only the client's own errors: see `calling`. And a page that cannot be taken
+                # Not only the client's own errors: see `servers.client`. And a page that cannot be taken
                 # over is asked for again.
                 self._failed(peer, error)
                 await asyncio.sleep(0.1 if 0 < peer.failures < 10 else POLL_SECONDS)

@@ -5,7 +5,7 @@ Theory of operation
 The servers' data folders are copied one after the other, then the dispatcher's, each as of one moment. So the
 log is never behind what a server has read; and it is not truncated meanwhile, so that it still holds what the
 earliest copy has yet to read. What the log brings a server that it did not have when it was copied,
-subscriptions that came in between, it is given again when it registers (see `restoring`).
+subscriptions that came in between, it is given again when it registers (see `subscriptions.restore`).
 
 Only what dispatcher and servers do *beside* the log must not fall between two copies: settling moves, moving,
 telling a past. These are done in *steps*, and no step begins while a backup is made.

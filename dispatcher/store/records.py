@@ -37,7 +37,7 @@ class ControlRecord:
 @dataclass(slots=True)
 class EventsRecord:
     """Events that share a topic and the log's time, and lie side by side: those of one accepted request; in
-    memory also of several that were committed together (`merge`).
+    memory also of several that were committed together (`coalesce`).
     """
 
     #: offset of the first of them

@@ -3,8 +3,8 @@
 A filter's rectangles are computed here, not taken from the server's answer: so an answer that got lost can
 never leave the table too narrow. What was stored for nothing, because something failed afterwards, is ended
 in the log; until then it costs only width. A store that reaches a server after that, because its answer took
-too long, is refused there (`edn_server.storing`); what an earlier life of this dispatcher left behind ends
-with its next join.
+too long, is refused there (`edn_server.subscriptions.store`); what an earlier life of this dispatcher left
+behind ends with its next join.
 
 A subscription to a subtree may have thousands of members. Each server gets them in messages of one topic
 each, a few at a time, so that its writer and both event loops serve others in between; after a failure

@@ -1,11 +1,11 @@
 """The life of a subscription: subscribe, change, renew, unsubscribe, expire.
 
 Subscribing in the order that makes it safe: the server stores the filter, inactive; the routing table is
-widened (`storing`); *activate* is appended and the directory written in the same transaction; then the
+widened (`installer`); *activate* is appended and the directory written in the same transaction; then the
 caller is answered. Every event that the log takes from then on comes after it in that server's stream. Calls
 about one id follow one another; different ids do not wait.
 
-One to a subtree is a row and its members (see `subtrees`): whatever happens to it happens to all of them in
+One to a subtree is a row and its members (see `subtree`): whatever happens to it happens to all of them in
 one transaction. Such calls, and those that create or delete a topic, follow one another a tenant.
 """
 
@@ -62,7 +62,7 @@ class Wanted:
     since: int | None = 0
     #: the secret that the subscriber gave
     secret: str | None = field(default=None, repr=False)
-    #: id of the key ring that notifications are signed with; `keyrings` finds it
+    #: id of the key ring that notifications are signed with; `signing_rings` finds it
     ring: str = ""
 
     @property

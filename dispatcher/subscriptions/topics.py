@@ -5,8 +5,8 @@ tenant is the caller's and never part of what a caller spells. A topic's **path*
 name of one of the operator's, is what the log's file and operators call it. No name holds a slash: `path_of`
 refuses one that does, so no name of one tenant is a path of another.
 
-A topic that is created without a matcher gets the one that is bound to the nearest name above (`bindings`).
-What subscriptions to subtrees have to do with topics is `joining`'s.
+A topic that is created without a matcher gets the one that is bound to the nearest name above
+(`servers.bindings`). What subscriptions to subtrees have to do with topics is `subtree_sync`'s.
 """
 
 from __future__ import annotations

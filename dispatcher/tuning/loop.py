@@ -1,9 +1,9 @@
 """The loop that tunes: counters and CPU become a reading, a policy decides, summaries are cut anew.
 
-Once an interval. What the throughput model needs is taken from the counters of the interval (`metering`),
-the servers' own figures and, for other precisions than the present one, from a survey (`surveying`), which
-is made only while the policy predicts and the network has something to do. An interval begins anew when a
-precision has come into force, so that no reading mixes two.
+Once an interval. What the throughput model needs is taken from the counters of the interval
+(`servers.counters`), the servers' own figures and, for other precisions than the present one, from a survey
+(`probe`), which is made only while the policy predicts and the network has something to do. An interval
+begins anew when a precision has come into force, so that no reading mixes two.
 """
 
 from __future__ import annotations

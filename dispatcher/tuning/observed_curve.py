@@ -1,6 +1,6 @@
 """What routing really cost and let through at the precisions that were in force of late.
 
-A survey (`surveying`) asks cuts about a sample in a thread of its own; the table does more than that: it has
+A survey (`probe`) asks cuts about a sample in a thread of its own; the table does more than that: it has
 single rectangles beside its cuts, and every call has its price. So what was lived at a precision counts for
 that one, and elsewhere corrects what was surveyed: times by the difference, hit ratios by the ratio, both as
 they are at the nearest precision of which both are known. And a finer cut takes no less time than a coarser

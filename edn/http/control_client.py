@@ -1,7 +1,7 @@
 """The general HTTP client for control calls between processes: one per process, with the network's secret.
 
-Convenient rather than cheap: streamed answers, JSON, timeouts per call. The hot paths use `http_client`. Only
-this module of the services imports httpx.
+Convenient rather than cheap: streamed answers, JSON, timeouts per call. The hot paths use `edn.http.client`.
+Only this module of the services imports httpx.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ def _applied(addresses: list[str], batch: int = 0, entries: int = 0) -> Applied:
 class TakeKept(Job[protocol.Taken]):
     """What was kept for it on the server that it comes from: it goes out first, when anything does.
 
-    Whether it is still kept here depends on what happened to the subscription since it came (`buffered`).
+    Whether it is still kept here depends on what happened to the subscription since it came
+    (`outbox.buffered`).
     """
 
     fresh = True

@@ -5,7 +5,7 @@
     points → entries             one call of the topic's matcher
     entries → matches            inside (since, until], before the expiry; the exact predicate where a
                                  rectangle is only a cover; once an (event, subscription)
-    matches → rows               grouped by address (see `outbox`)
+    matches → rows               grouped by address (see `outbox.rows`)
     commit                       payloads, rows, cursor and intervals together; then memory; then the answer
 
 A log that was never seen begins at the join record: its first frame has it at `after + 1`. Any other first
@@ -194,7 +194,7 @@ class ApplyFrame(Job[Applied]):
         self._controls.undo()
 
     def _count(self) -> None:
-        """For whoever asks what was evaluated and matched; memory only (see `counters`)."""
+        """For whoever asks what was evaluated and matched; memory only (see `subscriptions.counters`)."""
         tally, versions = self._registry.tally, self._registry.versions
         for topic, offsets in self._came.items():
             tally.came(topic, sum(map(len, offsets)))

@@ -1,14 +1,14 @@
 """What a control record does: where versions begin and end to match, and until when they live.
 
-    activate     a version begins: since := offset
-    change       the named one begins, the older ones of its subscription end there
-    move         the same, but the named one and the older ones are on different servers (see `departures`,
-                 `arrivals`)
+    activate     a version begins: since := offset change       the named one begins, the older ones of its
+    subscription end there move         the same, but the named one and the older ones are on different
+    servers (see `handover.departures`,
+                 `handover.arrivals`)
     deactivate   the versions that it names end; of a subscription that it names the active one ends, or,
                  when none is, those that were stored for nothing. So a subscription that is made anew under
                  the id of one whose end this server has yet to read loses nothing
     renew        a new expiry, in this log, for the version that is active there
-    pause        what matches after it is kept and not sent; resume lets it go (see `buffered`)
+    pause        what matches after it is kept and not sent; resume lets it go (see `outbox.buffered`)
     rotate       the secrets of an address change; no interval does
     join         what a log that its dispatcher has left has active begins here too. What no log activated is
                  dropped if its dispatcher cannot mean it any more: an earlier incarnation stored it, or its
@@ -56,7 +56,7 @@ class ControlRecords:
         #: (number, offset) of what begins in it
         self.begun: list[tuple[int, int]] = []
         self.rings: list[KeyRing] = []
-        #: versions that end and are not stored (see `store`)
+        #: versions that end and are not stored (see `subscriptions.store`)
         self.unknown: list[tuple[str, int]] = []
         #: numbers whose subscription goes on elsewhere
         self.moved: list[int] = []

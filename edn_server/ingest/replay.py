@@ -2,7 +2,7 @@
 
 What was available when the subscription began comes in pages, each from the position that is committed with
 the rows of the page before it: a page that begins elsewhere is a repeat, or one too early, and changes
-nothing. With the last page the live notifications that waited go out (see `buffered`).
+nothing. With the last page the live notifications that waited go out (see `outbox.buffered`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a sink is, and which there are: one for each scheme that an address may have.
 
-http, https   `delivery`: a POST
+http, https   `http`: a POST
 mailto        `mail`: a message to the relay that the settings name
 cloudevents   `cloudevents`: CloudEvents, in the mode that the address names
 soap          `soap`: SOAP messages to the endpoint that the address names

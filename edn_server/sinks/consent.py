@@ -22,7 +22,7 @@ have come from another server. What waits for a sink that has not consented wait
 The callback is an address of the dispatcher, with this server's name and a token that only this server can
 make, of its key and the sink's URL; so it holds over restarts, and nothing of it is kept.
 
-Redirects are not followed, and addresses are checked as for every POST (`delivery`). Event loop only.
+Redirects are not followed, and addresses are checked as for every POST (`http`). Event loop only.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ parcel is: an attempt after a failure begins with the message that failed. Wrapp
 message's id is made of the webhook-id and the event's place, so that a receiver can tell a repeated message,
 after a crash of ours, from a new one.
 
-A body without notifications tells of the end of a subscription (see `subscription_end`).
+A body without notifications tells of the end of a subscription (see `ingest.subscription_end`).
 """
 
 from __future__ import annotations

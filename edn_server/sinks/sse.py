@@ -213,8 +213,8 @@ class Pass(Job[int]):
 class Trim(Job[int]):
     """Rows of streams that are too old or too many, and those whose subscription has ended for a while.
 
-    Reads the rows that go, and one counter per stream (`usage`), however many rows there are. `more` says
-    whether a step was too small for all.
+    Reads the rows that go, and one counter per stream (`storage.usage`), however many rows there are. `more`
+    says whether a step was too small for all.
     """
 
     def __init__(self, oldest: int, left: int, most: int, lives: Callable[[str], bool]) -> None:

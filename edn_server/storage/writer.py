@@ -1,4 +1,5 @@
-"""The one thread that writes, and that owns the hosting state in memory (see `edn.runtime.sqlite_writer`).
+"""The one thread that writes, and that owns the registry of subscriptions in memory (see
+`edn.runtime.sqlite_writer`).
 
 A job changes memory in `done`, after the commit. It reverts earlier changes in `undo`, when its transaction
 fails. Both, like `work`, run in the writer's thread only, so the state needs no locks.

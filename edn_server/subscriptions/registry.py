@@ -93,7 +93,7 @@ class SubscriptionRegistry:
         self.members: dict[str, dict[str, None]] = {}
         #: the JSON of a match, by number; None where the number is free
         self.fragments: list[bytes | None] = []
-        #: addresses by their number (see `addresses`), and how many living versions each has
+        #: addresses by their number (see `storage.addresses`), and how many living versions each has
         self.addresses: list[str] = []
         self._address_number: dict[str, int] = {}
         self._address_uses: list[int] = []

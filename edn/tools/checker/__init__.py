@@ -2,8 +2,8 @@
 
 | module | what it gives |
 |---|---|
-| `recorder` | `Recorder`: writes a recording, line by line, from threads or asyncio |
-| `records`, `reading` | the lines of a recording, and `read_recording` |
+| `recording.recorder` | `Recorder`: writes a recording, line by line, from threads or asyncio |
+| `recording.records`, `recording.reading` | the lines of a recording, and `read_recording` |
 | `values`, `columns` | what a filter means, written apart from the product's own reading |
 | `timeline` | when an operation can have taken effect, seen from outside |
 | `published`, `history` | records become events and the lives of subscriptions |
