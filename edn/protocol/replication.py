@@ -125,7 +125,7 @@ class KeyState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Gone(msgspec.Struct, frozen=True, array_like=True):
-    """Something has ended: a topic, a subscription, a key or a binding (`dispatcher.store.change_feed.Kind`)."""
+    """The end of a topic, subscription, key or binding (`dispatcher.store.change_feed.Kind`)."""
 
     kind: Int64
     name: str
