@@ -1,9 +1,9 @@
 """What a control record does: where versions begin and end to match, and until when they live.
 
-    activate     a version begins: since := offset change       the named one begins, the older ones of its
-    subscription end there move         the same, but the named one and the older ones are on different
-    servers (see `handover.departures`,
-                 `handover.arrivals`)
+    activate     a version begins: since := offset
+    change       the named one begins, the older ones of its subscription end there
+    move         the same, but the named one and the older ones are on different servers (see
+                 `handover.departures`, `handover.arrivals`)
     deactivate   the versions that it names end; of a subscription that it names the active one ends, or,
                  when none is, those that were stored for nothing. So a subscription that is made anew under
                  the id of one whose end this server has yet to read loses nothing
