@@ -1,43 +1,18 @@
-"""The front door and router: takes events and subscriptions, keeps the log, forwards to servers.
+"""The dispatcher: the front door of the network, its durable log and its router.
 
-May import `edn`, `selftune` and the online half of `partitioning`. What never comes in: `edn_server`, Spark,
-matching of single subscriptions.
+    config         settings
+    services       wires all parts together; `app` is the HTTP app, `python -m dispatcher` runs it
+    store          the log, the directory and everything that is SQL
+    auth           callers, rights, quotas, audit
+    routing        which servers an event goes to
+    servers        registration, placement, the stream of log records to each server
+    subscriptions  topics and subscriptions, from the request to the log record
+    rebalance      subscriptions that move between servers
+    replication    several dispatchers
+    tuning         the precision of the summaries
+    observe        explanations, event traces, figures for dashboard and metrics
+    api            the routes: REST, SOAP, CloudEvents, dashboard
 
-An event's way, forward through the modules:
-
-    publishing             decode and validate: plain ASGI
-    log                    append, commit; nothing leaves before this (`records`, `tail`: the latest of it)
-    network                all of the running network together; what is committed is routed here
-    routing                which servers need it (`routing_holding`: what the table holds of one)
-    forwarding             one ordered stream a server: `framing` its frames, `channel` its connection,
-                           `link` how much may leave, `metering` what is counted on the way, `recent`
-                           the youngest events
-    replaying              the past of new subscriptions; `streaming`, `following`: what became of events
-
-A subscription's:
-
-    app, door              the application with all of its routes, and all that is behind them; `bodies`,
-                           `openapi`; `topics_door`, `subscriptions_door`, `operations_door`;
-                           `cloudevents_door`, `soap/`: the same in other words; `consent_door`
-    subscribing            what callers ask is checked here, and carried out; what they are shown
-    topics, subscriptions  decide what becomes of them (`exclusion`, `expiry`, `sinks`)
-    subtrees, joining      one to a subtree, and the topics that it has; `gathering`, `stream_merging`: what
-                           several servers say of it
-    activating, covering   how subscriptions begin and end in the log; those that a filter covers
-    storing, placing       what a server must have stored first, and which server that is (`bindings`,
-                           `routes_door`, `routing_entries`: by name)
-    directory              what is known of every subscription; `keyrings`: whose secret signs
-    members, calling       the servers, and what they are asked; `restoring`: what one that returns lacks
-    evidence               what is asked of the host about delivery
-
-Who may: `access`, `keys`, `keys_door`, `quotas`, `audit`; `internal` is for the network's own processes.
-
-What moves: `repartitioning`, `repartitions`, `sharing`, `moving`, `settling`, `proposing`, `moving_door`; a
-copy of everything: `backing`, `backup_door`. What tunes: `tuning_loop`, `surveying`, `recutting`,
-`tuning_door`. What shows: `dashboard/`, `explaining`, `explaining_door`, `metrics`.
-
-Where there are several dispatchers: `changes` (what others must learn of), `merging` (what they have
-changed), `peers` (who is there, who may take events, who leads), `leading` (calls go to the leader).
-
-`python -m dispatcher` begins with `settings`.
+Packages import only what is below them; `tests/test_architecture.py` checks this. `docs/internals.md` is the
+map.
 """

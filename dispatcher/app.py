@@ -2,44 +2,42 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import AsyncIterator
 
 from fastapi import APIRouter, FastAPI
+from fastapi.routing import iter_route_contexts
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from dispatcher import (
-    backup_door,
+from dispatcher.api import (
     bodies,
-    clock_door,
-    cloudevents_door,
-    consent_door,
-    evidence,
-    explaining_door,
+    cloudevents,
+    consent,
+    delivery,
+    explain,
     internal,
-    keys_door,
-    metrics,
-    moving_door,
     openapi,
-    operations_door,
-    routes_door,
-    streaming,
-    subscriptions_door,
-    topics_door,
-    tuning_door,
+    streams,
+    subscriptions,
 )
-from dispatcher.access import Guard, Need, needs
-from dispatcher.audit import Audit
-from dispatcher.dashboard import door as dashboard_door
-from dispatcher.dashboard.projecting import Projector
-from dispatcher.door import Door
-from dispatcher.leading import Leading
-from dispatcher.publishing import PublishEndpoint
-from dispatcher.settings import Settings
-from dispatcher.soap.door import PATH as SOAP_PATH
-from dispatcher.soap.door import SoapEndpoint
-from edn.asgi import BodyLimit, StrictRoute, install, refuse
+from dispatcher.api import topics as topics_door
+from dispatcher.api.admin import backup, clock, keys, metrics, operations, repartitions, routes, tuning
+from dispatcher.api.dashboard import door as dashboard_door
+from dispatcher.api.leader_proxy import Leading
+from dispatcher.api.publish import BODY_BYTES, PublishEndpoint
+from dispatcher.api.soap import eventing, management, publishing
+from dispatcher.api.soap.door import PATH as SOAP_PATH
+from dispatcher.api.soap.door import SoapEndpoint
+from dispatcher.api.soap.operations import Table
+from dispatcher.auth.access import Guard
+from dispatcher.auth.audit import Audit
+from dispatcher.auth.caller import Need, needs
+from dispatcher.config import Settings
+from dispatcher.services import Services
 from edn.errors import EdnError
+from edn.http.asgi import BodyLimit, StrictRoute, install, refuse
 
 
 class _App(FastAPI):
@@ -87,40 +85,55 @@ class _App(FastAPI):
 
 
 def create_app(settings: Settings) -> FastAPI:
-    door = Door(settings)
-    publish = PublishEndpoint(door.network, door.topics, door.guard, door.audit, door.peers)
+    services = Services(settings)
+    guard, audit, peers = services.guard, services.audit, services.peers
+    publish = PublishEndpoint(
+        services.log,
+        services.admission,
+        services.topics,
+        guard,
+        audit,
+        retained_bytes=settings.retained_bytes,
+    )
+
+    @contextlib.asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        await services.start()
+        yield
+        await services.stop()
+
     app = _App(
         title="edn dispatcher",
         version="1",
         description="Publish events, subscribe with filters over their content.",
-        lifespan=door.life,
+        lifespan=life,
     )
     app.publish = publish
-    app.soap = SoapEndpoint(door, publish)
-    app.guard, app.audit = door.guard, door.audit
-    door.guard.watch(app.router.routes)
+    app.soap = SoapEndpoint(guard, _soap_operations(services, publish), peers, settings.secret)
+    app.guard, app.audit = guard, audit
+    guard.watch(lambda: iter_route_contexts(app.router.routes))
     for page in app.router.routes:  # so far, those that describe the interface
         needs(Need.PUBLIC)(getattr(page, "endpoint"))  # noqa: B009  what Starlette's base class does not name
-    app.heartbeat = internal.HeartbeatEndpoint(door.network, door.guard, door.audit)
-    if door.peers is not None:
+    app.heartbeat = internal.HeartbeatEndpoint(services.registration, guard, audit)
+    if peers is not None:
         carry_out = functools.partial(FastAPI.__call__, app)
-        app.leading = Leading(carry_out, door.peers, limit=settings.body_limit, secret=settings.secret)
+        app.leading = Leading(carry_out, peers, limit=BODY_BYTES, secret=settings.secret)
     app.router.route_class = StrictRoute
     install(app, union_tags=bodies.UNION_TAGS)
     app.router.routes += _plain_routes(app)
-    for router in _routers(door):
+    for router in _routers(services):
         app.include_router(router)
-    app.add_middleware(BodyLimit, limit=settings.body_limit)
+    app.add_middleware(BodyLimit, limit=BODY_BYTES)
     openapi.install(app)
-    app.state.door = door
-    app.state.closing = [door.sampler.close]
+    app.state.services = services
+    app.state.closing = [services.sampler.close]
     return app
 
 
 def _plain_routes(app: _App) -> list[Route]:
     """Those that are answered before FastAPI is asked: for the guard, and for the wrong method.
 
-    `dispatcher.openapi` describes them.
+    `dispatcher.api.openapi` describes them.
     """
     plain = [Route(PublishEndpoint.PATH, app.publish, methods=["POST"], include_in_schema=False)]
     for method, need in (("GET", Need.PUBLIC), ("POST", Need.KEY)):
@@ -129,25 +142,58 @@ def _plain_routes(app: _App) -> list[Route]:
     return plain
 
 
-def _routers(door: Door) -> list[APIRouter]:
+def _soap_operations(parts: Services, publish: PublishEndpoint) -> Table:
+    return {
+        **eventing.operations(parts.log, parts.requests, parts.subscriptions),
+        **publishing.operations(parts.topics, publish),
+        **management.operations(
+            parts.topics, parts.subtree_sync, parts.guard.quotas, parts.entries, parts.bindings, parts.members
+        ),
+    }
+
+
+def _routers(parts: Services) -> list[APIRouter]:
     """All others, in the order of the OpenAPI document."""
-    network, topics = door.network, door.topics
+    log, topics, guard = parts.log, parts.topics, parts.guard
+    members, calls, pipeline = parts.members, parts.calls, parts.pipeline
+    requests, descriptions, leadership = parts.requests, parts.descriptions, parts.leadership
+    figures = functools.partial(
+        metrics.read,
+        log,
+        topics,
+        parts.table,
+        pipeline,
+        parts.counters,
+        descriptions,
+        parts.tuner,
+        parts.admission,
+    )
     return [
-        topics_door.routes(topics, door.joining, door.guard.quotas),
-        explaining_door.routes(topics, door.explainer, door.follower),
-        subscriptions_door.routes(door),
-        operations_door.routes(network, door.peers),
-        clock_door.routes(door),
-        internal.routes(door),
-        cloudevents_door.routes(door),
-        consent_door.routes(network),
-        keys_door.routes(door.keys),
-        routes_door.routes(network, topics),
-        tuning_door.routes(network, door.tuner),
-        dashboard_door.routes(door.sampler, Projector(network), topics, door.guard),
-        metrics.routes(network, topics, door.tuner, door.accepting, door.partition),
-        backup_door.routes(network),
-        moving_door.routes(door.repartitioning, door.settling, door.proposing),
-        evidence.routes(network, door.subscribing.find),
-        streaming.routes(network, door.subscribing.find, door.guard),
+        topics_door.routes(topics, parts.subtree_sync, guard.quotas),
+        explain.routes(topics, parts.explainer, parts.event_trace),
+        subscriptions.routes(log, calls, requests, parts.subscriptions, parts.covering),
+        operations.routes(members, parts.table, pipeline, descriptions, leadership, parts.admission),
+        clock.routes(members, calls, parts.subscriptions, leadership),
+        internal.routes(
+            log,
+            topics,
+            parts.placing,
+            parts.registration,
+            leadership,
+            requests,
+            parts.subscriptions,
+            guard,
+            parts.audit,
+        ),
+        cloudevents.routes(topics, parts.subscriptions, requests),
+        consent.routes(members, calls),
+        keys.routes(parts.keys),
+        routes.routes(parts.entries, parts.bindings, members),
+        tuning.routes(pipeline.backpressure, parts.link, parts.counters, parts.tuner),
+        dashboard_door.routes(parts.sampler, parts.projector, topics, guard),
+        metrics.routes(figures, parts.runner.figures),
+        backup.routes(parts.settings.data, log, members, calls, parts.backup_gate),
+        repartitions.routes(parts.runner, parts.handover, parts.advisor),
+        delivery.routes(log, members, calls, requests.find),
+        streams.routes(log, calls, requests.find, guard),
     ]

@@ -1,23 +1,13 @@
 """The language that all parts of the network speak, and the client and command line at its rim.
 
-The model touches neither network nor disk:
+    model, index, summary   events, filters, matching, summaries: no network, no disk
+    formats, protocol, api  outside formats, messages between processes, models of the REST interface
+    http, runtime           what both services run on
+    client, receiver        the library for programs: `edn.Client`, `edn.AsyncClient`, `edn.receiver.Receiver`
+    cli, tools              the command `edn`; benchmarks, the checker, the demo
 
-    namespace                      names of topics, and subtrees of them
-    schema, coordinates, rect      the space of a topic; `legend`: back to what people read
-    event, eventcheck, lines       events from the bytes of a request; other forms: `eventxml`, `cloudevents`
-    filter/, xpath/                what subscribers want
-    index/, summary/, picking      kernels: matching, routing, gathering (`compiling`, `warm`)
-    wire, errors, evidence         what the services say to each other, and what can be wrong (`wording`)
-    strictjson, xml, soap/         outside bytes, read carefully
-    webhooks, sinkpolicy, tracing  how, where and with what context a sink is notified
-
-What both services share at run time: `asgi`, `deadlines`, `process`, `configuring`, `metrics`, `clock`; for
-tests `checkpoints` and `defects`.
-
-At the rim, which the model never imports: `client/`, `receiver`, `cli/`, `demo`, `checker/`, `bench/`. No
-service is ever imported from here.
-
-`from edn import Client` loads the client only, not the model with its numerical libraries.
+No service is ever imported from here. `from edn import Client` loads the client only, not the model with its
+numerical libraries. `docs/internals.md` is the map.
 """
 
 from __future__ import annotations

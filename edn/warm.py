@@ -14,7 +14,7 @@ def warm() -> None:
 
     index.warm()
     summary.compile_kernels()
-    import_module("edn.picking")  # compiles as it is loaded
+    import_module("edn.protocol.gather")  # compiles as it is loaded
 
 
 if __name__ == "__main__":

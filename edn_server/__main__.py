@@ -1,7 +1,7 @@
 """`python -m edn_server`: the server as a process.
 
 Exit codes: 0 stopped by SIGTERM or SIGINT; 1 it could not start (data folder, secret, port), or something
-failed that nobody foresaw; 2 wrong flags; 3 the dispatcher refused it; 4 memory and disk no longer agreed,
+failed that nobody foresaw; 2 wrong settings; 3 the dispatcher refused it; 4 memory and disk no longer agreed,
 and a restart mends that; 5 the disk failed (an I/O error), and a restart recovers from what it holds.
 """
 
@@ -10,33 +10,31 @@ from __future__ import annotations
 import os
 import sys
 
-from edn import defects, storage
 from edn.errors import EdnError
-from edn.heads import Connections
-from edn.privacy import keep_private
-from edn.process import bind, configure_logs, serve, url_of
+from edn.http.request_head import Connections
+from edn.runtime import disk
+from edn.runtime.private_files import keep_private
+from edn.runtime.process import bind, configure_logs, report_failure, serve, url_of
 from edn.warm import warm
 from edn_server.app import create_app
-from edn_server.node import Node
-from edn_server.settings import parse
+from edn_server.config import Settings
+from edn_server.services import Services
 from partitioning import online
 
 
 def main(argv: list[str] | None = None) -> int:
-    keep_private()
-    configure_logs()
-    defects.announce()
     try:
-        settings = parse(sys.argv[1:] if argv is None else argv, os.environ)
-        node = storage.open_with_room(settings.data, lambda: Node(settings))
+        settings = Settings.load(sys.argv[1:] if argv is None else argv, os.environ)
+        keep_private()
+        configure_logs()
+        services = disk.open_with_room(settings.data, lambda: Services(settings))
         try:
             listener = bind(settings.host, settings.port)
         except EdnError:
-            node.close()
+            services.close()
             raise
     except EdnError as error:
-        print(f"edn_server: {error.detail}", file=sys.stderr)  # noqa: T201  it never started
-        return 1
+        return report_failure("edn_server", error)
     if settings.nice:
         os.nice(settings.nice)
     # The first subscription shall not wait for a compiler.
@@ -44,8 +42,10 @@ def main(argv: list[str] | None = None) -> int:
     online.warm()
     url = settings.advertise or url_of(listener)
     connections = Connections(settings.connections_per_address, settings.uncounted_clients)
-    serve(create_app(node, url), [listener], {"role": "server", "id": settings.id, "url": url}, connections)
-    return node.exit_code
+    serve(
+        create_app(services, url), [listener], {"role": "server", "id": settings.id, "url": url}, connections
+    )
+    return services.exit_code
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The HTTP door of a server: msgpack routes for the dispatcher, JSON for subscribers, health and figures.
 
-What the dispatcher calls often is plain ASGI with msgspec (`messages`). Every route stands in the OpenAPI
+What the dispatcher calls often is plain ASGI with msgspec (`api.messages`). Every route stands in the OpenAPI
 document at /docs, those too. Whatever fails is answered as problem+json.
 """
 
@@ -11,59 +11,36 @@ from contextlib import asynccontextmanager
 from typing import Annotated
 
 from fastapi import Depends, FastAPI, Header, Request
-from pydantic import BaseModel
 from starlette.background import BackgroundTask
 from starlette.responses import FileResponse, Response, StreamingResponse
 
-from edn import __version__, wire
-from edn.asgi import BodyLimit, install
+from edn import __version__, protocol
 from edn.errors import Unavailable
-from edn_server import evidence_door, messages, metrics, receiving
-from edn_server.messages import PROBLEM_BODY, UNAUTHORIZED
-from edn_server.node import Node
+from edn.http.asgi import BodyLimit, install
+from edn.runtime.metrics import Values
+from edn_server.api import delivery, messages, metrics, proxy
+from edn_server.api.figures import Figures, Health
+from edn_server.api.messages import PROBLEM_BODY, UNAUTHORIZED, Answerers
+from edn_server.observe.metrics import read
+from edn_server.services import Services
 
+#: bytes of one frame or store request
+BODY_BYTES = 64 << 20
 _SQLITE = "application/vnd.sqlite3"
 _DATABASE = {_SQLITE: {"schema": {"type": "string", "format": "binary"}}}
-_LINES_BODY = {"content": {wire.LINES: {"schema": {"type": "string"}}}}
+_LINES_BODY = {"content": {protocol.LINES: {"schema": {"type": "string"}}}}
 
 
-class Health(BaseModel):
-    status: str
-
-
-class TopicFigures(BaseModel):
-    uid: int
-    name: str
-    #: versions of subscriptions hosted
-    versions: int
-    rectangles: int
-    maximal: int
-
-
-class Figures(BaseModel):
-    id: str
-    epoch: int
-    seq: int
-    subscriptions: int
-    cursors: dict[str, int]
-    topics: list[TopicFigures]
-    backlog: int
-    delivered: int
-    failed: int
-    dropped: int
-    dead: int
-
-
-def create_app(node: Node, url: str) -> FastAPI:
-    """The app of a node that will be reached at this URL; its lifespan starts and stops the node."""
+def create_app(services: Services, url: str) -> FastAPI:
+    """Create the app of a server that is reached at this URL; its lifespan starts and stops the services."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await node.start(url)
+        await services.start(url)
         try:
             yield
         finally:
-            await node.stop()
+            await services.stop()
 
     app = FastAPI(
         title="edn server",
@@ -75,7 +52,7 @@ def create_app(node: Node, url: str) -> FastAPI:
     install(app)
 
     async def network_only(request: Request, authorization: Annotated[str | None, Header()] = None) -> None:
-        node.refusals.check(request.scope)
+        services.refusals.check(request.scope)
 
     @app.get("/livez", tags=["health"], summary="The process runs")
     async def livez() -> Health:
@@ -88,7 +65,7 @@ def create_app(node: Node, url: str) -> FastAPI:
         responses={503: {"description": "not ready; the detail says why", **PROBLEM_BODY}},
     )
     async def readyz() -> Health:
-        reason = node.not_ready()
+        reason = services.status.not_ready()
         if reason is not None:
             raise Unavailable(f"not ready: {reason}", retry_after=1)
         return Health(status="ready")
@@ -101,7 +78,7 @@ def create_app(node: Node, url: str) -> FastAPI:
         responses=UNAUTHORIZED,
     )
     async def stats() -> Figures:
-        return Figures(**await node.stats())
+        return Figures(**await services.status.stats())
 
     @app.post(
         "/internal/clock/confirm",
@@ -111,10 +88,10 @@ def create_app(node: Node, url: str) -> FastAPI:
         responses=UNAUTHORIZED,
     )
     async def confirm_clock() -> Health:
-        await node.confirm_clock()
+        await services.confirm_clock()
         return Health(status="confirmed")
 
-    app.include_router(evidence_door.router(node, network_only))
+    app.include_router(delivery.router(services.delivery_status, network_only))
 
     @app.get(
         "/internal/backup",
@@ -125,10 +102,20 @@ def create_app(node: Node, url: str) -> FastAPI:
         responses={**UNAUTHORIZED, "200": {"description": "an SQLite database", "content": _DATABASE}},
     )
     async def backup() -> FileResponse:
-        target = await node.backup()
+        target = await services.backup()
         return FileResponse(target, media_type=_SQLITE, background=BackgroundTask(target.unlink))
 
-    app.include_router(metrics.routes(node))
+    def read_metrics() -> dict[str, Values]:
+        return read(
+            services.settings,
+            services.view,
+            services.notifier,
+            is_ready=services.status.not_ready() is None,
+            is_short=services.disk.shortage is not None,
+        )
+
+    secret = services.settings.secret
+    app.include_router(metrics.routes(read_metrics, services.timings, services.proxy, secret))
 
     @app.get(
         "/internal/subscriptions/{id}/events",
@@ -137,7 +124,7 @@ def create_app(node: Node, url: str) -> FastAPI:
         dependencies=[Depends(network_only)],
         response_class=StreamingResponse,
         responses={
-            200: {"description": "lines of JSON (`edn_server.streams`)", **_LINES_BODY},
+            200: {"description": "lines of JSON (`edn_server.sinks.sse`)", **_LINES_BODY},
             404: {"description": "it is not here", **PROBLEM_BODY},
             422: {"description": "Last-Event-ID is none of this stream", **PROBLEM_BODY},
             503: {"description": "not started yet", **PROBLEM_BODY},
@@ -145,13 +132,23 @@ def create_app(node: Node, url: str) -> FastAPI:
         },
     )
     async def events(id: str, last_event_id: Annotated[str | None, Header()] = None) -> StreamingResponse:
-        if node.streams is None:
-            raise Unavailable("not started yet", retry_after=1)
-        lines = await node.streams.follow(id, last_event_id)
-        return StreamingResponse(lines, media_type=wire.LINES)
+        lines = await services.streams.follow(id, last_event_id)
+        return StreamingResponse(lines, media_type=protocol.LINES)
 
-    app.include_router(receiving.routes(node.receiving))
-    limits = {receiving.PATH: receiving.BODY_LIMIT}
-    app.add_middleware(BodyLimit, limit=node.settings.body_limit, paths=limits)
-    messages.mount(app, node)
+    app.include_router(proxy.routes(services.proxy))
+    limits = {proxy.PATH: proxy.BODY_LIMIT}
+    app.add_middleware(BodyLimit, limit=BODY_BYTES, paths=limits)
+    messages.mount(app, services.refusals, answerers(services))
     return app
+
+
+def answerers(services: Services) -> Answerers:
+    """Return the parts that answer the dispatcher's messages."""
+    return Answerers(
+        services.intake,
+        services.handover,
+        services.status,
+        services.traces,
+        services.consents,
+        services.view,
+    )

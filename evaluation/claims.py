@@ -21,7 +21,7 @@ from itertools import pairwise
 from statistics import fmean, stdev
 from typing import Literal
 
-from evaluation.experiment import Outcome, mean
+from evaluation.outcome import Outcome, mean
 
 TOLERANCE = 0.15
 
@@ -67,8 +67,8 @@ class Reading:
 class Claim:
     #: the published sentence in our words
     text: str
-    paper: Number | Span | Order
     readings: tuple[Reading, ...]
+    paper: Number | Span | Order = Order()
     #: how a number is printed
     show: str = "{:.2f}"
     #: why ours differs, where it does
@@ -128,6 +128,11 @@ def readings(names: Iterable[str], measure: Callable[[Outcome, str], Sequence[fl
         return Reading(name, lambda outcome: measure(outcome, name))
 
     return tuple(under(name) for name in names)
+
+
+def values(names: Iterable[str], what: str) -> tuple[Reading, ...]:
+    """The numbers "what, name" of the outcome, by the names of readings."""
+    return readings(names, lambda outcome, name: [outcome[f"{what}, {name}"]])
 
 
 def value(name: str) -> Measures:

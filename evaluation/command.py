@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from edn.cli.console import USAGE, fail, say, show_json, show_table
 from edn.errors import EdnError, InvalidInput
+from edn.tools.console import USAGE, fail, say, show_json, show_table
 from evaluation.experiment import AnyExperiment, Scale
 from evaluation.results import Record
 

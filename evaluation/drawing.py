@@ -6,11 +6,12 @@ means over the seeds with a band from the least to the greatest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean, pstdev
 from typing import Any
 
-from evaluation.experiment import Outcome, mean
+from evaluation.outcome import Outcome, Series, mean
 
 #: distinguishable also by those who see red and green alike (Okabe and Ito)
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#666666", "#8B6914")
@@ -39,10 +40,12 @@ class Panel:
         self._outcomes = outcomes
         self._mean = mean(outcomes)
         self._drawn = 0
+        self._inside = False
 
-    def of(self, outcomes: Sequence[Outcome]) -> Panel:
-        """The same axes for other outcomes: such as were computed from these."""
-        return Panel(self.axes, outcomes)
+    def derived(self, label: str, derive: Callable[[Outcome], Series], *, colour: int | None = None) -> None:
+        """A curve that is computed from each outcome."""
+        outcomes = [Outcome({}, {label: derive(one)}) for one in self._outcomes]
+        Panel(self.axes, outcomes).curve(label, colour=colour)
 
     def labels(self, title: str, x: str, y: str) -> Panel:
         self.axes.set_title(title)
@@ -69,28 +72,25 @@ class Panel:
                 shown.x, [min(c) for c in columns], [max(c) for c in columns], color=paint, alpha=0.15, lw=0
             )
 
-    def bars(
-        self, names: Sequence[str], heights: Sequence[float], spreads: Sequence[float] | None = None
-    ) -> None:
-        """One bar a name, with its value in it, where nothing published is marked."""
+    def bars(self, names: Sequence[str], keys: Sequence[str]) -> None:
+        """One bar a name, with the mean of a number of the outcomes in it."""
+        heights = [self._mean[key] for key in keys]
         colours = [COLOURS[number % len(COLOURS)] for number in range(len(names))]
-        drawn = self.axes.bar(range(len(names)), heights, yerr=spreads, color=colours, width=0.7)
+        drawn = self.axes.bar(range(len(names)), heights, color=colours, width=0.7)
         self.axes.bar_label(drawn, fmt="%.3g", fontsize=7, label_type="center", color="white")
         self.axes.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize=7)
         self.axes.grid(axis="x", visible=False)
 
-    def groups(
-        self,
-        names: Sequence[str],
-        heights: Mapping[str, Sequence[float]],
-        spreads: Mapping[str, Sequence[float]],
-    ) -> None:
-        """A group of bars a name, one bar a key of `heights`."""
-        width = 0.8 / len(heights)
-        for number, (label, values) in enumerate(heights.items()):
-            places = [at + (number - (len(heights) - 1) / 2) * width for at in range(len(names))]
+    def groups(self, names: Sequence[str], keys: Mapping[str, str]) -> None:
+        """A group of bars a name, one bar a label of `keys`: mean and deviation of the number whose key,
+        a template of `name`, is there."""
+        width = 0.8 / len(keys)
+        for number, (label, key) in enumerate(keys.items()):
+            places = [at + (number - (len(keys) - 1) / 2) * width for at in range(len(names))]
+            seen = [[one[key.format(name=name)] for one in self._outcomes] for name in names]
+            heights, spreads = [fmean(some) for some in seen], [pstdev(some) for some in seen]
             paint = COLOURS[number % len(COLOURS)]
-            self.axes.bar(places, values, width, yerr=spreads[label], color=paint, label=label)
+            self.axes.bar(places, heights, width, yerr=spreads, color=paint, label=label)
         self.axes.set_xticks(range(len(names)), names, rotation=25, ha="right", fontsize=7)
         self.axes.grid(axis="x", visible=False)
 
@@ -108,9 +108,13 @@ class Panel:
         span = self.axes.axvspan if vertical else self.axes.axhspan
         span(low, high, color="black", alpha=0.08, lw=0, label=f"published: {label}")
 
-    def legend(self, *, inside: bool = False) -> None:
-        """Below the axes, where it hides nothing; inside where long names stand below."""
-        if inside:
+    def legend_inside(self) -> None:
+        """Puts the legend inside, where long names stand below."""
+        self._inside = True
+
+    def add_legend(self) -> None:
+        """Below the axes, where it hides nothing, unless it belongs inside."""
+        if self._inside:
             self.axes.margins(y=0.3)
             self.axes.legend(loc="upper center", ncols=3, columnspacing=1.0, handlelength=1.4)
             return
@@ -125,6 +129,7 @@ class Canvas:
     def __init__(self, outcomes: Sequence[Outcome]) -> None:
         self.outcomes = outcomes
         self._figure: Any = None
+        self._panels: list[Panel] = []
 
     def panels(
         self, columns: int = 1, rows: int = 1, *, height: float = 4.4, width: float | None = None
@@ -135,11 +140,14 @@ class Canvas:
         self._figure, grid = pyplot.subplots(
             rows, columns, figsize=(width, height * rows), squeeze=False, layout="constrained"
         )
-        return [Panel(axes, self.outcomes) for line in grid for axes in line]
+        self._panels = [Panel(axes, self.outcomes) for line in grid for axes in line]
+        return self._panels
 
     def save(self, path: Path) -> None:
         from matplotlib import pyplot
 
+        for panel in self._panels:
+            panel.add_legend()
         path.parent.mkdir(parents=True, exist_ok=True)
         # Without a date in it the same figure is the same file.
         self._figure.savefig(path, metadata={"Software": None})

@@ -1,49 +1,23 @@
 """What an experiment is: a question, sizes, a run for one seed, claims about its outcome, and a drawing.
 
-A run gives plain numbers and curves, by name. Everything that is said about them (the claims, the figure, the
-document) is computed from those alone, so results that are kept as JSON can be judged and drawn again.
+The claims and the figure are computed from the outcome alone, so results that are kept as JSON can be judged
+and drawn again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import fmean
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, Protocol, TypedDict, TypeVar
 
-import msgspec
-
-if TYPE_CHECKING:
-    from evaluation.claims import Claim
-    from evaluation.drawing import Canvas
+from evaluation.claims import Claim
+from evaluation.drawing import Canvas
+from evaluation.outcome import Outcome
 
 #: `tiny` shows that it runs, `quick` is for `make evaluate`, `full` comes near to the published sizes
 Scale = Literal["tiny", "quick", "full"]
 
 S = TypeVar("S")
-
-
-class Series(msgspec.Struct, frozen=True):
-    """A curve."""
-
-    x: list[float]
-    y: list[float]
-
-    def at(self, x: float) -> float:
-        return self.y[self.x.index(x)]
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """What one seed gave, or the mean of several."""
-
-    values: dict[str, float] = {}
-    series: dict[str, Series] = {}
-
-    def __getitem__(self, name: str) -> float:
-        return self.values[name]
-
-    def at(self, name: str, x: float) -> float:
-        return self.series[name].at(x)
 
 
 class Progress(Protocol):
@@ -52,6 +26,28 @@ class Progress(Protocol):
 
 def silent(done: int, total: int, what: str) -> None:
     """For whoever does not watch."""
+
+
+class Network(TypedDict):
+    """Arguments of a `Setup`."""
+
+    servers: int
+    #: subscriptions
+    per_server: int
+    events: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkSizes:
+    """The size of a network. Experiments that vary more than that add fields, or have sizes of their own."""
+
+    servers: int
+    per_server: int
+    events: int
+
+    @property
+    def network(self) -> Network:
+        return {"servers": self.servers, "per_server": self.per_server, "events": self.events}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +62,7 @@ class Experiment(Generic[S]):
     #: how the published text was read where it is silent, and what is different here
     setting: str
     sizes: Mapping[Scale, S]
-    seeds: Mapping[Scale, int]
+    seeds: Mapping[Scale, int] = field(default_factory=lambda: {"tiny": 1, "quick": 2, "full": 2})
     run: Callable[[S, int, Progress], Outcome]
     draw: Callable[[Canvas, Sequence[Outcome]], None]
     claims: tuple[Claim, ...]
@@ -75,19 +71,3 @@ class Experiment(Generic[S]):
 
 
 AnyExperiment = Experiment[Any]
-
-
-def mean(outcomes: Sequence[Outcome]) -> Outcome:
-    """Number by number, point by point."""
-    first = outcomes[0]
-    return Outcome(
-        {name: fmean(one.values[name] for one in outcomes) for name in first.values},
-        {
-            name: Series(
-                # The same for all seeds; a mean of it might differ in its last bit.
-                first.series[name].x,
-                [fmean(y) for y in zip(*(one.series[name].y for one in outcomes), strict=True)],
-            )
-            for name in first.series
-        },
-    )

@@ -12,41 +12,26 @@ policy names, given the routing summaries that servers exchange.
 from __future__ import annotations
 
 import random
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import httpx
 import msgspec
 import numpy as np
 
-from edn import wire
-from edn.bench.publish import NOWHERE, network
-from edn.bench.report import Progress, print_table
-from edn.bench.workloads import uniform_points, uniform_rectangles
-from edn.cli.console import show_json
+from edn import protocol
+from edn.arrays import Floats
 from edn.client import Client, NewSubscription
+from edn.tools.bench.network import NOWHERE, STEP, filters, names_of, network
+from edn.tools.bench.report import Progress, rows
+from edn.tools.bench.workloads import uniform_points, uniform_rectangles
 from evaluation.placing import hit_ratio
-from partitioning.kernels import Floats
 from partitioning.online import Limits, Settings, new_placement
 
 TOPIC = "placement"
 POLICIES = ("random", "least-loaded", "rtree", "kmeans", "traffic")
-COLUMNS = (
-    "policy",
-    "hit ratio",
-    "in memory",
-    "same server",
-    "loads",
-    "limit",
-    "subscriptions/s",
-    "any door",
-)
-#: subscriptions of one request, events of another
-BATCH = 500
 #: how far the hit ratios may be apart
 TOLERANCE = 0.01
 #: subscriptions that are brought to each server's door
@@ -83,33 +68,27 @@ class Outcome(msgspec.Struct, frozen=True):
             and self.doors_right == self.doors
         )
 
-    def cells(self) -> tuple[str, ...]:
-        return (
-            self.policy,
-            f"{self.hit_ratio:.4f}",
-            f"{self.in_memory:.4f}",
-            f"{self.same_server:.2%}",
-            f"{self.smallest_load:,} – {self.largest_load:,}",
-            f"{self.limit:,.0f}",
-            f"{self.subscriptions_per_second:,.0f}",
-            f"{self.doors_right} of {self.doors}",
-        )
 
-
-def show(outcomes: list[Outcome], *, as_json: bool) -> None:
-    if as_json:
-        show_json(outcomes)
-    else:
-        print_table("Placement", COLUMNS, [outcome.cells() for outcome in outcomes])
+show = rows(
+    "Placement",
+    ("policy", "{r.policy}"),
+    ("hit ratio", "{r.hit_ratio:.4f}"),
+    ("in memory", "{r.in_memory:.4f}"),
+    ("same server", "{r.same_server:.2%}"),
+    ("loads", "{r.smallest_load:,} – {r.largest_load:,}"),
+    ("limit", "{r.limit:,.0f}"),
+    ("subscriptions/s", "{r.subscriptions_per_second:,.0f}"),
+    ("any door", "{r.doors_right} of {r.doors}"),
+)
 
 
 def right(outcomes: list[Outcome]) -> bool:
     return all(outcome.right for outcome in outcomes)
 
 
-def run(*, policy: Sequence[str] | None, **sizes: Any) -> list[Outcome]:
-    """A network for each policy; all of them, if none is named."""
-    return [measure(name, **sizes) for name in policy or POLICIES]
+def run(*, policy: Sequence[str] | None, default: Sequence[str] = POLICIES, **sizes: Any) -> list[Outcome]:
+    """A network for each policy; for those of `default`, if none is named."""
+    return [measure(name, **sizes) for name in policy or default]
 
 
 def measure(
@@ -132,20 +111,18 @@ def measure(
         "EDN_LOAD_FACTOR": str(load_factor),
         "EDN_EXCHANGE_SECONDS": "1",
     }
-    attributes = [f"a{number}" for number in range(dimensions)]
+    attributes = names_of(dimensions)
     with (
-        tempfile.TemporaryDirectory() as folder,
-        network(Path(folder), servers, **settings) as (url, _),
-        Client(url) as client,
-        httpx.Client(base_url=url, timeout=120) as http,
+        network(servers, **settings) as running,
+        Client(running.url) as client,
+        httpx.Client(base_url=running.url, timeout=120) as http,
     ):
         names = sorted(server.id for server in client.servers())
-        secret = (Path(folder) / "data" / "secret").read_text().strip()
         # A first summary that came in the midst would make the policy forget, and the runs differ.
         _await_summaries(http, names)
         client.create_topic(TOPIC, dict.fromkeys(attributes, "number"))
         began = time.monotonic()
-        hosts = _subscribe(client, attributes, lo, hi, progress, policy)
+        hosts = _subscribe(client, lo, hi, progress, policy)
         seconds = time.monotonic() - began
         loads = Counter(hosts)
         progress.say(f"{policy}: waiting for the summaries")
@@ -153,7 +130,7 @@ def measure(
         progress.say(f"{policy}: publishing")
         ratio = _publish(http, attributes, points)
         progress.say(f"{policy}: at the servers' doors")
-        doors = _at_the_doors(http, secret, attributes, rng)
+        doors = _at_the_doors(http, running.secret, dimensions, rng)
     progress.say(f"{policy}: in memory")
     offline = place_in_memory(policy, lo, hi, names, load_factor, seed)
     parts = np.array([names.index(server) for server in offline])
@@ -189,32 +166,24 @@ def place_in_memory(
     return placed
 
 
-def _subscribe(
-    client: Client, attributes: list[str], lo: Floats, hi: Floats, progress: Progress, policy: str
-) -> list[str]:
+def _subscribe(client: Client, lo: Floats, hi: Floats, progress: Progress, policy: str) -> list[str]:
     """The server of each."""
     hosts: list[str] = []
-    for start in range(0, len(lo), BATCH):
+    for start in range(0, len(lo), STEP):
         progress.say(f"{policy}: subscribing, {start:,} of {len(lo):,}")
         wanted = [
-            NewSubscription(topic=TOPIC, filter=_filter(attributes, low, high), url=f"{NOWHERE}/{row % 10}")
-            for row, (low, high) in enumerate(
-                zip(lo[start : start + BATCH].tolist(), hi[start : start + BATCH].tolist(), strict=True)
-            )
+            NewSubscription(topic=TOPIC, filter=filter, url=f"{NOWHERE}/{row % 10}")
+            for row, filter in enumerate(filters(lo[start : start + STEP], hi[start : start + STEP]))
         ]
         hosts += [made.server or "" for made in client.subscribe_many(wanted)]
     return hosts
 
 
-def _filter(attributes: list[str], low: list[float], high: list[float]) -> dict[str, Any]:
-    return {name: {"between": [one, other]} for name, one, other in zip(attributes, low, high, strict=True)}
-
-
 def _publish(http: httpx.Client, attributes: list[str], points: Floats) -> float:
     """The hit ratio of these events, by the dispatcher's counters."""
     before = _counted(http)
-    for start in range(0, len(points), BATCH):
-        batch = [dict(zip(attributes, row, strict=True)) for row in points[start : start + BATCH].tolist()]
+    for start in range(0, len(points), STEP):
+        batch = [dict(zip(attributes, row, strict=True)) for row in points[start : start + STEP].tolist()]
         while True:
             answer = http.post(f"/v1/topics/{TOPIC}/events", json=batch)
             if answer.status_code not in (429, 503):
@@ -244,21 +213,21 @@ def _await_summaries(http: httpx.Client, names: list[str]) -> None:
 
 
 def _at_the_doors(
-    http: httpx.Client, secret: str, attributes: list[str], rng: np.random.Generator
+    http: httpx.Client, secret: str, dimensions: int, rng: np.random.Generator
 ) -> Counter[bool]:
     """Bring small subscriptions to each server; whether each ended where the policy says, if it says."""
     time.sleep(3.0)  # two exchanges: what the servers know is what is asked for here
     answer = http.get("/internal/routing-summaries", headers={"authorization": f"Bearer {secret}"})
     answer.raise_for_status()
-    told = wire.decode(answer.content, wire.RoutingSummaries)
+    told = protocol.decode(answer.content, protocol.RoutingSummaries)
     right: Counter[bool] = Counter()
     for server in http.get("/v1/servers").json()["servers"]:
         for _ in range(AT_EACH_DOOR):
-            low = uniform_points(rng, 1, len(attributes))[0] * 0.9
-            named = _named(told, low, low + 0.5)
+            low = uniform_points(rng, 1, dimensions) * 0.9
+            named = _named(told, low[0], low[0] + 0.5)
             body = {
                 "topic": TOPIC,
-                "filter": _filter(attributes, low.tolist(), (low + 0.5).tolist()),
+                "filter": filters(low, low + 0.5)[0],
                 "sink": {"url": NOWHERE},
             }
             made = httpx.post(f"{server['url']}/v1/subscriptions", json=body, timeout=60)
@@ -268,7 +237,7 @@ def _at_the_doors(
     return right
 
 
-def _named(told: wire.RoutingSummaries, low: Floats, high: Floats) -> set[str]:
+def _named(told: protocol.RoutingSummaries, low: Floats, high: Floats) -> set[str]:
     """The servers with the best that the exchanged summaries offer; several, where they tie.
 
     A server at its limit is passed over, and at its limit is one from moment to moment: whoever would be
@@ -278,7 +247,7 @@ def _named(told: wire.RoutingSummaries, low: Floats, high: Floats) -> set[str]:
     below = Limits(threshold=rule.threshold, factor=rule.factor).candidates(present)
     policy = new_placement(rule.policy, settings=Settings(bound=rule.bound, spread=rule.spread))
     for boxes in told.boxes:
-        lo, hi = wire.points_array(boxes.lo, boxes.width), wire.points_array(boxes.hi, boxes.width)
+        lo, hi = protocol.points_array(boxes.lo, boxes.width), protocol.points_array(boxes.hi, boxes.width)
         policy.summarise(boxes.server, lo, hi)
 
     def best(among: list[str]) -> set[str]:

@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
-from edn.bench.workloads import Workload, crowd, uniform, zipf, zipf_both
+from edn.arrays import Floats, Ints
 from edn.errors import InvalidInput
 from edn.summary import Maximal, Summary, new_router
-from partitioning.kernels import Floats, Ints
+from edn.tools.bench.workloads import Workload, crowd, uniform, zipf, zipf_both
+from evaluation.experiment import Progress
+from evaluation.outcome import Series
 from partitioning.methods import Wish, partition
 from partitioning.online import Limits, Settings, new_placement
 from partitioning.rows import LocalRows
@@ -129,6 +132,36 @@ def place(setup: Setup, seed: int, method: Offline | Online) -> Placed:
     loads = np.bincount(parts, minlength=setup.servers)
     ratio = hit_ratio(drawn.lo, drawn.hi, parts, setup.servers, drawn.events)
     return Placed(ratio, tuple(sorted(loads.tolist())), seconds)
+
+
+Method = TypeVar("Method")
+
+
+def sweep(
+    methods: Mapping[str, Method],
+    axis: Sequence[float],
+    case: Callable[[Method, float], tuple[Setup, Offline | Online]],
+    seed: int,
+    progress: Progress,
+    told: str,
+) -> dict[str, list[Placed]]:
+    """Places by each method at each point of an axis; `told` is a template of `name` and `x`."""
+    found: dict[str, list[Placed]] = {name: [] for name in methods}
+    for number, (name, method) in enumerate(methods.items()):
+        for done, x in enumerate(axis):
+            progress(number * len(axis) + done, len(methods) * len(axis), told.format(name=name, x=x))
+            setup, way = case(method, x)
+            found[name].append(place(setup, seed, way))
+    return found
+
+
+def ratios_and_loads(axis: Sequence[float], found: Mapping[str, Sequence[Placed]]) -> dict[str, Series]:
+    """The curves of a sweep: the hit ratio, and how uneven the loads are."""
+    series = {}
+    for name, placed in found.items():
+        series[name] = Series(list(axis), [one.hit_ratio for one in placed])
+        series[f"load of {name}"] = Series(list(axis), [one.imbalance for one in placed])
+    return series
 
 
 def partitioned(setup: Setup, seed: int, method: Offline | Online, drawn: Drawn) -> Ints:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from evaluation.experiment import Series
+from evaluation.outcome import Series
 from evaluation.searching import OUR_WAY, PUBLISHED_WAY, Curve, Setup, Unit, Way, curve, price
 from selftune.throughput import Model, Parameters
 

@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 
-from edn.bench.report import machine
 from edn.errors import InvalidInput
+from edn.tools.bench.report import machine
 from evaluation.claims import judge
-from evaluation.experiment import AnyExperiment, Outcome, Progress, Scale, Series
+from evaluation.experiment import AnyExperiment, Progress, Scale
+from evaluation.outcome import Outcome, Series
 
 #: significant digits that are kept: more would only make files differ
 DIGITS = 6

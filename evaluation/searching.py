@@ -18,13 +18,14 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from edn.bench.workloads import SIDE, Floats, Workload, crowd, limited, local, uniform
-from edn.compiling import on_first_use
-from edn.summary import Maximal, Summary, new_router
+from edn.arrays import Floats, Ints
+from edn.index.compilation import on_first_use
+from edn.summary import Summary, new_router
 from edn.summary.hierarchy import By
-from edn.summary.kernels import Ints
 from edn.summary.measure import EVEN_SHARE
-from evaluation.experiment import Series
+from edn.tools.bench.workloads import SIDE, Workload, crowd, limited, local, uniform
+from evaluation.outcome import Series
+from evaluation.placing import maximal
 from partitioning.methods import Wish, partition
 from partitioning.rows import LocalRows
 from selftune.curve import Effort, measure, rectangles
@@ -178,10 +179,8 @@ class Counted:
     """A summary whose cuts can be searched with a count of what is looked at."""
 
     def __init__(self, lo: Floats, hi: Floats, way: Way) -> None:
-        maximal = Maximal(lo.shape[1])
-        maximal.insert(range(len(lo)), lo, hi)
         self.way = way
-        self.summary = Summary.build(*maximal.rects(), split_only=way.split_only, even=way.even)
+        self.summary = Summary.build(*maximal(lo, hi), split_only=way.split_only, even=way.even)
         data, n, d = self.summary.to_bytes(), self.summary.count, self.summary.dimensions
         inner, nodes = n - 1, 2 * n - 1
         self._children = np.frombuffer(data, "<u4", 2 * inner, _HEADER).astype(np.int64).reshape(inner, 2)

@@ -21,9 +21,9 @@ import httpx
 import numpy as np
 
 from edn import AsyncClient, NewSubscription
-from edn.bench.report import machine
 from edn.client import Server
 from edn.receiver import Notification, Receiver
+from edn.tools.bench.report import fill, machine
 from load import report
 from load.market import ATTRIBUTES, BATCH, TOPIC, filters
 from load.plan import SHAPES, Phase, phases
@@ -250,15 +250,12 @@ def _print(summary: dict[str, Any], results: Path) -> None:
     from rich.table import Table
 
     console = Console(width=None if sys.stdout.isatty() else 140)
-    for headings, rows in (
-        (report.PHASES, map(report.phase_cells, summary["phases"])),
-        (report.REQUESTS, map(report.request_cells, summary["requests"])),
-    ):
-        table = Table(headings[0], box=None)
-        for heading in headings[1:]:
+    for columns, rows in ((report.PHASES, summary["phases"]), (report.REQUESTS, summary["requests"])):
+        table = Table(columns[0][0], box=None)
+        for heading, _ in columns[1:]:
             table.add_column(heading, justify="right")
-        for cells in rows:
-            table.add_row(*cells)
+        for row in rows:
+            table.add_row(*(fill(cell, row) for _, cell in columns))
         console.print(table)
     delivery = summary["delivery_ms"]
     console.print(

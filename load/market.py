@@ -1,4 +1,4 @@
-"""The market workload of the benchmarks (`edn.bench.workloads`) as events and filters of a topic."""
+"""The market workload of the benchmarks (`edn.tools.bench.workloads`) as events and filters of a topic."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from edn.bench.workloads import MARKET_SYMBOLS, Floats, market_points, market_rectangles
+from edn.arrays import Floats
+from edn.tools.bench.workloads import MARKET_SYMBOLS, market_points, market_rectangles
 
 TOPIC = "load.quotes"
 ATTRIBUTES = {

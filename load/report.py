@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from edn.tools.bench.report import Cells, fill
 from load.plan import Phase
 from load.timeline import Moment
 
@@ -57,33 +58,25 @@ def by_phase(plan: Sequence[Phase], moments: Sequence[Moment]) -> list[dict[str,
     return rows
 
 
-PHASES = ("phase", "users", "events/s", "hit ratio", "precision", "dispatcher CPU", "T_f, µs", "bounded by")
-REQUESTS = ("request", "count", "failures", "a second", "median ms", "95 % ms", "99 % ms")
-
-
-def phase_cells(row: dict[str, Any]) -> list[str]:
-    """A row of `by_phase` as people read it, under `PHASES`."""
-    return [
-        row["phase"],
-        f"{row['users']}",
-        f"{row['events_per_second']:,.0f}",
-        f"{row['hit_ratio']:.2f}",
-        "–".join(dict.fromkeys(f"{at:g}" for at in row["precision"])),
-        f"{row['dispatcher_cpu']:.0%}",
-        f"{row['fixed_us']:,.1f}",
-        row["bottleneck"],
-    ]
-
-
-def request_cells(row: dict[str, Any]) -> list[str]:
-    """What Locust measured of one kind of request, under `REQUESTS`."""
-    return [
-        row["request"],
-        f"{row['count']:,}",
-        f"{row['failures']:,}",
-        f"{row['per_second']:,.0f}",
-        *(f"{row[name]:g}" for name in ("median_ms", "p95_ms", "p99_ms")),
-    ]
+PHASES: Cells = (
+    ("phase", "{r[phase]}"),
+    ("users", "{r[users]}"),
+    ("events/s", "{r[events_per_second]:,.0f}"),
+    ("hit ratio", "{r[hit_ratio]:.2f}"),
+    ("precision", lambda row: "–".join(dict.fromkeys(f"{at:g}" for at in row["precision"]))),
+    ("dispatcher CPU", "{r[dispatcher_cpu]:.0%}"),
+    ("T_f, µs", "{r[fixed_us]:,.1f}"),
+    ("bounded by", "{r[bottleneck]}"),
+)
+REQUESTS: Cells = (
+    ("request", "{r[request]}"),
+    ("count", "{r[count]:,}"),
+    ("failures", "{r[failures]:,}"),
+    ("a second", "{r[per_second]:,.0f}"),
+    ("median ms", "{r[median_ms]:g}"),
+    ("95 % ms", "{r[p95_ms]:g}"),
+    ("99 % ms", "{r[p99_ms]:g}"),
+)
 
 
 def write(summary: dict[str, Any], plan: Sequence[Phase], moments: Sequence[Moment], path: Path) -> None:
@@ -99,11 +92,11 @@ def write(summary: dict[str, Any], plan: Sequence[Phase], moments: Sequence[Mome
         f"{html.escape(summary['machine'])}. Locust, the network and the receiver share that machine.</p>",
         "<h2>Phases</h2>",
         _table(
-            PHASES,
-            [
-                [*cells[:-1], f"{cells[-1]}, {BOTTLENECKS[cells[-1]]}"]
-                for cells in map(phase_cells, summary["phases"])
-            ],
+            (
+                *PHASES[:-1],
+                (PHASES[-1][0], lambda row: f"{row['bottleneck']}, {BOTTLENECKS[row['bottleneck']]}"),
+            ),
+            summary["phases"],
         ),
         "<p>The first quarter of a phase, in which things settle, does not count. Hit ratio: copies sent to "
         "servers ÷ (events × servers). Precision: rectangles in use ÷ rectangles of a precise summary; the "
@@ -112,16 +105,16 @@ def write(summary: dict[str, Any], plan: Sequence[Phase], moments: Sequence[Mome
         "<h2>Over time</h2>",
         f'<img alt="throughput, hit ratio, precision and CPU over time" src="{_picture(plan, moments)}">',
         "<h2>Requests</h2>",
-        _table(REQUESTS, [request_cells(row) for row in summary["requests"]]),
+        _table(REQUESTS, summary["requests"]),
         '<p>Locust\'s own report is <a href="load.html">load.html</a>; all figures are in '
         '<a href="summary.json">summary.json</a>.</p>',
     ]
     path.write_text("\n".join(parts), encoding="utf-8")
 
 
-def _table(head: Sequence[str], rows: list[list[str]]) -> str:
-    cells = "".join(f"<th>{html.escape(name)}</th>" for name in head)
-    lines = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows]
+def _table(columns: Cells, rows: list[dict[str, Any]]) -> str:
+    cells = "".join(f"<th>{html.escape(name)}</th>" for name, _ in columns)
+    lines = ["".join(f"<td>{html.escape(fill(cell, row))}</td>" for _, cell in columns) for row in rows]
     return f"<table><tr>{cells}</tr>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from partitioning.kernels import Floats, Ints, Words, kernel
+from edn.arrays import Floats, Ints, Words
+from edn.index.compilation import on_first_use
 
 #: how an interval is divided: evenly in the key, in its bits, or by row number among equal keys
 BY_KEY, BY_BITS, BY_ROW = 0, 1, 2
@@ -12,7 +13,7 @@ BY_KEY, BY_BITS, BY_ROW = 0, 1, 2
 LAST_ROW = int(np.iinfo(np.int64).max)
 
 
-@kernel
+@on_first_use
 def sortable(keys: Floats) -> Words:
     """Unsigned numbers in the order of the keys, which are no NaN and no negative zero."""
     flat = keys.ravel()
@@ -24,7 +25,7 @@ def sortable(keys: Floats) -> Words:
     return out.reshape(keys.shape)
 
 
-@kernel
+@on_first_use
 def find_bins(
     nodes: Ints,
     keys: Floats,
@@ -69,7 +70,7 @@ def find_bins(
                 break
 
 
-@kernel
+@on_first_use
 def count_bins(
     slots: Ints,
     keys: Floats,

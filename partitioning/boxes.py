@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from partitioning.kernels import Floats, Ints, kernel
+from edn.arrays import Floats, Ints
+from edn.index.compilation import on_first_use
 from partitioning.space import MISSING_LENGTH, THINNEST, GrowingSpace, Space
 
 
@@ -131,7 +132,7 @@ class BoxTable:
 CONTAINED, APPEND = -1, -2
 
 
-@kernel
+@on_first_use
 def _side(lo: float, hi: float, base: float, top: float, inverse: float) -> float:
     """The length that the interval counts; see `partitioning.space`."""
     missing = MISSING_LENGTH / inverse
@@ -140,7 +141,7 @@ def _side(lo: float, hi: float, base: float, top: float, inverse: float) -> floa
     return max((high - low) * inverse, THINNEST)
 
 
-@kernel
+@on_first_use
 def _overlaps(
     lo: Floats,
     hi: Floats,
@@ -177,7 +178,7 @@ def _overlaps(
     return own
 
 
-@kernel
+@on_first_use
 def _room(
     lo: Floats,
     hi: Floats,

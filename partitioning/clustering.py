@@ -14,16 +14,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from edn.arrays import Bools, Floats, Ints
+from edn.index.compilation import on_first_use
 from partitioning.binning import LAST_ROW
 from partitioning.contents import Contents
-from partitioning.kernels import Bools, Floats, Ints, kernel
 from partitioning.rows import Chunk, Rows
 from partitioning.selection import select
 from partitioning.space import MISSING_LENGTH, Space
 from partitioning.survey import survey
-
-#: clustering stops when all centroids together move less than this, in lengths of the range
-MOVEMENT = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ class Nearest:
         return Waiting(self)
 
     def _walk(self, chunk: Chunk) -> tuple[Ints, Ints, Floats]:
-        distances = squared_distances(centres(self.space, chunk), self.centroids)
+        distances = squared_distances(self.space.centres(chunk.lo, chunk.hi), self.centroids)
         opens = np.array([*(one.open for one in self.rounds), self.open])
         shape = (0, len(self.centroids))
         keys = np.array([one.key for one in self.rounds]).reshape(-1, shape[1])
@@ -117,26 +115,7 @@ def _furthest(space: Space, centroids: Floats) -> float:
     return 1.01 * float((reach * reach).sum(axis=1).max())
 
 
-def centres(space: Space, chunk: Chunk) -> Floats:
-    """Scaled centres, (n, d)."""
-    low, high = space.clamp(chunk.lo, chunk.hi)
-    scaled: Floats = ((low + high) / 2 - space.base) / (space.top - space.base)
-    return scaled
-
-
-def local_centroids(points: Floats, count: int, seed: int, movement: float = MOVEMENT) -> Floats:
-    """By scikit-learn, in this process."""
-    from sklearn.cluster import KMeans
-
-    # It stops when the sum of squared movements is below tol × mean variance; by Cauchy-Schwarz the sum of
-    # the movements is then below `movement`.
-    variance = float(points.var(axis=0).mean())
-    tolerance = movement**2 / count / variance if variance > 0 else 0.0
-    model = KMeans(n_clusters=count, n_init=1, random_state=seed, tol=tolerance).fit(points)
-    return np.ascontiguousarray(model.cluster_centers_, dtype=np.float64)
-
-
-@kernel
+@on_first_use
 def squared_distances(points: Floats, centroids: Floats) -> Floats:
     out = np.zeros((points.shape[0], centroids.shape[0]))
     for i in range(points.shape[0]):
@@ -149,7 +128,7 @@ def squared_distances(points: Floats, centroids: Floats) -> Floats:
     return out
 
 
-@kernel
+@on_first_use
 def _ask(
     distances: Floats,
     numbers: Ints,

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edn.cli.console import USAGE, fail, show_json, show_table
 from edn.errors import EdnError, InvalidInput
+from edn.tools.console import USAGE, fail, show_json, show_table
 from partitioning.methods import METHODS, check_method
 
 if TYPE_CHECKING:
-    from partitioning.job import Progress
+    from partitioning.planner import Progress
     from partitioning.report import Report
 
 #: what a plan's report is called beside it
@@ -107,17 +107,18 @@ def make(
     driver_memory: str | None = None,
     **wanted: Any,
 ) -> Report:
-    """Start Spark, make the plan, and keep its report beside it; `wanted` are fields of `job.Order`. What is
-    wrong ends the command.
+    """Start Spark, make the plan, and store its report beside it; `wanted` are fields of `planner.Order`.
+
+    An error ends the command.
     """
     try:
-        from partitioning import job
+        from partitioning import planner
         from partitioning.spark import session
         from partitioning.spark.snapshot import read_jdbc, read_parquet
     except ModuleNotFoundError as error:
         fail(f'{error.name} is not installed; `pip install "edn[spark]"` brings what the job needs', USAGE)
     try:
-        order = job.Order(**wanted)
+        order = planner.Order(**wanted)
         check_method(order.method)  # here, too: Spark takes its time to start
         # Under spark-submit the master is already chosen.
         submitted = "SPARK_ENV_LOADED" in os.environ
@@ -132,11 +133,11 @@ def make(
             subscriptions = read_parquet(spark, source)
         sample = None if events is None else read_parquet(spark, events)
         with _progress() as progress:
-            done = job.repartition(subscriptions, order, sample, progress)
+            done = planner.repartition(subscriptions, order, sample, progress)
     except EdnError as error:
         fail(error.detail, USAGE)
     # `edn repartition apply` shows what a plan on this machine promises.
-    place = job.on_this_machine(order.plan)
+    place = planner.on_this_machine(order.plan)
     if place is not None and place.exists():
         place.with_name(place.name + REPORT).write_bytes(done.to_json())
     return done

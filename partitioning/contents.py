@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from partitioning.kernels import Floats, Ints, Words, kernel
+from edn.arrays import Floats, Ints, Words
+from edn.index.compilation import on_first_use
 from partitioning.rows import Chunk
 from partitioning.space import Space
 
@@ -122,7 +123,7 @@ class Contents:
         return out
 
 
-@kernel
+@on_first_use
 def _accumulate(order: Ints, before: Words) -> None:
     for i in range(order.shape[0]):
         before[i + 1] = before[i]
@@ -130,7 +131,7 @@ def _accumulate(order: Ints, before: Words) -> None:
         before[i + 1, event >> 6] |= np.uint64(1) << np.uint64(event & 63)
 
 
-@kernel
+@on_first_use
 def _inside(lo: Floats, hi: Floats, ordered: Floats, before: Words, out: Words) -> None:
     d, words = ordered.shape[0], out.shape[1]
     for i in range(lo.shape[0]):
@@ -146,7 +147,7 @@ def _inside(lo: Floats, hi: Floats, ordered: Floats, before: Words, out: Words) 
                     out[i, w] &= upper[w] & ~lower[w]
 
 
-@kernel
+@on_first_use
 def _scatter_or(slots: Ints, contents: Words, into: Words) -> None:
     n, width = contents.shape
     if width == 0:
@@ -159,7 +160,7 @@ def _scatter_or(slots: Ints, contents: Words, into: Words) -> None:
                     into[slot, w] |= contents[i, w]
 
 
-@kernel
+@on_first_use
 def _scatter_minimum(slots: Ints, contents: Floats, into: Floats) -> None:
     n, width = contents.shape
     if width == 0:

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from edn.arrays import Bools, Floats, Ints
 from edn.errors import InvalidInput
 from partitioning import clustering, mincut
 from partitioning.contents import Contents, EventSample
-from partitioning.kernels import Bools, Floats, Ints
 from partitioning.rows import Chunk, Rows, mixed
 from partitioning.selection import Cut, select
 from partitioning.split import Progress, Traffic, Volume, borders, split

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from partitioning.kernels import Floats, Ints, Words, kernel
+from edn.arrays import Floats, Ints, Words
+from edn.index.compilation import on_first_use
 
 #: vertices of a graph; its matrix of edges is dense
 MOST_VERTICES = 1000
@@ -43,7 +44,7 @@ def min_cut(weights: Floats, sizes: Ints, first: Ints, servers: int, capacity: i
     return label
 
 
-@kernel
+@on_first_use
 def _shared(bits: Words, out: Floats) -> None:
     n, words = bits.shape
     low, two = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333)
@@ -60,7 +61,7 @@ def _shared(bits: Words, out: Floats) -> None:
             out[i, k] = out[k, i] = total
 
 
-@kernel
+@on_first_use
 def _move(weights: Floats, label: Ints, loads: Ints, shares: Floats, sizes: Ints, v: int, to: int) -> None:
     source = label[v]
     for u in range(label.shape[0]):
@@ -71,7 +72,7 @@ def _move(weights: Floats, label: Ints, loads: Ints, shares: Floats, sizes: Ints
     label[v] = to
 
 
-@kernel
+@on_first_use
 def _sweep(weights: Floats, sizes: Ints, label: Ints, loads: Ints, shares: Floats, capacity: int) -> bool:
     """One attempt for each vertex; whether any helped. Weights are whole numbers, so every gain is at least
     1."""

@@ -22,13 +22,13 @@ goes before content: with nothing placed whoever got the first would attract the
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
+from edn.arrays import Floats
 from edn.errors import InvalidInput
-from partitioning.kernels import Floats
-from partitioning.placement import Limits, Placement, Settings, least_loaded
+from partitioning.placement import Limits, Loads, Place, Placement, Settings, Side, least_loaded
 from partitioning.similarity import KMeans, LeastTraffic, RTree
 
 __all__ = [
@@ -52,34 +52,13 @@ class Random:
         self._rng = rng or random.Random()
         self._settings = settings or Settings()
 
-    def place(
-        self,
-        loads: Mapping[str, int],
-        lo: Floats | None = None,
-        hi: Floats | None = None,
-        *,
-        location: Sequence[float] | None = None,
-    ) -> str:
+    def place(self, loads: Loads, lo: Side = None, hi: Side = None, *, location: Place = None) -> str:
         return self._rng.choice(self._settings.limits.candidates(loads))
 
-    def suggest(
-        self,
-        loads: Mapping[str, int],
-        lo: Floats,
-        hi: Floats,
-        *,
-        location: Sequence[float] | None = None,
-    ) -> str | None:
+    def suggest(self, loads: Loads, lo: Floats, hi: Floats, *, location: Place = None) -> str | None:
         return None
 
-    def placed(
-        self,
-        server: str,
-        lo: Floats | None = None,
-        hi: Floats | None = None,
-        *,
-        location: Sequence[float] | None = None,
-    ) -> None:
+    def placed(self, server: str, lo: Side = None, hi: Side = None, *, location: Place = None) -> None:
         pass
 
     def summarise(self, server: str, lo: Floats, hi: Floats) -> None:
@@ -92,14 +71,7 @@ class Random:
 class LeastLoaded(Random):
     """The server with the fewest subscriptions; of equals, one by chance."""
 
-    def place(
-        self,
-        loads: Mapping[str, int],
-        lo: Floats | None = None,
-        hi: Floats | None = None,
-        *,
-        location: Sequence[float] | None = None,
-    ) -> str:
+    def place(self, loads: Loads, lo: Side = None, hi: Side = None, *, location: Place = None) -> str:
         return self._rng.choice(least_loaded(loads, sorted(loads)))
 
 

@@ -9,7 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from partitioning.kernels import Floats
+from edn.arrays import Floats
+
+#: subscriptions of each server
+Loads = Mapping[str, int]
+#: a bound of a rectangle (d,), or of several (k, d), where it is known
+Side = Floats | None
+#: coordinates of a location, where it is known
+Place = Sequence[float] | None
 
 #: rectangles kept a server (N_b)
 BOUND = 64
@@ -27,7 +34,7 @@ class Limits:
     #: the same, in parts of the average load
     factor: float | None = None
 
-    def candidates(self, loads: Mapping[str, int]) -> list[str]:
+    def candidates(self, loads: Loads) -> list[str]:
         """Servers that may take one more; the least loaded where none may. Sorted."""
         most = float("inf") if self.threshold is None else float(self.threshold)
         if self.factor is not None:
@@ -53,14 +60,7 @@ class Settings:
 
 
 class Placement(Protocol):
-    def place(
-        self,
-        loads: Mapping[str, int],
-        lo: Floats | None = None,
-        hi: Floats | None = None,
-        *,
-        location: Sequence[float] | None = None,
-    ) -> str:
+    def place(self, loads: Loads, lo: Side = None, hi: Side = None, *, location: Place = None) -> str:
         """One of `loads`' servers, which is never empty; `loads` counts subscriptions.
 
         `lo`, `hi` are the rectangle (d,), or several (k, d), whose bounding rectangle counts. Without them
@@ -68,27 +68,13 @@ class Placement(Protocol):
         """
         ...
 
-    def suggest(
-        self,
-        loads: Mapping[str, int],
-        lo: Floats,
-        hi: Floats,
-        *,
-        location: Sequence[float] | None = None,
-    ) -> str | None:
+    def suggest(self, loads: Loads, lo: Floats, hi: Floats, *, location: Place = None) -> str | None:
         """What `place` would answer by content; None where content says nothing, so that somebody who knows
         more, or newer things, should be asked. Nothing is counted as placed.
         """
         ...
 
-    def placed(
-        self,
-        server: str,
-        lo: Floats | None = None,
-        hi: Floats | None = None,
-        *,
-        location: Sequence[float] | None = None,
-    ) -> None:
+    def placed(self, server: str, lo: Side = None, hi: Side = None, *, location: Place = None) -> None:
         """Somebody else chose: the server has got this one, which counts for what is placed next."""
         ...
 
@@ -102,7 +88,7 @@ class Placement(Protocol):
         ...
 
 
-def least_loaded(loads: Mapping[str, int], among: Sequence[str]) -> list[str]:
+def least_loaded(loads: Loads, among: Sequence[str]) -> list[str]:
     """Those with the fewest subscriptions, in the order given."""
     least = min(loads[server] for server in among)
     return [server for server in among if loads[server] == least]

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edn.cli.console import (
+from edn.cli.following import follow
+from edn.client import moving
+from edn.tools.console import (
     DEFAULT_URL,
     REFUSED,
     USAGE,
@@ -22,8 +24,6 @@ from edn.cli.console import (
     show_json,
     show_table,
 )
-from edn.cli.following import follow
-from edn.client import moving
 from partitioning import command
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def cancel(
 
 def _allowed(client: Client, topic: str | None, hosts: list[str]) -> list[str]:
     """Those of the servers that subscriptions to a topic are not bound away from."""
-    from edn.namespace import subtrees_of
+    from edn.model.namespace import subtrees_of
 
     names = [one.name for one in client.topics()]
     path = topic if topic is not None else names[0] if len(names) == 1 else None

@@ -14,7 +14,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from partitioning.kernels import Floats, Ints, Words
+from edn.arrays import Floats, Ints, Words
+from partitioning.centroids import local_centroids
 from partitioning.space import Space
 
 Shorts = npt.NDArray[np.int32]
@@ -96,7 +97,7 @@ class Rows(Protocol):
         ...
 
     def centroids(self, count: int, seed: int) -> Floats:
-        """Centroids of the scaled centres by K-means, (count, d); see `partitioning.clustering`."""
+        """Centroids of the scaled centres by K-means, (count, d); see `partitioning.centroids`."""
         ...
 
 
@@ -142,10 +143,7 @@ class LocalRows:
         return {subject: question.conclude(subject, [partial]) for subject, partial in partials.items()}
 
     def centroids(self, count: int, seed: int) -> Floats:
-        # Here, because clustering is asked of rows and asks rows itself; and scikit-learn is slow to load.
-        from partitioning.clustering import centres, local_centroids
-
-        return local_centroids(centres(self._space, self.whole), count, seed)
+        return local_centroids(self._space.centres(self.whole.lo, self.whole.hi), count, seed)
 
 
 def mixed(words: Words) -> Words:

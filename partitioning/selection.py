@@ -26,9 +26,9 @@ from typing import Protocol
 
 import numpy as np
 
+from edn.arrays import Floats, Ints, Words
 from partitioning.binning import BY_BITS, BY_KEY, BY_ROW, LAST_ROW, count_bins, find_bins, sortable
 from partitioning.contents import Contents
-from partitioning.kernels import Floats, Ints, Words
 from partitioning.rows import Chunk, Rows
 
 #: bins of all intervals together that a pass may keep; and the most and the fewest of one interval

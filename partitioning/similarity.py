@@ -7,14 +7,13 @@ since.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from edn.arrays import Bools, Floats, Ints
 from edn.errors import InvalidInput
 from partitioning.boxes import BoxTable
-from partitioning.kernels import Bools, Floats, Ints
-from partitioning.placement import Settings, least_loaded
+from partitioning.placement import Loads, Place, Settings, Side, least_loaded
 from partitioning.space import GrowingSpace
 
 #: how far a location reaches, in parts of the widest range of the servers' locations
@@ -42,14 +41,7 @@ class _ByContent:
         for server, place in self._settings.affinity.items():
             self._replace(server, *self._located(np.empty(0), np.empty(0), place))
 
-    def place(
-        self,
-        loads: Mapping[str, int],
-        lo: Floats | None = None,
-        hi: Floats | None = None,
-        *,
-        location: Sequence[float] | None = None,
-    ) -> str:
+    def place(self, loads: Loads, lo: Side = None, hi: Side = None, *, location: Place = None) -> str:
         candidates = self._settings.limits.candidates(loads)
         if lo is None or hi is None:
             return self._rng.choice(least_loaded(loads, candidates))
@@ -58,21 +50,12 @@ class _ByContent:
         self._take(chosen, low, high)
         return chosen
 
-    def suggest(
-        self,
-        loads: Mapping[str, int],
-        lo: Floats,
-        hi: Floats,
-        *,
-        location: Sequence[float] | None = None,
-    ) -> str | None:
+    def suggest(self, loads: Loads, lo: Floats, hi: Floats, *, location: Place = None) -> str | None:
         low, high = self._located(*_bounding(lo, hi), location)
         chosen, by_content = self._choose(self._settings.limits.candidates(loads), loads, low, high)
         return chosen if by_content else None
 
-    def _choose(
-        self, candidates: list[str], loads: Mapping[str, int], low: Floats, high: Floats
-    ) -> tuple[str, bool]:
+    def _choose(self, candidates: list[str], loads: Loads, low: Floats, high: Floats) -> tuple[str, bool]:
         """The server, and whether it was chosen for what it has."""
         fresh = [server for server in candidates if self._known.get(server, 0) < self._settings.spread]
         if fresh and not self._seeded.intersection(fresh):
@@ -86,14 +69,7 @@ class _ByContent:
             ties = least_loaded(loads, ties)
         return self._rng.choice(ties), bool(similar[best[0]])
 
-    def placed(
-        self,
-        server: str,
-        lo: Floats | None = None,
-        hi: Floats | None = None,
-        *,
-        location: Sequence[float] | None = None,
-    ) -> None:
+    def placed(self, server: str, lo: Side = None, hi: Side = None, *, location: Place = None) -> None:
         if lo is not None and hi is not None:
             self._take(server, *self._located(*_bounding(lo, hi), location))
 
@@ -123,7 +99,7 @@ class _ByContent:
             self._seeded.add(server)
             self._replace(server, *self._located(np.empty(0), np.empty(0), self._settings.affinity[server]))
 
-    def _located(self, lo: Floats, hi: Floats, location: Sequence[float] | None) -> tuple[Floats, Floats]:
+    def _located(self, lo: Floats, hi: Floats, location: Place) -> tuple[Floats, Floats]:
         dimensions = self._places.shape[1]
         if not dimensions:
             return lo, hi

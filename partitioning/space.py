@@ -21,7 +21,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from partitioning.kernels import Floats, kernel
+from edn.arrays import Floats
+from edn.index.compilation import on_first_use
 
 #: the shortest that a side may count, relative to the scale of its dimension
 THINNEST = 2.0**-20
@@ -78,6 +79,12 @@ class Space:
         _clamp(np.ascontiguousarray(lo), np.ascontiguousarray(hi), self.base, self.top, self.scale, low, high)
         return low, high
 
+    def centres(self, lo: Floats, hi: Floats) -> Floats:
+        """Returns the centres of rectangles (n, d) as they are, every dimension scaled to its range."""
+        low, high = self.clamp(lo, hi)
+        scaled: Floats = ((low + high) / 2 - self.base) / (self.top - self.base)
+        return scaled
+
     def volume(self, low: Floats, high: Floats) -> Floats:
         """Of clamped rectangles (…, d)."""
         sides = np.maximum((high - low) * self.inverse, THINNEST)
@@ -119,7 +126,7 @@ def finite_range(lo: Floats, hi: Floats) -> tuple[Floats, Floats]:
     return base, top
 
 
-@kernel
+@on_first_use
 def _finite_range(lo: Floats, hi: Floats, base: Floats, top: Floats) -> bool:
     """Widen the range; tell whether that was necessary."""
     wider = False
@@ -136,7 +143,7 @@ def _finite_range(lo: Floats, hi: Floats, base: Floats, top: Floats) -> bool:
     return wider
 
 
-@kernel
+@on_first_use
 def _clamp(
     lo: Floats, hi: Floats, base: Floats, top: Floats, scale: Floats, low: Floats, high: Floats
 ) -> None:

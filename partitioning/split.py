@@ -20,8 +20,9 @@ from typing import Protocol
 
 import numpy as np
 
+from edn.arrays import Floats, Ints, Words
+from edn.index.compilation import on_first_use
 from partitioning.contents import Contents, EventSample
-from partitioning.kernels import Floats, Ints, Words, kernel
 from partitioning.rows import Chunk, Rows
 from partitioning.selection import Cut, select
 from partitioning.space import Space
@@ -252,7 +253,7 @@ def _everywhere(space: Space) -> Box:
     return low[0], high[0]
 
 
-@kernel
+@on_first_use
 def _leaves(
     keys: Floats, rows: Ints, root: int, ordering: Ints, key: Floats, row: Ints, children: Ints
 ) -> Ints:

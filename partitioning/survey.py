@@ -12,8 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
+from edn.arrays import Ints, Words
 from partitioning.contents import Contents
-from partitioning.kernels import Ints, Words
 from partitioning.rows import Chunk, Rows
 
 

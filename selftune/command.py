@@ -96,8 +96,8 @@ def _bounds(model: Model, precision: float) -> dict[str, Any]:
 
 
 def _fetch(url: str) -> dict[str, Any]:
-    from edn.cli.console import failing_readably
     from edn.client import Client, network
+    from edn.tools.console import failing_readably
 
     # Every precision is measured before the answer comes.
     with failing_readably(), Client(url, timeout=300.0) as client:
@@ -125,7 +125,7 @@ def capacity(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """What the network could carry at each precision, what bounds it, and what if it were different."""
-    from edn.cli.console import USAGE, fail, show_json
+    from edn.tools.console import USAGE, fail, show_json
 
     given = {
         "servers": servers,

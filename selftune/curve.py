@@ -14,12 +14,10 @@ from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
-import numpy.typing as npt
 
+from edn.arrays import Floats
 from edn.summary import Bundle, Maximal, Summary, new_router
 from selftune.throughput import Model, Operating, Parameters
-
-Floats = npt.NDArray[np.float64]
 
 #: the precisions of the published experiments
 GRID = tuple(round(step / 10, 1) for step in range(11))

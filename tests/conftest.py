@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 
 import pytest
 
+from tests.faults import defects, patches
 from tests.network import Hook, Network, Process, Receiver
 
 
@@ -43,6 +44,13 @@ def hook() -> Iterator[Hook]:
     yield running
     running.shutdown()
     running.server_close()
+
+
+@pytest.fixture
+def plant(monkeypatch: pytest.MonkeyPatch) -> Callable[[Collection[str]], None]:
+    """Plants defects in this process until the end of the test."""
+    monkeypatch.setattr(patches, "put", monkeypatch.setattr)
+    return defects.plant
 
 
 @pytest.hookimpl(wrapper=True)

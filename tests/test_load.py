@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edn.filter import Filter
-from edn.schema import Schema
+from edn.model.filter import Filter
+from edn.model.schema import Schema
 from load.market import ATTRIBUTES, filters, quotes
 from load.plan import FORMS, at, phases
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from edn import Client, demo
+from edn import Client
+from edn.tools import demo
 from tests.network import until
 from tests.network.processes import free_port
 

@@ -1,8 +1,8 @@
-"""The command line `edn`: one module a command or group, `console` for what they share.
+"""The command line `edn`: one module per command or group; `edn.tools.console` is their shared output.
 
 Commands speak to a network through `edn.client` only. Heavy imports happen inside the commands that need
-them, so that `edn --help` stays quick. Modules elsewhere that are commands, too, import `console` from here,
-and nothing else imports this package but tests.
+them, so that `edn --help` stays quick. Commands of other packages import `edn.tools.console`, too;
+nothing but tests imports this package.
 
 All of them speak by one means: results go to standard output by `typer.echo`, `show_json` and `show_table`,
 words to the person beside them to standard error by `say`, and `fail` ends a command.

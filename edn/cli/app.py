@@ -9,7 +9,6 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from edn.checker import command as checking
 from edn.cli import (
     backing_up,
     clocks,
@@ -31,8 +30,9 @@ from edn.cli import (
     topics,
     up,
 )
-from edn.cli.console import JsonOption, show_json
 from edn.cli.subscriptions import read_secret_file
+from edn.tools.checker import command as checking
+from edn.tools.console import JsonOption, show_json
 
 app = typer.Typer(
     name="edn",
@@ -110,7 +110,7 @@ class Tree(NamedTuple):
 
 
 TREES = {
-    "bench": Tree("edn.bench.command", "Measure single parts against their peers."),
+    "bench": Tree("edn.tools.bench.command", "Measure single parts against their peers."),
     "evaluate": Tree("evaluation.command", "Run the published experiments on this code."),
     "repartition": Tree(
         "partitioning.repartitioning",

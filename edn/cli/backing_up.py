@@ -27,7 +27,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edn.cli.console import (
+from edn.cli.exporting import counting
+from edn.runtime.private_files import keep_private
+from edn.tools.console import (
     DEFAULT_URL,
     REFUSED,
     USAGE,
@@ -38,8 +40,6 @@ from edn.cli.console import (
     say,
     show_json,
 )
-from edn.cli.exporting import counting
-from edn.privacy import keep_private
 
 if TYPE_CHECKING:
     from edn.client import Client

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from edn.cli.console import DEFAULT_URL, JsonOption, UrlOption, connected, show_json
+from edn.tools.console import DEFAULT_URL, JsonOption, UrlOption, connected, show_json
 
 if TYPE_CHECKING:
     from edn.client import Clock

@@ -1,4 +1,4 @@
-"""`edn config check`: whether a file of settings is right, and what would count."""
+"""`edn config check`: validates a settings file and shows the effective settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from edn.cli.console import USAGE, fail, say
+from edn.tools.console import USAGE, JsonOption, fail, say, show_json
 
 app = typer.Typer(help="Settings of the services.", no_args_is_help=True)
 
@@ -23,12 +23,14 @@ def config() -> None:
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(help="Settings in TOML, with the sections that are to be checked.")],
+    file: Annotated[Path, typer.Argument(help="Settings in TOML, with the sections to check.")],
+    as_json: JsonOption = False,
 ) -> None:
-    """Check a file: each setting, what it would be with this environment, and where that comes from.
+    """Check a file: every error in it, or each setting, its value in this environment, and its origin.
 
     Nothing is started. Exit code 2 if something is wrong.
     """
+    import json
     import tomllib
 
     try:
@@ -36,20 +38,21 @@ def check(
     except OSError as error:
         fail(f"{file} cannot be read: {error.strerror}", USAGE)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        fail(f"{file} is no TOML: {error}", USAGE)
-    chosen = [name for name in _MODULES if name in sections] or list(_MODULES)
+        fail(f"{file} must be TOML: {error}", USAGE)
+    reports = {}
     wrong = False
-    for name in chosen:
-        typer.echo(f"[{name}]")
-        done = subprocess.run(
-            [sys.executable, "-m", _MODULES[name], "--config-file", str(file), "--check-config"],
-            capture_output=True,
-            text=True,
-        )
-        typer.echo(done.stdout, nl=False)
-        if done.returncode:
-            wrong = True
-            said = [line for line in done.stderr.splitlines() if not line.startswith(("usage:", " "))]
-            say(said[-1] if said else f"it ended with {done.returncode}")
+    for name in [name for name in _MODULES if name in sections] or list(_MODULES):
+        command = [sys.executable, "-m", _MODULES[name], "--config-file", str(file), "--check-config"]
+        done = subprocess.run([*command, "--json"] if as_json else command, capture_output=True, text=True)
+        wrong = wrong or done.returncode != 0
+        if as_json and done.stdout:
+            reports[name] = json.loads(done.stdout)
+        elif not as_json:
+            typer.echo(f"[{name}]")
+            typer.echo(done.stdout, nl=False)
+        if done.stderr:
+            say(done.stderr.rstrip())
+    if as_json:
+        show_json(reports)
     if wrong:
         raise typer.Exit(USAGE)

@@ -16,7 +16,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from edn.cli.console import USAGE, JsonOption, fail, show_json, show_table
+from edn.tools.console import USAGE, JsonOption, fail, show_json, show_table
 
 app = typer.Typer(help="Names for networks: address and key, to be switched between.", no_args_is_help=True)
 

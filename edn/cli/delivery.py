@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from edn.cli.console import DEFAULT_URL, JsonOption, UrlOption, connected, say, show_json, show_table
 from edn.cli.subscriptions import read_secret_file
+from edn.tools.console import DEFAULT_URL, JsonOption, UrlOption, connected, say, show_json, show_table
 
 app = typer.Typer(help="How a subscription's notifications fare.", no_args_is_help=True)
 letters = typer.Typer(help="Notifications that were given up.", no_args_is_help=True)

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from edn.cli.console import DEFAULT_URL, USAGE, JsonOption, UrlOption, compact, connected, fail, show_json
 from edn.cli.publishing import from_pairs, parse_json
 from edn.cli.subscriptions import FILTER_HELP, read_filter
+from edn.tools.console import DEFAULT_URL, USAGE, JsonOption, UrlOption, compact, connected, fail, show_json
 
 
 def explain(

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import msgspec
 import typer
 
-from edn.cli.console import DEFAULT_URL, USAGE, JsonOption, UrlOption, connected, fail, say, show_json
+from edn.tools.console import DEFAULT_URL, USAGE, JsonOption, UrlOption, connected, fail, say, show_json
 
 if TYPE_CHECKING:
     from edn.client import Client, Subscription
-    from edn.schema import Schema
+    from edn.model.schema import Schema
 
 #: subscriptions of one request, and of one group of rows in a file
 PAGE = 1000
@@ -118,7 +118,7 @@ class _Binder:
     """Filters of one topic as rectangles, also of those that use an attribute that came meanwhile."""
 
     def __init__(self, client: Client, topic: str) -> None:
-        from edn.schema import Schema
+        from edn.model.schema import Schema
 
         self._client = client
         self._topic = topic
@@ -126,7 +126,7 @@ class _Binder:
 
     def rows(self, one: Subscription) -> list[tuple[str, str | None, Any, Any, str | None]]:
         """One for each rectangle; the first tells all of the subscription, for `edn import`."""
-        from edn.namespace import is_member
+        from edn.model.namespace import is_member
 
         found = self._rectangles(one)
         told = None if is_member(one.id) else msgspec.json.encode(one).decode()
@@ -135,7 +135,7 @@ class _Binder:
 
     def _rectangles(self, one: Subscription) -> list[tuple[Any, Any]]:
         from edn.errors import InvalidFilter
-        from edn.filter import Filter
+        from edn.model.filter import Filter
 
         parsed = Filter.parse(one.filter)
         try:

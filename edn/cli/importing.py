@@ -17,8 +17,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edn.cli.console import DEFAULT_URL, USAGE, JsonOption, UrlOption, fail, failing_readably, say, show_json
 from edn.cli.exporting import counting
+from edn.tools.console import (
+    DEFAULT_URL,
+    USAGE,
+    JsonOption,
+    UrlOption,
+    fail,
+    failing_readably,
+    say,
+    show_json,
+)
 
 if TYPE_CHECKING:
     from edn.client import AsyncClient

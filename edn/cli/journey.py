@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edn.cli.console import (
+from edn.cli.publishing import from_pairs
+from edn.tools.console import (
     DEFAULT_URL,
     REFUSED,
     USAGE,
@@ -18,7 +19,6 @@ from edn.cli.console import (
     say,
     show_json,
 )
-from edn.cli.publishing import from_pairs
 
 if TYPE_CHECKING:
     from edn.client import Client

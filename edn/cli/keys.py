@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edn.cli.console import DEFAULT_URL, JsonOption, UrlOption, connected, say, show_json, show_table
+from edn.tools.console import DEFAULT_URL, JsonOption, UrlOption, connected, say, show_json, show_table
 
 if TYPE_CHECKING:
     from edn.client import Key

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edn.cli.console import (
+from edn.cli.subscriptions import FILTER_HELP, read_filter
+from edn.tools.console import (
     DEFAULT_URL,
     USAGE,
     UrlOption,
@@ -20,7 +21,6 @@ from edn.cli.console import (
     say,
     show_json,
 )
-from edn.cli.subscriptions import FILTER_HELP, read_filter
 
 if TYPE_CHECKING:
     from edn.client import AsyncClient

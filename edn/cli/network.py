@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edn.cli.console import say, show_json
 from edn.cli.supervisor import Child, ChildFailedError, write_secret
 from edn.client import AsyncClient, ClientError, Health, Retries, Server
-from edn.privacy import keep_private, protect
+from edn.runtime.private_files import keep_private, protect
+from edn.tools.console import say, show_json
 
 DEFAULT_SERVERS = 3
 #: processes of a network whose supervisor was killed end within this time
@@ -259,7 +259,7 @@ class Network:
             return StartError(str(error))
         self._announce(servers)
         if self._settings.demo:
-            from edn.demo import run_demo
+            from edn.tools.demo import run_demo
 
             await run_demo(self._url, key=self._key(), plain=self._settings.json_ready)
         await stop.wait()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from edn.cli.console import (
+from edn.tools.console import (
     DEFAULT_URL,
     REFUSED,
     USAGE,

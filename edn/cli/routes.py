@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from edn.cli.console import DEFAULT_URL, JsonOption, UrlOption, connected, show_json, show_table
+from edn.tools.console import DEFAULT_URL, JsonOption, UrlOption, connected, show_json, show_table
 
 app = typer.Typer(
     help="Which topics are routed to which servers, and what is bound to names of topics and subtrees.",

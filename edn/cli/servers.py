@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edn.cli.console import (
+from edn.cli.following import follow
+from edn.tools.console import (
     DEFAULT_URL,
     REFUSED,
     JsonOption,
@@ -16,7 +17,6 @@ from edn.cli.console import (
     fail,
     show_json,
 )
-from edn.cli.following import follow
 
 if TYPE_CHECKING:
     from edn.client import Client, moving

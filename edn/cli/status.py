@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from edn.cli import clocks
-from edn.cli.console import DEFAULT_URL, JsonOption, UrlOption, connected, show_json, show_table
+from edn.tools.console import DEFAULT_URL, JsonOption, UrlOption, connected, show_json, show_table
 
 if TYPE_CHECKING:
     from edn.client import Client, Clock, Dispatcher, Server, moving

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from edn.cli.console import (
+from edn.tools.console import (
     DEFAULT_URL,
     USAGE,
     JsonOption,

@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from edn import storage
+from edn.runtime import disk
 
 READY_SECONDS = 180.0
 STOP_SECONDS = 15.0
@@ -239,7 +239,7 @@ class Child:
     def _disk_full(self) -> bool:
         """Whether the disk of the log, which is that of the data, lacks what a start needs."""
         try:
-            return storage.free_bytes(self._log.path.parent) < storage.START_BYTES
+            return disk.free_bytes(self._log.path.parent) < disk.START_BYTES
         except OSError:
             return False
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edn.cli.console import DEFAULT_URL, UrlOption, connected, show_json, show_table
+from edn.tools.console import DEFAULT_URL, UrlOption, connected, show_json, show_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from edn.cli.console import USAGE, fail
+from edn.tools.console import USAGE, fail
 
 
 def up(
@@ -63,7 +63,7 @@ def up(
     import asyncio
 
     from edn.cli.network import Network, Settings, StartError, prepare
-    from edn.process import is_loopback
+    from edn.runtime.process import is_loopback
 
     settings = Settings(
         data=data.absolute(),

@@ -1,8 +1,8 @@
 """The client library: `Client` for ordinary programs, `AsyncClient` for asyncio, the same calls on both.
 
-`calls`, `delivery`, `network` and `moving` describe each call once, `conversation` retries without I/O,
-`results` and `problems` are what comes back. This package needs httpx and msgspec, never numpy or numba: a
-publisher must be light to import.
+`calls`, `delivery`, `network` and `moving` describe each call once, `conversation` retries without I/O.
+Results are models of `edn.api`, errors are in `problems`. This package needs httpx and msgspec, never numpy
+or numba: a publisher must be light to import.
 """
 
 from __future__ import annotations
@@ -17,32 +17,19 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 import httpx
 
+from edn.api.delivery import Attempt, DeadLetter, DeadLetterPage, Delivery, Queued, Rotation
+from edn.api.events import Published
+from edn.api.keys import Key
+from edn.api.routes import Binding, Route, Routes
+from edn.api.servers import Clock, Dispatcher, Server
+from edn.api.subscriptions import Sink, Subscription, SubscriptionPage
+from edn.api.topics import Topic
+from edn.api.tuning import Tuning
 from edn.client import calls, delivery, network
 from edn.client.calls import KEEP, Keep, NewSubscription
 from edn.client.conversation import Call, Outcome, Plan, Retries, Send, Step, Wait, converse
+from edn.client.network import Health
 from edn.client.problems import ClientError, ProblemError, UnexpectedAnswerError, UnreachableError
-from edn.client.results import (
-    Attempt,
-    Binding,
-    Clock,
-    DeadLetter,
-    DeadLetterPage,
-    Delivery,
-    Dispatcher,
-    Health,
-    Key,
-    Published,
-    Queued,
-    Rotation,
-    Route,
-    Routes,
-    Server,
-    Sink,
-    Subscription,
-    SubscriptionPage,
-    Topic,
-    Tuning,
-)
 
 __all__ = [
     "KEEP",

@@ -14,6 +14,9 @@ from typing import Any, Final, TypeVar
 import httpx
 import msgspec
 
+from edn.api.events import Published
+from edn.api.subscriptions import Sink, Subscription, SubscriptionList, SubscriptionPage
+from edn.api.topics import Topic, TopicList
 from edn.client import encoding
 from edn.client.conversation import Call, Plan, reading
 from edn.client.encoding import (
@@ -22,18 +25,12 @@ from edn.client.encoding import (
     chunks,
     encode,
     expiry,
+    given,
     key_header,
     subscription_path,
     topic_path,
 )
 from edn.client.problems import ProblemError
-from edn.client.results import (
-    Published,
-    Sink,
-    Subscription,
-    SubscriptionPage,
-    Topic,
-)
 from edn.errors import InvalidInput
 
 #: limits of one request; a batch beyond them is split
@@ -77,32 +74,19 @@ class NewSubscription(msgspec.Struct, frozen=True, kw_only=True):
     since: ExpiresLike = None
 
     def body(self) -> dict[str, Any]:
-        body: dict[str, Any] = {"topic": self.topic, "id": self.id or str(uuid.uuid4())}
-        if self.filter is not None:
-            body["filter"] = self.filter
-        if self.url is not None:
-            body["sink"] = _sink(self.url, self.recipient)
-            if self.secret is not None:
-                body["sink"]["secret"] = self.secret
-        elif self.recipient is not None:
+        if self.url is None and self.recipient is not None:
             raise InvalidInput("a recipient is somebody behind an address: give a url, too", pointer="/sink")
-        if self.expires is not None:
-            body["expires"] = expiry(self.expires)
-        if self.owner is not None:
-            body["owner"] = self.owner
-        if self.location is not None:
-            body["location"] = self.location
-        if self.since is not None:
-            body["from"] = expiry(self.since)
-        return body
-
-
-class _Subscribed(msgspec.Struct):
-    subscriptions: list[Subscription]
-
-
-class _Topics(msgspec.Struct):
-    topics: list[Topic]
+        sink = given(url=self.url, recipient=self.recipient, secret=self.secret)
+        return given(
+            topic=self.topic,
+            id=self.id or str(uuid.uuid4()),
+            filter=self.filter,
+            sink=None if self.url is None else sink,
+            expires=expiry(self.expires),
+            owner=self.owner,
+            location=self.location,
+            **{"from": expiry(self.since)},
+        )
 
 
 # Topics
@@ -116,17 +100,13 @@ def create_topic(
     availability: float | str | None = None,
 ) -> Call[Topic]:
     """Create a topic, or change the one of this name; attributes map a name to its type."""
-    body: dict[str, Any] = {"attributes": dict(attributes)}
-    if engine is not None:
-        body["engine"] = engine
-    if availability is not None:
-        body["availability"] = availability
+    body = given(attributes=dict(attributes), engine=engine, availability=availability)
     return Call(method="PUT", path=topic_path(name), body=encode(body), read=reading(Topic))
 
 
 def topics() -> Call[list[Topic]]:
     """All topics."""
-    read = reading(_Topics)
+    read = reading(TopicList)
     return Call(method="GET", path="/v1/topics", read=lambda response: read(response).topics)
 
 
@@ -182,12 +162,12 @@ def subscribe(
 
 def subscribe_many(subscriptions: Iterable[NewSubscription]) -> Plan[list[Subscription]]:
     """Subscribe many at once; a request takes all of its subscriptions or none of them."""
-    read = reading(_Subscribed)
+    read = reading(SubscriptionList)
     done: list[Subscription] = []
     encoded = (encode(wanted.body()) for wanted in subscriptions)
     for chunk in chunks(encoded, MAX_SUBSCRIPTIONS, MAX_BODY_BYTES):
         try:
-            answer: _Subscribed = yield Call(
+            answer: SubscriptionList = yield Call(
                 method="POST", path="/v1/subscriptions", body=array(chunk), read=read
             )
         except ProblemError as problem:
@@ -213,14 +193,13 @@ def subscription_page(
 
     `members`: of those to subtrees their parts, a topic and a server each, in place of the whole.
     """
-    given = {
-        "topic": topic,
-        "owner": owner,
-        "limit": None if limit is None else str(limit),
-        "cursor": cursor,
-        "members": "true" if members else None,
-    }
-    query = {name: value for name, value in given.items() if value is not None}
+    query = given(
+        topic=topic,
+        owner=owner,
+        limit=None if limit is None else str(limit),
+        cursor=cursor,
+        members="true" if members else None,
+    )
     return Call(method="GET", path="/v1/subscriptions", query=query, read=reading(SubscriptionPage))
 
 
@@ -237,7 +216,6 @@ def change(
     What is not given stays. The interface replaces all three parts, so anything kept is read first: of two
     clients that change different parts at the same moment, the later one decides about all.
     """
-    body: dict[str, Any] = {}
     old: Subscription | None = None
     if KEEP in (filter, url, recipient, expires):
         old = yield subscription(id)
@@ -246,15 +224,14 @@ def change(
     new_url = (kept_sink.url or None) if isinstance(url, Keep) else url
     new_recipient = kept_sink.recipient if isinstance(recipient, Keep) else recipient
     new_expires = old.expires if isinstance(expires, Keep) and old else expires
-    if new_filter is not None:
-        body["filter"] = new_filter
-    if new_url is not None:
-        body["sink"] = _sink(new_url, new_recipient)
-        if isinstance(url, Keep):
-            kept = {"format": kept_sink.format, "consent": kept_sink.consent}
-            body["sink"] |= {name: value for name, value in kept.items() if value is not None}
-    if not isinstance(new_expires, Keep | None):
-        body["expires"] = expiry(new_expires)
+    sink = given(url=new_url, recipient=new_recipient)
+    if isinstance(url, Keep):
+        sink |= given(format=kept_sink.format, consent=kept_sink.consent)
+    body = given(
+        filter=new_filter,
+        sink=None if new_url is None else sink,
+        expires=None if isinstance(new_expires, Keep) else expiry(new_expires),
+    )
     changed: Subscription = yield Call(
         method="PUT", path=subscription_path(id), body=encode(body), read=reading(Subscription)
     )
@@ -263,7 +240,7 @@ def change(
 
 def renew(id: str, expires: ExpiresLike) -> Call[Subscription]:
     """Set a new expiry; None is never."""
-    body = {"expires": None if expires is None else expiry(expires)}
+    body = {"expires": expiry(expires)}
     path = f"{subscription_path(id)}/renew"
     return Call(method="POST", path=path, body=encode(body), read=reading(Subscription))
 
@@ -275,7 +252,7 @@ def pause(id: str) -> Call[Subscription]:
 
 def resume(id: str, *, url: str | None = None, recipient: str | None = None) -> Call[Subscription]:
     """Send what was kept and go on, at another address if one is given."""
-    body = {} if url is None else {"sink": _sink(url, recipient)}
+    body = {} if url is None else {"sink": given(url=url, recipient=recipient)}
     path = f"{subscription_path(id)}/resume"
     return Call(method="POST", path=path, body=encode(body), read=reading(Subscription))
 
@@ -364,10 +341,6 @@ def follow(topic: str, id: str) -> Call[dict[str, Any]]:
 
 
 # Parts
-
-
-def _sink(url: str, recipient: str | None) -> dict[str, str]:
-    return {"url": url} if recipient is None else {"url": url, "recipient": recipient}
 
 
 def _nothing(_response: httpx.Response) -> None:

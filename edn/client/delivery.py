@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
+from edn.api.delivery import Attempt, AttemptList, DeadLetter, DeadLetterPage, Delivery, Queued, Rotation
 from edn.client import encoding
 from edn.client.conversation import Call, Plan, reading
-from edn.client.encoding import encode, expiry, subscription_path
-from edn.client.results import Attempt, DeadLetter, DeadLetterPage, Delivery, Queued, Rotation
-from edn.webhooks import new_secret
-
-
-class _Attempts(msgspec.Struct):
-    attempts: list[Attempt]
+from edn.client.encoding import encode, expiry, given, subscription_path
+from edn.formats.webhooks import new_secret
 
 
 def attempts(id: str) -> Call[list[Attempt]]:
     """The last attempts at a subscription's address, the newest first."""
-    read = reading(_Attempts)
+    read = reading(AttemptList)
     path = f"{subscription_path(id)}/attempts"
     return Call(method="GET", path=path, read=lambda response: read(response).attempts)
 
@@ -30,8 +25,7 @@ def dead_letter_page(
     *, subscription: str | None = None, limit: int | None = None, after: str | None = None
 ) -> Call[DeadLetterPage]:
     """One page of the notifications that were given up; `dead_letters` walks them all."""
-    given = {"subscription": subscription, "limit": None if limit is None else str(limit), "after": after}
-    query = {name: value for name, value in given.items() if value is not None}
+    query = given(subscription=subscription, limit=None if limit is None else str(limit), after=after)
     return Call(method="GET", path="/v1/dead-letters", query=query, read=reading(DeadLetterPage))
 
 
@@ -77,14 +71,11 @@ def rotate_secret(
     Without a `secret` one is made here, so that a request that is repeated rotates once.
     """
     new = secret or new_secret()
-    body: dict[str, Any] = {"secret": new}
-    if grace is not None:
-        body["grace"] = expiry(grace)
     read = reading(Rotation)
     return Call(
         method="POST",
         path=f"{subscription_path(id)}/rotate-secret",
-        body=encode(body),
+        body=encode(given(secret=new, grace=expiry(grace))),
         read=lambda response: msgspec.structs.replace(read(response), secret=new),
     )
 

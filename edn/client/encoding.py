@@ -44,7 +44,12 @@ def encode(value: Any) -> bytes:
         raise InvalidInput(f"this cannot be written as JSON: {error}") from error
 
 
-def expiry(value: str | datetime | timedelta) -> str:
+def given(**fields: Any) -> dict[str, Any]:
+    """Return the fields that have a value."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def expiry(value: ExpiresLike) -> str | None:
     """The wire form of an expiry."""
     if isinstance(value, timedelta):
         return f"PT{value.total_seconds():.6f}".rstrip("0").rstrip(".") + "S"

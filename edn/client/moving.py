@@ -3,78 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 from urllib.parse import quote
 
-import msgspec
-
+from edn.api.repartitions import HitRatio as HitRatio
+from edn.api.repartitions import Preview as Preview
+from edn.api.repartitions import Proposal as Proposal
+from edn.api.repartitions import Repartition as Repartition
+from edn.api.repartitions import Repartitions as Repartitions
 from edn.client.conversation import Call, reading
-from edn.client.encoding import encode
+from edn.client.encoding import encode, given
 
 #: assignments of one request
 MAX_ASSIGNMENTS = 5000
-
-
-class Repartition(msgspec.Struct, frozen=True):
-    id: int
-    #: "apply", "drain", "replace" or "fill"
-    kind: str
-    #: "open", "running", "done" or "cancelled"
-    state: str
-    #: that is emptied, replaced or filled
-    server: str | None = None
-    began: str | None = None
-    ended: str | None = None
-    rate: float = 0.0
-    total: int = 0
-    moved: int = 0
-    #: they have ended, or are there already
-    skipped: int = 0
-    left: int = 0
-    #: of all repartitions: the former server has not delivered everything yet
-    unsettled: int = 0
-    #: why it does not go on at this moment
-    waiting: str | None = None
-    hit_ratio: float | None = None
-    expected_hit_ratio: float | None = None
-
-    @property
-    def over(self) -> bool:
-        return self.state in ("done", "cancelled")
-
-
-class Preview(msgspec.Struct, frozen=True):
-    """What a repartition would do."""
-
-    moves: int
-    stay: int
-    #: assigned, but no subscriptions
-    unknown: int
-    #: subscriptions that no assignment names
-    unassigned: int
-    before: dict[str, int]
-    after: dict[str, int]
-    hit_ratio: float | None = None
-    expected_hit_ratio: float | None = None
-
-
-class Proposal(msgspec.Struct, frozen=True):
-    since: str
-    best: float
-    then: float
-
-
-class HitRatio(msgspec.Struct, frozen=True):
-    now: float | None = None
-    best: float | None = None
-    threshold: float = 0.0
-
-
-class Repartitions(msgspec.Struct, frozen=True):
-    repartitions: list[Repartition]
-    unsettled: int
-    hit_ratio: HitRatio
-    proposal: Proposal | None = None
 
 
 def repartitions() -> Call[Repartitions]:
@@ -91,9 +31,7 @@ def open_repartition(
     *, rate: float | None = None, expected_hit_ratio: float | None = None
 ) -> Call[Repartition]:
     """A new one, to which assignments are added before it starts."""
-    body: dict[str, Any] = {} if rate is None else {"rate": rate}
-    if expected_hit_ratio is not None:
-        body["expected_hit_ratio"] = expected_hit_ratio
+    body = given(rate=rate, expected_hit_ratio=expected_hit_ratio)
     return Call(method="POST", path="/v1/repartitions", body=encode(body), read=reading(Repartition))
 
 
@@ -142,6 +80,6 @@ def forget_server(id: str) -> Call[None]:
 
 
 def _of_server(id: str, what: str, rate: float | None) -> Call[Repartition]:
-    body = encode({} if rate is None else {"rate": rate})
+    body = encode(given(rate=rate))
     path = f"/v1/servers/{quote(id, safe='')}/{what}"
     return Call(method="POST", path=path, body=body, read=reading(Repartition), repeatable=False)

@@ -9,27 +9,24 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
+from edn.api.keys import Key, KeyList
+from edn.api.routes import Binding, Routes
+from edn.api.servers import Clock, Dispatcher, DispatcherList, Server, ServerList
+from edn.api.tuning import Tuning
 from edn.client.conversation import Call, reading
-from edn.client.encoding import ExpiresLike, encode, expiry
-from edn.client.results import Binding, Clock, Dispatcher, Health, Key, Routes, Server, Tuning
+from edn.client.encoding import ExpiresLike, encode, expiry, given
 
 
-class _Keys(msgspec.Struct):
-    keys: list[Key]
-
-
-class _Dispatchers(msgspec.Struct):
-    dispatchers: list[Dispatcher]
-
-
-class _Servers(msgspec.Struct):
-    servers: list[Server]
-    published: int | None = None
+class Health(msgspec.Struct, frozen=True):
+    #: False: it runs, but cannot accept work yet, or no more
+    ready: bool
+    #: as the network describes itself
+    detail: dict[str, Any] = {}
 
 
 def servers() -> Call[list[Server]]:
     """The servers and how they are."""
-    read = reading(_Servers)
+    read = reading(ServerList)
 
     def with_ratio(response: httpx.Response) -> list[Server]:
         answer = read(response)
@@ -47,14 +44,13 @@ def servers() -> Call[list[Server]]:
 
 def dispatchers() -> Call[list[Dispatcher]]:
     """The dispatchers as the one that is asked sees them, itself first."""
-    read = reading(_Dispatchers)
+    read = reading(DispatcherList)
     return Call(method="GET", path="/v1/dispatchers", read=lambda response: read(response).dispatchers)
 
 
 def routes(name: str | None = None) -> Call[Routes]:
     """The routing entries, a topic and a server each, and what is bound to names; all, or those in a name."""
-    query = {} if name is None else {"name": name}
-    return Call(method="GET", path="/v1/routes", query=query, read=reading(Routes))
+    return Call(method="GET", path="/v1/routes", query=given(name=name), read=reading(Routes))
 
 
 def bind_route(
@@ -87,7 +83,7 @@ def tuning() -> Call[Tuning]:
 
 def tune(mode: str, *, precision: float | None = None) -> Call[Tuning]:
     """Choose how precision is chosen: "fixed" (at `precision`), "paper" or "model"."""
-    body = {"mode": mode} if precision is None else {"mode": mode, "precision": precision}
+    body = given(mode=mode, precision=precision)
     return Call(method="PUT", path="/v1/tuning", body=encode(body), read=reading(Tuning))
 
 
@@ -109,19 +105,16 @@ def create_key(
     Its `key` is shown only here. Without a tenant it belongs to that of the key that makes it; it cannot have
     more than that key has.
     """
-    body: dict[str, Any] = {"name": name, "scopes": list(scopes), "quota": dict(quota or {})}
-    if tenant is not None:
-        body["tenant"] = tenant
-    if expires is not None:
-        body["expires"] = expiry(expires)
+    limits = dict(quota or {})
+    body = given(name=name, scopes=list(scopes), quota=limits, tenant=tenant, expires=expiry(expires))
     # A second one would be another key, and nobody would know of the first.
     return Call(method="POST", path="/v1/keys", body=encode(body), read=reading(Key), repeatable=False)
 
 
 def keys(*, tenant: str | None = None) -> Call[list[Key]]:
     """All API keys that the caller may know of, without their secret parts."""
-    listing = reading(_Keys)
-    query = {} if tenant is None else {"tenant": tenant}
+    listing = reading(KeyList)
+    query = given(tenant=tenant)
     return Call(method="GET", path="/v1/keys", query=query, read=lambda response: listing(response).keys)
 
 

@@ -5,15 +5,16 @@
     bitmap   coded blocks, bitmaps over them, compiled kernels: the default (`bitmap.py`, `docs/matching.md`)
     rtree    libspatialindex, as a second opinion and an example of an engine that is not ours (`spatial.py`)
     scan     numpy, the yardstick of the others (`scan.py`)
-    xpath    bitmap for the rectangles of filters in XPath (`edn.xpath`), which topics of other engines refuse
+    xpath    bitmap for the rectangles of XPath filters (`edn.model.xpath`), which other engines refuse
 
 Other packages add theirs in the entry-point group `edn.matchers`. `patterns.py` finds many substrings in one
 pass over a text, for the exact predicates that rectangles leave open. `kernels.py` holds what the kernels
-share. Nothing here knows of subscriptions, topics, networks or disks; of `edn`, only `errors` and `compiling`
+share. Nothing here knows of subscriptions, topics, networks or disks; of `edn`, only `arrays` and `errors`
 are imported.
 """
 
-from edn.index.matcher import Matcher, engine_name, known_engines, new_matcher
+from edn.index.engines import engine_name, known_engines, new_matcher
+from edn.index.matcher import Matcher
 
 __all__ = ["Matcher", "engine_name", "known_engines", "new_matcher", "warm"]
 

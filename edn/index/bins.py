@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edn.index.kernels import EDGES_WIDTH, FAN, Coordinates, Integers
+from edn.arrays import Floats, Ints
+from edn.index.kernels import EDGES_WIDTH, FAN
 
 LEAST = -np.finfo(np.float64).max
 
@@ -30,12 +31,12 @@ _SAMPLE = 8192
 class Bins:
     """The edges of each column, as `edn.index.kernels.find_bin` reads them."""
 
-    edges: Coordinates
+    edges: Floats
     #: 2 where every edge has a code of its own, else 1
-    strides: Integers
+    strides: Ints
 
     @classmethod
-    def of(cls, lo: Coordinates, hi: Coordinates) -> Bins:
+    def of(cls, lo: Floats, hi: Floats) -> Bins:
         """Bins that suit these rectangles. Looks at 8,192 of them at most: a millisecond a column."""
         count, columns = lo.shape
         if count > _SAMPLE:
@@ -51,7 +52,7 @@ class Bins:
         return cls(edges, strides)
 
 
-def _choose(lo: Coordinates, hi: Coordinates) -> tuple[Coordinates, int]:
+def _choose(lo: Floats, hi: Floats) -> tuple[Floats, int]:
     with np.errstate(over="ignore", invalid="ignore"):
         breakpoints = np.concatenate((lo, np.nextafter(hi, np.inf), (LEAST,)))
     values, counts = np.unique(breakpoints[np.isfinite(breakpoints)], return_counts=True)

@@ -19,15 +19,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from edn.index.matcher import (
-    Coordinates,
-    Integers,
-    already_there,
-    checked_growth,
-    checked_ids,
-    checked_points,
-    checked_rectangles,
-)
+from edn.arrays import Floats, Ints
+from edn.index.matcher import already_there, checked_growth, checked_ids, checked_points, checked_rectangles
 from edn.index.segment import TILE, Segment, gather
 from edn.index.sieve import emit
 
@@ -49,7 +42,7 @@ class _Merge:
 
     segments: tuple[Segment, ...]
     thread: threading.Thread
-    deleted: list[Integers] = field(default_factory=list)
+    deleted: list[Ints] = field(default_factory=list)
 
 
 class BitmapMatcher:
@@ -76,7 +69,7 @@ class BitmapMatcher:
         """Memory that the index takes, in bytes; a merge takes about twice its part on top."""
         return sum(segment.nbytes for segment in self._segments)
 
-    def match(self, points: Coordinates) -> tuple[Integers, Integers]:
+    def match(self, points: Floats) -> tuple[Ints, Ints]:
         # in this order: `grow` widens `_dimensions` first, so no point is narrower than a segment
         segments = [segment for segment in self._segments if segment.used]
         points = checked_points(self._dimensions, points)
@@ -89,7 +82,7 @@ class BitmapMatcher:
             emit(where, bits, segment.ids, ends, ids)
         return starts, ids
 
-    def insert(self, ids: Integers, lo: Coordinates, hi: Coordinates) -> None:
+    def insert(self, ids: Ints, lo: Floats, hi: Floats) -> None:
         ids, lo, hi = checked_rectangles(self._dimensions, ids, lo, hi)
         self._wait_for_merging()
         with self._lock:
@@ -106,7 +99,7 @@ class BitmapMatcher:
             if len(self._segments) > before:
                 self._start_merge()
 
-    def delete(self, ids: Integers) -> None:
+    def delete(self, ids: Ints) -> None:
         ids = checked_ids(ids)
         with self._lock:
             if self._merge is not None:
@@ -133,7 +126,7 @@ class BitmapMatcher:
                 return
             merge.thread.join()
 
-    def _fill_tail(self, ids: Integers, lo: Coordinates, hi: Coordinates) -> None:
+    def _fill_tail(self, ids: Ints, lo: Floats, hi: Floats) -> None:
         more = self._segments[-1].lacks(lo, hi)
         if len(more):
             self._recode_tail(more)
@@ -148,7 +141,7 @@ class BitmapMatcher:
             else:
                 self._segments = (*self._segments, _new_tail(self._dimensions, tail.columns))
 
-    def _recode_tail(self, more: Integers | None = None) -> None:
+    def _recode_tail(self, more: Ints | None = None) -> None:
         """Code the tail anew after what it holds now, in more columns if need be."""
         tail = self._segments[-1]
         columns = tail.columns
@@ -198,11 +191,11 @@ class BitmapMatcher:
                     self._start_merge()
 
 
-def _new_tail(dimensions: int, columns: Integers) -> Segment:
+def _new_tail(dimensions: int, columns: Ints) -> Segment:
     return _tail_of(np.empty(0, np.int64), np.empty((0, dimensions)), np.empty((0, dimensions)), columns)
 
 
-def _tail_of(ids: Integers, lo: Coordinates, hi: Coordinates, columns: Integers) -> Segment:
+def _tail_of(ids: Ints, lo: Floats, hi: Floats, columns: Ints) -> Segment:
     capacity = min(TILE, max(_FIRST_RECODE, _RECODE_FACTOR * len(ids)))
     tail = Segment.build(ids, lo, hi, capacity=capacity, also=columns)
     tail.filling = True

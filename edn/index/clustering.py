@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from edn.compiling import kernel
-from edn.index.kernels import BLOCK, Codes, Integers, integer
+from edn.arrays import Ints
+from edn.index.compilation import kernel
+from edn.index.kernels import BLOCK, Codes, integer
 
 _SAMPLE = 64
 _RUNS = 8
@@ -25,7 +26,7 @@ _LEAST_PART = 32
 
 
 @kernel("i8(u1[:,::1], u1[:,::1], i8[::1], i8, i8, i8[::1])")
-def best_bound(low: Codes, high: Codes, order: Integers, start: int, stop: int, histogram: Integers) -> int:
+def best_bound(low: Codes, high: Codes, order: Ints, start: int, stop: int, histogram: Ints) -> int:
     """The bound to divide `order[start:stop]` by: column k, or k + columns for its upper one."""
     columns = low.shape[1]
     step = max(1, (stop - start) // _SAMPLE)
@@ -64,7 +65,7 @@ def best_bound(low: Codes, high: Codes, order: Integers, start: int, stop: int, 
 
 
 @kernel("i8(i8[::1], i8)")
-def where_to_divide(histogram: Integers, size: int) -> int:
+def where_to_divide(histogram: Ints, size: int) -> int:
     """How many of a set go to the first part, a multiple of the block, given how many have each code."""
     half = min((size // 2 + BLOCK // 2) // BLOCK * BLOCK, (size - 1) // BLOCK * BLOCK)
     below, code = 0, 0
@@ -81,7 +82,7 @@ def where_to_divide(histogram: Integers, size: int) -> int:
 
 
 @kernel("i8[::1](u1[:,::1], u1[:,::1])")
-def cluster(low: Codes, high: Codes) -> Integers:
+def cluster(low: Codes, high: Codes) -> Ints:
     """The rows of coded rectangles in the order in which they should fill blocks."""
     count, columns = low.shape
     order = np.arange(count)

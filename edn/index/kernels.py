@@ -26,7 +26,8 @@ from llvmlite import ir  # type: ignore[import-untyped]  # it brings no types
 from numba import types
 from numba.extending import intrinsic
 
-from edn.compiling import kernel
+from edn.arrays import Floats, Ints, Words
+from edn.index.compilation import kernel
 
 #: rectangles in a block, and blocks in a tile: the bits of a word
 BLOCK = 64
@@ -44,30 +45,7 @@ LOWEST_CODE, HIGHEST_CODE = 0, 255
 FAN = 16
 EDGES_WIDTH = FAN + FAN * FAN
 
-Words = npt.NDArray[np.uint64]
 Codes = npt.NDArray[np.uint8]
-Coordinates = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-
-
-@intrinsic
-def _trailing_zeros(_context: Any, _word: Any) -> Any:
-    """The place of the lowest set bit of a word that is not zero: one instruction."""
-
-    def generate(_: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
-
-    return types.int64(types.uint64), generate
-
-
-@intrinsic
-def _population(_context: Any, _word: Any) -> Any:
-    """How many bits of a word are set: one instruction."""
-
-    def generate(_: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.ctpop(arguments[0])
-
-    return types.int64(types.uint64), generate
 
 
 @intrinsic
@@ -126,16 +104,14 @@ def _block_masks(_context: Any, codes: Any, _offset: Any, _code: Any) -> Any:
 
 
 # what the compiler sees as instructions, the type checker sees as functions
-trailing_zeros = cast(Callable[[np.uint64], int], _trailing_zeros)
-population = cast(Callable[[np.uint64], int], _population)
-prefetch = cast(Callable[[Coordinates, int], None], _prefetch)
+prefetch = cast(Callable[[Floats, int], None], _prefetch)
 block_masks = cast(Callable[[Codes, int, np.uint8], tuple[np.uint64, np.uint64]], _block_masks)
 #: to a signed word, inside kernels
 integer = cast(Callable[[Any], int], np.int64)
 
 
 @kernel("i8(f8, f8[::1])")
-def find_bin(x: float, edges: Coordinates) -> int:
+def find_bin(x: float, edges: Floats) -> int:
     """How many of a column's edges are at or below x.
 
     `edges` is one row of `edn.index.bins.Bins.edges`: every 16th edge, then all of them, the rest NaN, which
@@ -155,12 +131,12 @@ def find_bin(x: float, edges: Coordinates) -> int:
 
 @kernel("void(f8[:,::1], i8[::1], f8[:,::1], i8[::1], u1[:,::1], f8[:,::1])")
 def code_points(
-    points: Coordinates,
-    columns: Integers,
-    edges: Coordinates,
-    strides: Integers,
+    points: Floats,
+    columns: Ints,
+    edges: Floats,
+    strides: Ints,
     codes: Codes,
-    values: Coordinates,
+    values: Floats,
 ) -> None:
     """Code the points in those columns that matter, and gather their values."""
     for row in range(points.shape[0]):
@@ -171,9 +147,7 @@ def code_points(
 
 
 @kernel("void(f8[:,::1], f8[:,::1], f8[:,::1], i8[::1], u1[:,::1], u1[:,::1])")
-def code_bounds(
-    lo: Coordinates, hi: Coordinates, edges: Coordinates, strides: Integers, low: Codes, high: Codes
-) -> None:
+def code_bounds(lo: Floats, hi: Floats, edges: Floats, strides: Ints, low: Codes, high: Codes) -> None:
     """Code rectangles so that they compare with coded points as the head of this module says.
 
     A bound that falls on an edge of a column with stride 2 gets the odd place between two bins: then no point
@@ -208,7 +182,7 @@ def column_offset(block: int, columns: int) -> int:
 
 
 @kernel("void(i8, u1[:,::1], u1[:,::1], i8[::1], u1[::1], u8[:,:,::1])")
-def place(start: int, low: Codes, high: Codes, order: Integers, blocks: Codes, reach: Words) -> None:
+def place(start: int, low: Codes, high: Codes, order: Ints, blocks: Codes, reach: Words) -> None:
     """Write the codes and the reach of rectangles, in this order, into slots start, start + 1, …"""
     columns = low.shape[1]
     for i in range(order.shape[0]):

@@ -1,26 +1,16 @@
-"""What a matcher is, how one is named, and the checks that all of them make of their inputs."""
+"""Defines a matcher, and the checks that all matchers make of their inputs."""
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
+from edn.arrays import Floats, Ints
 from edn.errors import InvalidInput
 
-Coordinates = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
 Scalar = TypeVar("Scalar", np.int64, np.float64)
-
-#: a matcher may be named by its URI, too: this and its name
-URI_PREFIX = "urn:edn:matcher:"
-#: other packages add matchers in this group: a callable that takes the number of dimensions
-ENTRY_POINT_GROUP = "edn.matchers"
-BUILT_IN = ("bitmap", "rtree", "scan", "xpath")
-#: the URI that XPath 1.0 has of its own
-XPATH_URI = "http://www.w3.org/TR/1999/REC-xpath-19991116"
 
 
 @runtime_checkable
@@ -39,66 +29,22 @@ class Matcher(Protocol):
 
     def __len__(self) -> int: ...
 
-    def insert(self, ids: Integers, lo: Coordinates, hi: Coordinates) -> None:
+    def insert(self, ids: Ints, lo: Floats, hi: Floats) -> None:
         """Add rectangles, visible to the next match. Ids are the caller's: not negative, none in use."""
 
-    def delete(self, ids: Integers) -> None:
+    def delete(self, ids: Ints) -> None:
         """Remove rectangles; ids that are not here are ignored."""
 
-    def match(self, points: Coordinates) -> tuple[Integers, Integers]:
+    def match(self, points: Floats) -> tuple[Ints, Ints]:
         """`(starts, ids)`: the rectangles `ids[starts[i]:starts[i + 1]]`, in any order, contain point i."""
 
     def grow(self, dimensions: int) -> None:
         """Add columns, in which what is here is unconstrained."""
 
 
-def known_engines() -> tuple[str, ...]:
-    """The names that `new_matcher` takes, ours and installed ones."""
-    others = {entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)}
-    return BUILT_IN + tuple(sorted(others.difference(BUILT_IN)))
-
-
-def engine_name(engine: str) -> str:
-    """The name of an engine that is given by its name or its URI; `InvalidInput` if there is none such."""
-    name = "xpath" if engine == XPATH_URI else engine.removeprefix(URI_PREFIX)
-    if name in BUILT_IN:
-        return name  # looking for installed ones reads the metadata of every package
-    known = known_engines()
-    if name not in known:
-        raise InvalidInput(
-            f"unknown engine {engine[:80]!r}; known are {', '.join(known)}, or the same after {URI_PREFIX}",
-            pointer="/engine",
-        )
-    return name
-
-
-def new_matcher(engine: str, dimensions: int) -> Matcher:
-    """An empty matcher by its name or URI: `bitmap`, `urn:edn:matcher:rtree`, …"""
-    if dimensions < 0:
-        raise InvalidInput(f"a matcher cannot have {dimensions} dimensions")
-    name = engine_name(engine)
-    # imported here, because each brings a large library and few processes need more than one
-    if name in ("bitmap", "xpath"):
-        # Filters in XPath have rectangles, too: covers, after which the filter's own predicate decides.
-        from edn.index.bitmap import BitmapMatcher
-
-        return BitmapMatcher(dimensions)
-    if name == "rtree":
-        from edn.index.spatial import RtreeMatcher
-
-        return RtreeMatcher(dimensions)
-    if name == "scan":
-        from edn.index.scan import ScanMatcher
-
-        return ScanMatcher(dimensions)
-    (entry,) = entry_points(group=ENTRY_POINT_GROUP, name=name)
-    matcher: Matcher = entry.load()(dimensions)
-    return matcher
-
-
 def checked_rectangles(
     dimensions: int, ids: npt.ArrayLike, lo: npt.ArrayLike, hi: npt.ArrayLike
-) -> tuple[Integers, Coordinates, Coordinates]:
+) -> tuple[Ints, Floats, Floats]:
     """The arguments of `insert` as arrays that a kernel takes, padded to all columns."""
     ids = checked_ids(ids)
     lo, hi = _matrix(lo, dimensions, -np.inf), _matrix(hi, dimensions, np.inf)
@@ -114,7 +60,7 @@ def checked_rectangles(
     return ids, lo, hi
 
 
-def checked_ids(ids: npt.ArrayLike) -> Integers:
+def checked_ids(ids: npt.ArrayLike) -> Ints:
     """The argument of `delete` as an array that a kernel takes."""
     array = _array(ids, np.int64)
     if array.ndim != 1:
@@ -122,7 +68,7 @@ def checked_ids(ids: npt.ArrayLike) -> Integers:
     return array
 
 
-def checked_points(dimensions: int, points: npt.ArrayLike) -> Coordinates:
+def checked_points(dimensions: int, points: npt.ArrayLike) -> Floats:
     """The argument of `match` as an array that a kernel takes, padded to all columns."""
     array = _matrix(points, dimensions, -np.inf)
     if np.isnan(array).any():
@@ -142,7 +88,7 @@ def already_there(id_: int) -> InvalidInput:
     return InvalidInput(f"id {id_} is already in the index")
 
 
-def _matrix(values: npt.ArrayLike, dimensions: int, padding: float) -> Coordinates:
+def _matrix(values: npt.ArrayLike, dimensions: int, padding: float) -> Floats:
     array = _array(values, np.float64)
     if array.ndim != 2 or array.shape[1] > dimensions:
         raise InvalidInput(

@@ -20,13 +20,11 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from edn.compiling import kernel
+from edn.arrays import Bools, Bytes, Ints
+from edn.index.compilation import kernel
 from edn.index.kernels import integer
 
-Bytes = npt.NDArray[np.uint8]
-Integers = npt.NDArray[np.int64]
 States = npt.NDArray[np.int32]
-Flags = npt.NDArray[np.bool_]
 
 #: a key of the hash table that no edge has
 _FREE = -1
@@ -40,7 +38,7 @@ def _place(key: int, mask: int) -> int:
 
 
 @kernel("i8(i8[::1], i4[::1], i8)")
-def _follow(keys: Integers, targets: States, key: int) -> int:
+def _follow(keys: Ints, targets: States, key: int) -> int:
     """The state behind an edge, or -1."""
     mask = keys.shape[0] - 1
     at = _place(key, mask)
@@ -54,8 +52,8 @@ def _follow(keys: Integers, targets: States, key: int) -> int:
 @kernel("i8(u1[::1], i8[::1], i8[::1], i4[::1], i4[::1], u1[::1], i4[::1], i4[::1])")
 def _build(
     data: Bytes,
-    ends: Integers,
-    keys: Integers,
+    ends: Ints,
+    keys: Ints,
     targets: States,
     parent: States,
     label: Bytes,
@@ -114,7 +112,7 @@ def _build(
 
 
 @kernel("void(u1[::1], i4[::1], i8[::1], i4[::1], i4[::1], b1[::1])")
-def _visit(text: Bytes, first: States, keys: Integers, targets: States, fail: States, seen: Flags) -> None:
+def _visit(text: Bytes, first: States, keys: Ints, targets: States, fail: States, seen: Bools) -> None:
     """Mark every state that is a suffix of some beginning of the text."""
     state = 0
     for i in range(text.shape[0]):

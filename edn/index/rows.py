@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from edn.compiling import kernel
-from edn.index.kernels import (
-    Codes,
-    Coordinates,
-    Integers,
-    Words,
-    code_bounds,
-    place,
-)
+from edn.arrays import Floats, Ints, Words
+from edn.index.compilation import kernel
+from edn.index.kernels import Codes, code_bounds, place
 from edn.index.table import Slots, enter
 
 
 @kernel("b1[::1](f8[:,::1], f8[:,::1])")
-def constrained(lo: Coordinates, hi: Coordinates) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def constrained(lo: Floats, hi: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """In which columns any rectangle is not [-inf, +inf]."""
     found = np.zeros(lo.shape[1], np.bool_)
     for row in range(lo.shape[0]):
@@ -27,7 +21,7 @@ def constrained(lo: Coordinates, hi: Coordinates) -> np.ndarray[tuple[int], np.d
 
 
 @kernel("f8[:,::1](f8[:,::1], i8[::1])")
-def gather_columns(bounds: Coordinates, columns: Integers) -> Coordinates:
+def gather_columns(bounds: Floats, columns: Ints) -> Floats:
     result = np.empty((bounds.shape[0], columns.shape[0]))
     for row in range(bounds.shape[0]):
         for k in range(columns.shape[0]):
@@ -37,13 +31,13 @@ def gather_columns(bounds: Coordinates, columns: Integers) -> Coordinates:
 
 @kernel("void(i8[::1], f8[:,::1], f8[:,::1], i8[::1], i8, i8[::1], f8[:,:,::1])")
 def copy_rows(
-    ids: Integers,
-    lo: Coordinates,
-    hi: Coordinates,
-    order: Integers,
+    ids: Ints,
+    lo: Floats,
+    hi: Floats,
+    order: Ints,
     start: int,
-    to_ids: Integers,
-    to_bounds: Coordinates,
+    to_ids: Ints,
+    to_bounds: Floats,
 ) -> None:
     """Write ids and bounds, in this order, to slots start, start + 1, …"""
     for i in range(order.shape[0]):
@@ -59,14 +53,14 @@ def copy_rows(
     "i4[::1])"
 )
 def append_rows(
-    ids: Integers,
-    lo: Coordinates,
-    hi: Coordinates,
-    edges: Coordinates,
-    strides: Integers,
+    ids: Ints,
+    lo: Floats,
+    hi: Floats,
+    edges: Floats,
+    strides: Ints,
     start: int,
-    to_ids: Integers,
-    to_bounds: Coordinates,
+    to_ids: Ints,
+    to_bounds: Floats,
     blocks: Codes,
     reach: Words,
     table: Slots,
@@ -105,14 +99,14 @@ def count_bits(words: Words) -> int:
 
 @kernel("i8(i8[::1], f8[:,:,::1], i8[::1], u8[::1], i8, i8[::1], f8[:,::1], f8[:,::1])")
 def gather_alive(
-    ids: Integers,
-    bounds: Coordinates,
-    columns: Integers,
+    ids: Ints,
+    bounds: Floats,
+    columns: Ints,
     alive: Words,
     at: int,
-    to_ids: Integers,
-    to_lo: Coordinates,
-    to_hi: Coordinates,
+    to_ids: Ints,
+    to_lo: Floats,
+    to_hi: Floats,
 ) -> int:
     """Append the rectangles whose bit is set, unconstrained in the columns that a segment leaves out."""
     for slot in range(ids.shape[0]):

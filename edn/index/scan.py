@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edn.index.matcher import (
-    Coordinates,
-    Integers,
-    already_there,
-    checked_growth,
-    checked_ids,
-    checked_points,
-    checked_rectangles,
-)
+from edn.arrays import Floats, Ints
+from edn.index.matcher import already_there, checked_growth, checked_ids, checked_points, checked_rectangles
 
 
 class ScanMatcher:
@@ -20,7 +13,7 @@ class ScanMatcher:
 
     def __init__(self, dimensions: int) -> None:
         self._dimensions = dimensions
-        self._rows: tuple[Integers, Coordinates, Coordinates] = (
+        self._rows: tuple[Ints, Floats, Floats] = (
             np.empty(0, np.int64),
             np.empty((0, dimensions)),
             np.empty((0, dimensions)),
@@ -33,7 +26,7 @@ class ScanMatcher:
     def __len__(self) -> int:
         return len(self._rows[0])
 
-    def insert(self, ids: Integers, lo: Coordinates, hi: Coordinates) -> None:
+    def insert(self, ids: Ints, lo: Floats, hi: Floats) -> None:
         ids, lo, hi = checked_rectangles(self._dimensions, ids, lo, hi)
         here = np.isin(ids, self._rows[0])
         if here.any():
@@ -45,7 +38,7 @@ class ScanMatcher:
             np.concatenate((old_hi, hi)),
         )
 
-    def delete(self, ids: Integers) -> None:
+    def delete(self, ids: Ints) -> None:
         kept = ~np.isin(self._rows[0], checked_ids(ids))
         self._rows = (self._rows[0][kept], self._rows[1][kept], self._rows[2][kept])
 
@@ -54,7 +47,7 @@ class ScanMatcher:
         self._rows = checked_rectangles(dimensions, *self._rows)
         self._dimensions = dimensions
 
-    def match(self, points: Coordinates) -> tuple[Integers, Integers]:
+    def match(self, points: Floats) -> tuple[Ints, Ints]:
         ids, lo, hi = self._rows
         points = checked_points(lo.shape[1], points)
         found = [ids[((lo <= point) & (point <= hi)).all(axis=1)] for point in points]

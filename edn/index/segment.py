@@ -14,20 +14,10 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from edn.arrays import Floats, Ints, Words
 from edn.index.bins import Bins
 from edn.index.clustering import cluster
-from edn.index.kernels import (
-    BLOCK,
-    COLUMN_BYTES,
-    REACHES,
-    Codes,
-    Coordinates,
-    Integers,
-    Words,
-    code_bounds,
-    code_points,
-    place,
-)
+from edn.index.kernels import BLOCK, COLUMN_BYTES, REACHES, Codes, code_bounds, code_points, place
 from edn.index.rows import (
     append_rows,
     constrained,
@@ -54,11 +44,11 @@ class Segment:
     """`used` of `capacity` slots are filled; `dead` of these are deleted. Only the writer changes either."""
 
     #: the columns in which any rectangle may be constrained; all others are left out everywhere below
-    columns: Integers
+    columns: Ints
     bins: Bins
     #: for when codes cannot tell: the lower and then the upper bounds of each slot, side by side in memory
-    bounds: Coordinates
-    ids: Integers
+    bounds: Floats
+    ids: Ints
     #: codes, see `edn.index.kernels`
     blocks: Codes
     reach: Words
@@ -74,12 +64,12 @@ class Segment:
     @classmethod
     def build(
         cls,
-        ids: Integers,
-        lo: Coordinates,
-        hi: Coordinates,
+        ids: Ints,
+        lo: Floats,
+        hi: Floats,
         *,
         capacity: int = 0,
-        also: Integers | None = None,
+        also: Ints | None = None,
     ) -> Segment:
         """Cluster and code these rectangles, in the columns that any of them constrains, and in those of
         `also`, which rectangles that are appended later may constrain.
@@ -131,13 +121,13 @@ class Segment:
         """Whether so much was deleted that building it anew pays."""
         return self.dead > _ROTTEN * self.used
 
-    def lacks(self, lo: Coordinates, hi: Coordinates) -> Integers:
+    def lacks(self, lo: Floats, hi: Floats) -> Ints:
         """Return the columns that some of these rectangles constrain and that are not among ours."""
         wanted = constrained(lo, hi)
         wanted[self.columns] = False
         return np.flatnonzero(wanted)
 
-    def append(self, ids: Integers, lo: Coordinates, hi: Coordinates) -> None:
+    def append(self, ids: Ints, lo: Floats, hi: Floats) -> None:
         """Fill the next slots; there must be room, and no column that they constrain may lack here."""
         start, stop = self.used, self.used + len(ids)
         if len(self.columns) < lo.shape[1]:
@@ -158,17 +148,17 @@ class Segment:
         raise_slots(start, stop, self.alive, self.occupied)
         self.used = stop
 
-    def delete(self, ids: Integers) -> int:
+    def delete(self, ids: Ints) -> int:
         """Forget those of the ids that are here; returns how many there were."""
         count = bury(self.table, self.ids, self.alive, self.occupied, ids)
         self.dead += count
         return count
 
-    def first_known(self, ids: Integers) -> int:
+    def first_known(self, ids: Ints) -> int:
         """The index of the first of these ids that is here, or -1."""
         return first_known(self.table, self.ids, self.alive, ids)
 
-    def sieve(self, points: Coordinates, counts: Integers) -> tuple[Words, Words]:
+    def sieve(self, points: Floats, counts: Ints) -> tuple[Words, Words]:
         """The hits of each point, their numbers added to `counts`; `edn.index.sieve.emit` makes them ids."""
         codes = np.empty((len(points), len(self.columns)), np.uint8)
         values = np.empty(codes.shape)
@@ -182,9 +172,7 @@ class Segment:
         return sum(array.nbytes for array in arrays) + self.bins.edges.nbytes
 
 
-def gather(
-    segments: Iterable[tuple[Segment, Words]], dimensions: int
-) -> tuple[Integers, Coordinates, Coordinates]:
+def gather(segments: Iterable[tuple[Segment, Words]], dimensions: int) -> tuple[Ints, Floats, Floats]:
     """The rectangles of several segments whose bit is set in the copy of `alive` that comes with each."""
     parts = list(segments)
     total = sum(count_bits(alive) for _, alive in parts)

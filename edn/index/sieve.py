@@ -13,20 +13,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from edn.compiling import kernel
+from edn.arrays import Floats, Ints, Words
+from edn.index.bits import population, trailing_zeros
+from edn.index.compilation import kernel
 from edn.index.kernels import (
     REACH_SHIFT,
     TILE_COLUMN_BYTES,
     Codes,
-    Coordinates,
-    Integers,
-    Words,
     block_masks,
     column_offset,
     integer,
-    population,
     prefetch,
-    trailing_zeros,
 )
 
 #: points that go through a tile together
@@ -40,14 +37,14 @@ _STRIDE = 4
     "(f8[:,::1], u1[:,::1], u1[::1], u8[:,:,::1], u8[::1], u8[::1], f8[:,:,::1], i8[::1])"
 )
 def sieve(
-    values: Coordinates,
+    values: Floats,
     codes: Codes,
     blocks: Codes,
     reach: Words,
     occupied: Words,
     alive: Words,
-    bounds: Coordinates,
-    counts: Integers,
+    bounds: Floats,
+    counts: Ints,
 ) -> tuple[Words, Words]:
     """Find the rectangles that contain each point; add their number to `counts`.
 
@@ -127,7 +124,7 @@ def sieve(
 
 
 @kernel("void(u8[::1], u8[::1], i8[::1], i8[::1], i8[::1])")
-def emit(hits: Words, hit_bits: Words, ids: Integers, ends: Integers, out: Integers) -> None:
+def emit(hits: Words, hit_bits: Words, ids: Ints, ends: Ints, out: Ints) -> None:
     """Write the ids of the hits to `out`, those of point p from `ends[p]` on, which moves along."""
     one, half, low_half = np.uint64(1), np.uint64(32), np.uint64(0xFFFFFFFF)
     for i in range(hits.shape[0]):

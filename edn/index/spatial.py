@@ -13,15 +13,8 @@ import threading
 import numpy as np
 from rtree.index import Index, Property
 
-from edn.index.matcher import (
-    Coordinates,
-    Integers,
-    already_there,
-    checked_growth,
-    checked_ids,
-    checked_points,
-    checked_rectangles,
-)
+from edn.arrays import Floats, Ints
+from edn.index.matcher import already_there, checked_growth, checked_ids, checked_points, checked_rectangles
 
 
 class RtreeMatcher:
@@ -45,7 +38,7 @@ class RtreeMatcher:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def insert(self, ids: Integers, lo: Coordinates, hi: Coordinates) -> None:
+    def insert(self, ids: Ints, lo: Floats, hi: Floats) -> None:
         ids, lo, hi = checked_rectangles(self._dimensions, ids, lo, hi)
         with self._lock:
             for id_ in ids.tolist():
@@ -62,7 +55,7 @@ class RtreeMatcher:
             for row, corner in zip(some.tolist(), np.hstack((low, high)), strict=True):
                 self._tree.insert(row, corner)
 
-    def delete(self, ids: Integers) -> None:
+    def delete(self, ids: Ints) -> None:
         with self._lock:
             for id_ in checked_ids(ids).tolist():
                 row = self._rows.pop(id_, None)
@@ -81,7 +74,7 @@ class RtreeMatcher:
             self._dimensions = dimensions
             self._tree = self._new_tree(np.fromiter(self._rows.values(), np.int64, len(self._rows)))
 
-    def match(self, points: Coordinates) -> tuple[Integers, Integers]:
+    def match(self, points: Floats) -> tuple[Ints, Ints]:
         with self._lock:
             points = checked_points(self._dimensions, points)
             squashed = _squash(points)
@@ -95,7 +88,7 @@ class RtreeMatcher:
         np.cumsum(np.bincount(owner[inside], minlength=len(points)), out=starts[1:])
         return starts, ids
 
-    def _take_rows(self, count: int) -> Integers:
+    def _take_rows(self, count: int) -> Ints:
         """Rows of the table that nothing uses."""
         if len(self._free) < count:
             old = len(self._ids)
@@ -108,12 +101,12 @@ class RtreeMatcher:
         del self._free[len(self._free) - count :]
         return np.array(taken, np.int64)
 
-    def _squashed(self, rows: Integers) -> tuple[Integers, Coordinates, Coordinates]:
+    def _squashed(self, rows: Ints) -> tuple[Ints, Floats, Floats]:
         """Those rows whose rectangle contains anything at all, and its corners as the tree knows them."""
         rows = rows[(self._lo[rows] <= self._hi[rows]).all(axis=1)]
         return rows, _squash(self._lo[rows]), _squash(self._hi[rows])
 
-    def _new_tree(self, rows: Integers) -> Index:
+    def _new_tree(self, rows: Ints) -> Index:
         rows, low, high = self._squashed(rows)
         properties = Property(dimension=max(2, self._dimensions))
         if not len(rows):
@@ -121,7 +114,7 @@ class RtreeMatcher:
         return Index((rows, low, high), properties=properties)
 
 
-def _squash(coordinates: Coordinates) -> Coordinates:
+def _squash(coordinates: Floats) -> Floats:
     """Doubles to [0, 1], never out of order: the place of a double among all doubles.
 
     There are always two columns, because the tree wants so many.
@@ -135,7 +128,7 @@ def _squash(coordinates: Coordinates) -> Coordinates:
     return np.ascontiguousarray(squashed)
 
 
-def _widened(matrix: Coordinates, columns: int, padding: float) -> Coordinates:
+def _widened(matrix: Floats, columns: int, padding: float) -> Floats:
     result = np.full((len(matrix), columns), padding)
     result[:, : matrix.shape[1]] = matrix
     return result

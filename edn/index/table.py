@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from edn.compiling import kernel
-from edn.index.kernels import Integers, Words, integer
+from edn.arrays import Ints, Words
+from edn.index.compilation import kernel
+from edn.index.kernels import integer
 
 Slots = npt.NDArray[np.int32]
 
@@ -29,7 +30,7 @@ def first_place(id_: int, mask: int) -> int:
 
 
 @kernel("void(i4[::1], i8[::1], i8, i8)")
-def enter(table: Slots, ids: Integers, start: int, stop: int) -> None:
+def enter(table: Slots, ids: Ints, start: int, stop: int) -> None:
     """Enter the slots start..stop."""
     mask = table.shape[0] - 1
     for slot in range(start, stop):
@@ -40,7 +41,7 @@ def enter(table: Slots, ids: Integers, start: int, stop: int) -> None:
 
 
 @kernel("i8(i4[::1], i8[::1], u8[::1], i8)")
-def find(table: Slots, ids: Integers, alive: Words, id_: int) -> int:
+def find(table: Slots, ids: Ints, alive: Words, id_: int) -> int:
     """The slot where `id_` is alive, or -1."""
     mask = table.shape[0] - 1
     at = first_place(id_, mask)
@@ -53,7 +54,7 @@ def find(table: Slots, ids: Integers, alive: Words, id_: int) -> int:
 
 
 @kernel("i8(i4[::1], i8[::1], u8[::1], i8[::1])")
-def first_known(table: Slots, ids: Integers, alive: Words, wanted: Integers) -> int:
+def first_known(table: Slots, ids: Ints, alive: Words, wanted: Ints) -> int:
     """The index of the first of `wanted` that is alive here, or -1."""
     for i in range(wanted.shape[0]):
         if find(table, ids, alive, wanted[i]) >= 0:
@@ -62,7 +63,7 @@ def first_known(table: Slots, ids: Integers, alive: Words, wanted: Integers) -> 
 
 
 @kernel("i8(i4[::1], i8[::1], u8[::1], u8[::1], i8[::1])")
-def bury(table: Slots, ids: Integers, alive: Words, occupied: Words, wanted: Integers) -> int:
+def bury(table: Slots, ids: Ints, alive: Words, occupied: Words, wanted: Ints) -> int:
     """Make the ids that are alive here dead, so that no match sees them; returns how many there were."""
     buried = 0
     for i in range(wanted.shape[0]):

@@ -24,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 from rtree.index import Index, Property
 
+from edn.arrays import Bools, Floats, Ints, Words
 from edn.summary import marking
-from edn.summary.kernels import Floats, Ints, Words, quantile_edges, words_for
-from edn.summary.marking import Bools
+from edn.summary.kernels import quantile_edges, words_for
 from edn.summary.measure import unit_rects
 
 #: this many of the largest rectangles are tried before any bitset is touched

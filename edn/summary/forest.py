@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from edn.summary.kernels import CHUNK, Floats, Ints, Words, edges_at_or_below, kernel, trailing_zeros
+from edn.arrays import Floats, Ints, Words
+from edn.index.bits import trailing_zeros
+from edn.summary.kernels import CHUNK, edges_at_or_below, kernel
 
 #: values of `witness` that name no row
 ROOT = -1

@@ -29,10 +29,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from edn.arrays import Floats, Ints, Words
 from edn.errors import CorruptMessage
 from edn.summary import marking, opening, shaping, tree
 from edn.summary.cover import widened
-from edn.summary.kernels import Floats, Ints, Words
 from edn.summary.measure import EVEN_SHARE, unit_rects
 
 By = Literal["waste", "level"]

@@ -7,14 +7,9 @@ arguments. Their callers do.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from edn.compiling import on_first_use, on_first_use_with_finite
-
-Floats = npt.NDArray[np.float64]
-Singles = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
+from edn.arrays import Floats
+from edn.index.compilation import on_first_use, on_first_use_with_finite
 
 kernel = on_first_use
 finite_kernel = on_first_use_with_finite
@@ -36,20 +31,6 @@ def edges_at_or_below(edges: Floats, value: float) -> int:
         else:
             high = middle
     return low
-
-
-@kernel
-def trailing_zeros(word: int) -> int:
-    """The place of the lowest bit that is set; the word is not zero."""
-    # De Bruijn: 64 distinct six-bit windows, so one multiplication finds the place of a lone bit.
-    lone = np.uint64(word) & (~np.uint64(word) + np.uint64(1))
-    return int(_PLACES[(lone * _DE_BRUIJN) >> np.uint64(58)])
-
-
-_DE_BRUIJN = np.uint64(0x03F79D71B4CB0A89)
-_PLACES = np.zeros(64, dtype=np.int64)
-for _place in range(64):
-    _PLACES[((1 << _place) * int(_DE_BRUIJN) & (1 << 64) - 1) >> 58] = _place
 
 
 def words_for(count: int) -> int:

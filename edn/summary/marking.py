@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from edn.summary.kernels import Floats, Ints, Words, edges_at_or_below, kernel, trailing_zeros
-
-Bools = npt.NDArray[np.bool_]
+from edn.arrays import Bools, Floats, Ints, Words
+from edn.index.bits import trailing_zeros
+from edn.summary.kernels import edges_at_or_below, kernel
 
 #: bins a dimension; a power of two, so that the search for a bin takes the same steps everywhere
 BINS = 64

@@ -18,8 +18,9 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from edn.arrays import Floats, Ints, Words
 from edn.summary import forest
-from edn.summary.kernels import CHUNK, Floats, Ints, Words, quantile_edges, words_for
+from edn.summary.kernels import CHUNK, quantile_edges, words_for
 
 #: values that are looked at to choose bins and to sort by size
 _SAMPLE = 20_000

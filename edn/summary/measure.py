@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edn.summary.kernels import Floats
+from edn.arrays import Floats
 
 #: share of the events that lack an attribute, where some rectangle cares about that
 MISSING_SHARE = 0.05

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from edn.summary.kernels import Floats, Ints, kernel
+from edn.arrays import Floats, Ints
+from edn.summary.kernels import kernel
 from edn.summary.tree import volume
 
 
 @kernel
-def _sift_up(keys: Floats, items: Ints, at: int) -> None:
-    key, item = keys[at], items[at]
+def _push(keys: Floats, items: Ints, held: int, key: float, item: int) -> int:
+    """Adds an item to a heap of `held` items; returns how many it holds then."""
+    at = held
     while at > 0:
         above = (at - 1) >> 1
         if keys[above] <= key:
@@ -26,6 +28,7 @@ def _sift_up(keys: Floats, items: Ints, at: int) -> None:
         keys[at], items[at] = keys[above], items[above]
         at = above
     keys[at], items[at] = key, item
+    return held + 1
 
 
 @kernel
@@ -137,10 +140,7 @@ def closing_order(children: Ints, waste: Floats, starts: Ints, nodes: Ints) -> t
     held = 0
     for i in range(inner):
         if open_children[i] == 0:
-            keys[held] = price[i] + waste[i]
-            items[held] = i
-            held += 1
-            _sift_up(keys, items, held - 1)
+            held = _push(keys, items, held, price[i] + waste[i], i)
     order = np.empty(inner, dtype=np.int64)
     spent = np.zeros(inner, dtype=np.int64)
     total = 0
@@ -168,20 +168,14 @@ def closing_order(children: Ints, waste: Floats, starts: Ints, nodes: Ints) -> t
                 other = nodes[other_at]
                 price[other] -= 1
                 if not closed[other] and open_children[other] == 0:
-                    keys[held] = price[other] + waste[other]
-                    items[held] = other
-                    held += 1
-                    _sift_up(keys, items, held - 1)
+                    held = _push(keys, items, held, price[other] + waste[other], other)
         spent[done] = total
         done += 1
         above = parent[node]
         if above >= 0:
             open_children[above] -= 1
             if open_children[above] == 0:
-                keys[held] = price[above] + waste[above]
-                items[held] = above
-                held += 1
-                _sift_up(keys, items, held - 1)
+                held = _push(keys, items, held, price[above] + waste[above], above)
     return order, spent
 
 

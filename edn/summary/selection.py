@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from edn.arrays import Floats, Ints
 from edn.summary.hierarchy import Summary
-from edn.summary.kernels import Floats, Ints
 from edn.summary.maximal import Maximal
 from edn.summary.measure import unit_rects
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from edn.arrays import Floats, Ints
 from edn.summary import opening, tree
-from edn.summary.kernels import Floats, Ints
 
 #: points outside all rectangles that order the openings, and that decide between hierarchies
 _ORDERING = 12_288

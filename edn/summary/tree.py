@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from edn.summary.kernels import Floats, Ints, Singles, finite_kernel, kernel
+from edn.arrays import Floats, Ints, Singles
+from edn.summary.kernels import finite_kernel, kernel
 
 _BINS = 16
 #: rows looked at to choose a split; all of them would cost more and choose the same

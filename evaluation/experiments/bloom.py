@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from edn.bench.cuts import PRECISIONS
-from edn.bench.cuts import draw as drawn
-from edn.bench.workloads import Floats, market
+from edn.arrays import Floats
 from edn.summary import Summary, new_router
-from evaluation.claims import Claim, Order, Reading, share
+from edn.tools.bench.cuts import PRECISIONS
+from edn.tools.bench.cuts import draw as drawn
+from edn.tools.bench.workloads import market
+from evaluation.claims import Claim, Reading, share
 from evaluation.drawing import Canvas
-from evaluation.experiment import Experiment, Outcome, Progress, Series
+from evaluation.experiment import Experiment, NetworkSizes, Progress
+from evaluation.outcome import Outcome, Series
 from selftune.curve import Effort, measure, rectangles
 
 #: share of the filters that name a symbol; the rest ask for a venue only
@@ -22,14 +23,7 @@ PLACEMENTS = {"random": False, "clustered": True}
 COARSE = (0.01, 0.02, 0.05, *PRECISIONS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    servers: int
-    per_server: int
-    events: int
-
-
-def run(sizes: Sizes, seed: int, progress: Progress) -> Outcome:
+def run(sizes: NetworkSizes, seed: int, progress: Progress) -> Outcome:
     values: dict[str, float] = {}
     series: dict[str, Series] = {}
     jobs = [(kind, placement) for kind in NAMED for placement in PLACEMENTS]
@@ -81,7 +75,6 @@ def draw(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
         panel.curve(f"{cell}: masks", "with Bloom masks")
         panel.axes.set_xscale("log")
         panel.axes.set_ylim(0, 1.05)
-        panel.legend()
 
 
 def _no_more(outcome: Outcome) -> list[float]:
@@ -116,9 +109,9 @@ EXPERIMENT = Experiment(
         "published text proposes Bloom filters for equality and does not evaluate them."
     ),
     sizes={
-        "tiny": Sizes(servers=2, per_server=100, events=200),
-        "quick": Sizes(servers=10, per_server=500, events=2000),
-        "full": Sizes(servers=10, per_server=500, events=10_000),
+        "tiny": NetworkSizes(servers=2, per_server=100, events=200),
+        "quick": NetworkSizes(servers=10, per_server=500, events=2000),
+        "full": NetworkSizes(servers=10, per_server=500, events=10_000),
     },
     seeds={"tiny": 1, "quick": 2, "full": 3},
     run=run,
@@ -126,7 +119,6 @@ EXPERIMENT = Experiment(
     claims=(
         Claim(
             text="Nothing is lost: what the precise summary forwards is forwarded with masks, too.",
-            paper=Order(),
             readings=(
                 Reading(
                     "every event, precision and placement",
@@ -136,12 +128,10 @@ EXPERIMENT = Experiment(
         ),
         Claim(
             text="Masks never let more through than bounds alone.",
-            paper=Order(),
             readings=(Reading("every precision and placement", _no_more),),
         ),
         Claim(
             text="At a coarse cut (1 %) they keep back at least a tenth, where all filters name a symbol.",
-            paper=Order(),
             readings=(
                 Reading("random and clustered placement", lambda o: _fewer(o, 0.01)),
                 Reading("the same at 10 %", lambda o: _fewer(o, 0.1)),

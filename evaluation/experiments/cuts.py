@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from edn.bench.cuts import PRECISIONS, PUBLISHED, CutQuality, cut_quality
-from edn.bench.cuts import draw as drawn
-from edn.bench.workloads import Workload, crowd, uniform, zipf
-from evaluation.claims import Claim, Order, Reading, share
+from edn.tools.bench.cuts import PRECISIONS, PUBLISHED, CutQuality, cut_quality
+from edn.tools.bench.cuts import draw as drawn
+from edn.tools.bench.workloads import Workload, crowd, uniform, zipf
+from evaluation.claims import Claim, Reading, share
 from evaluation.drawing import Canvas
-from evaluation.experiment import Experiment, Outcome, Progress, Series
+from evaluation.experiment import Experiment, NetworkSizes, Progress
+from evaluation.outcome import Outcome, Series
 
 #: as published, its three measures of volume, and our own tree cut at a depth
 LEVELS = (*PUBLISHED, "level")
@@ -18,18 +18,11 @@ LEVELS = (*PUBLISHED, "level")
 TIE = 0.002
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    servers: int
-    per_server: int
-    events: int
-
-
 def workloads() -> list[Workload]:
     return [uniform(4), uniform(8), crowd(8), zipf(4, 1.0)]
 
 
-def run(sizes: Sizes, seed: int, progress: Progress) -> Outcome:
+def run(sizes: NetworkSizes, seed: int, progress: Progress) -> Outcome:
     series: dict[str, Series] = {}
     jobs = [(workload, clustered) for workload in workloads() for clustered in (False, True)]
     for done, (workload, clustered) in enumerate(jobs):
@@ -86,7 +79,6 @@ def draw(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
         }.items():
             panel.curve(f"{cell}: {way}", label)
         panel.axes.set_ylim(0, 1.05)
-        panel.legend()
 
 
 EXPERIMENT = Experiment(
@@ -100,17 +92,15 @@ EXPERIMENT = Experiment(
         "measures of volume, since it names none. `edn bench cuts` has all workloads and significance."
     ),
     sizes={
-        "tiny": Sizes(servers=2, per_server=100, events=200),
-        "quick": Sizes(servers=2, per_server=3000, events=2000),
-        "full": Sizes(servers=2, per_server=10_000, events=4000),
+        "tiny": NetworkSizes(servers=2, per_server=100, events=200),
+        "quick": NetworkSizes(servers=2, per_server=3000, events=2000),
+        "full": NetworkSizes(servers=2, per_server=10_000, events=4000),
     },
-    seeds={"tiny": 1, "quick": 2, "full": 2},
     run=run,
     draw=draw,
     claims=(
         Claim(
             text="At no precision does our cut let more through than the best of the cuts at a depth.",
-            paper=Order(),
             readings=(Reading(f"every workload, placement and precision, up to {TIE:g}", _wins),),
             why=(
                 "At a tenth of the rectangles and clustered placement single draws go either way, most of "
@@ -119,7 +109,6 @@ EXPERIMENT = Experiment(
         ),
         Claim(
             text="Where events gather, a cut that has seen events lets fewer through still.",
-            paper=Order(),
             readings=(Reading(f"events normal(9.5, 0.25), up to {TIE:g}", _weighted),),
         ),
     ),

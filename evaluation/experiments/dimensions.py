@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from evaluation.claims import Claim, Reading, Span
 from evaluation.drawing import Canvas
-from evaluation.experiment import Experiment, Outcome, Progress, Series
-from evaluation.placing import Offline, Online, Setup, place
+from evaluation.experiment import Experiment, NetworkSizes, Progress
+from evaluation.outcome import Outcome, Series
+from evaluation.placing import Offline, Online, Setup, sweep
 
 METHODS: dict[str, Offline | Online] = {
     "random": Offline("random"),
@@ -19,36 +20,26 @@ METHODS: dict[str, Offline | Online] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    servers: int
-    per_server: int
-    events: int
+class Sizes(NetworkSizes):
     dimensions: tuple[int, ...]
 
 
 def run(sizes: Sizes, seed: int, progress: Progress) -> Outcome:
-    series = {}
     axis = list(map(float, sizes.dimensions))
-    for count, (name, method) in enumerate(METHODS.items()):
-        ratios = []
-        for done, d in enumerate(sizes.dimensions):
-            progress(count * len(axis) + done, len(METHODS) * len(axis), f"{name}, {d} dimensions")
-            setup = Setup(
-                servers=sizes.servers, per_server=sizes.per_server, events=sizes.events, dimensions=d
-            )
-            ratios.append(place(setup, seed, method).hit_ratio)
-        series[name] = Series(axis, ratios)
-    return Outcome({}, series)
+
+    def case(method: Offline | Online, dimensions: float) -> tuple[Setup, Offline | Online]:
+        return Setup(**sizes.network, dimensions=int(dimensions)), method
+
+    found = sweep(METHODS, axis, case, seed, progress, "{name}, {x:g} dimensions")
+    return Outcome({}, {name: Series(axis, [one.hit_ratio for one in row]) for name, row in found.items()})
 
 
 def _reductions(outcome: Outcome) -> list[float]:
-    random = outcome.series["random"].y
-    return [1 - ours / his for ours, his in zip(outcome.series["R-tree offline"].y, random, strict=True)]
+    return [1 - ratio for ratio in outcome.ratios("R-tree offline", "random")]
 
 
 def _differences(outcome: Outcome) -> list[float]:
-    pairs = zip(outcome.series["R-tree half offline"].y, outcome.series["R-tree offline"].y, strict=True)
-    return [half / full - 1 for half, full in pairs]
+    return [ratio - 1 for ratio in outcome.ratios("R-tree half offline", "R-tree offline")]
 
 
 def draw(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
@@ -57,15 +48,11 @@ def draw(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
     for name in METHODS:
         left.curve(name)
     left.axes.set_ylim(0, 1.05)
-    left.legend()
     right.labels("Offline R-tree beside random", "dimensions", "hit ratio saved")
     axis = outcomes[0].series["random"].x
-    right.of([Outcome({}, {"saved": Series(axis, _reductions(one))}) for one in outcomes]).curve(
-        "saved", "offline R-tree"
-    )
+    right.derived("offline R-tree", lambda one: Series(axis, _reductions(one)))
     right.published_span("30 to 50 %", 0.3, 0.5)
     right.axes.set_ylim(0, 1)
-    right.legend()
 
 
 EXPERIMENT = Experiment(
@@ -79,7 +66,6 @@ EXPERIMENT = Experiment(
         "quick": Sizes(servers=10, per_server=1000, events=2000, dimensions=(2, 4, 6, 8, 10)),
         "full": Sizes(servers=10, per_server=2000, events=4000, dimensions=(2, 4, 6, 8, 10)),
     },
-    seeds={"tiny": 1, "quick": 2, "full": 2},
     run=run,
     draw=draw,
     claims=(

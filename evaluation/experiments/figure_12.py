@@ -5,12 +5,13 @@ variants of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
-from evaluation.claims import Claim, Number, Order, Reading, number, readings, rises, share
+from evaluation.claims import Claim, Number, Reading, number, rises, share, values
 from evaluation.drawing import Canvas
-from evaluation.experiment import Experiment, Outcome, Progress, Scale, Series
+from evaluation.experiment import Experiment, NetworkSizes, Progress, Scale
+from evaluation.outcome import Outcome, Series
 from evaluation.relative import READINGS
 from evaluation.searching import Setup, curve, price
 from evaluation.settling import PUBLISHED
@@ -40,22 +41,9 @@ VARIANTS: dict[str, dict[str, Parameters]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    servers: int
-    per_server: int
-    events: int
-
-
-def curves(sizes: Sizes, name: str, seed: int) -> dict[float, Operating]:
+def curves(sizes: NetworkSizes, name: str, seed: int) -> dict[float, Operating]:
     reading = READINGS[name]
-    setup = Setup(
-        servers=sizes.servers,
-        per_server=sizes.per_server,
-        events=sizes.events,
-        way=reading.way,
-        timed=True,
-    )
+    setup = Setup(**sizes.network, way=reading.way, timed=True)
     return curve(setup, seed).priced(reading.unit, price(reading.unit, reading.way, seed))
 
 
@@ -63,19 +51,19 @@ def bounds(model: Model, part: str) -> Series:
     return Series(list(model.curve), [min(1e5, float(getattr(model.at(at), part))) for at in model.curve])
 
 
-def run(sizes: Sizes, seed: int, progress: Progress) -> Outcome:
+def run(sizes: NetworkSizes, seed: int, progress: Progress) -> Outcome:
     """Figure 12 under all readings, the variants of Figures 12 to 15 under the first."""
-    values: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     series: dict[str, Series] = {}
     for done, name in enumerate(NAMES):
         progress(done, len(NAMES), name)
         model = Model(PUBLISHED, curves(sizes, name, seed))
         best = model.best()
         top = model.throughput(best)
-        values[f"best precision, {name}"] = best
-        values[f"best throughput, {name}"] = top
-        values[f"over precise, {name}"] = top / model.throughput(1.0) - 1
-        values[f"over none, {name}"] = top / model.throughput(0.0) - 1
+        numbers[f"best precision, {name}"] = best
+        numbers[f"best throughput, {name}"] = top
+        numbers[f"over precise, {name}"] = top / model.throughput(1.0) - 1
+        numbers[f"over none, {name}"] = top / model.throughput(0.0) - 1
         series[f"TP, {name}"] = bounds(model, "throughput")
         if name != FIRST:
             continue
@@ -87,9 +75,9 @@ def run(sizes: Sizes, seed: int, progress: Progress) -> Outcome:
                 series[f"{figure}: {variant}"] = bounds(other, "throughput")
                 series[f"{figure}: TP_D, {variant}"] = bounds(other, "dispatcher")
                 series[f"{figure}: TP_OL, {variant}"] = bounds(other, "outgoing")
-                values[f"{figure}: best precision, {variant}"] = at
-                values[f"{figure}: gain, {variant}"] = other.throughput(at) / other.throughput(1.0) - 1
-    return Outcome(values, series)
+                numbers[f"{figure}: best precision, {variant}"] = at
+                numbers[f"{figure}: gain, {variant}"] = other.throughput(at) / other.throughput(1.0) - 1
+    return Outcome(numbers, series)
 
 
 def draw_12(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
@@ -101,13 +89,11 @@ def draw_12(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
     left.curve(f"TP, {FIRST}", "TP, T_f = 1.6 ms")
     left.published("438 events/s at 50 %", x=0.5, y=438.0)
     left.axes.set_ylim(0, 900)
-    left.legend()
     right.labels("The same under other readings of T_d", "precision", "events/s")
     for name in NAMES:
         right.curve(f"TP, {name}", name)
     right.published("438 events/s at 50 %", x=0.5, y=438.0)
     right.axes.set_ylim(250, 850)
-    right.legend()
 
 
 def draw_variants(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
@@ -126,11 +112,6 @@ def draw_variants(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
         else:
             panel.curve("TP_OL", "TP_OL", style="--", colour=6)
         panel.axes.set_ylim(0, 700)
-        panel.legend()
-
-
-def _ours(what: str) -> tuple[Reading, ...]:
-    return readings(NAMES, lambda outcome, name: [outcome[f"{what}, {name}"]])
 
 
 def _best(outcome: Outcome, figure: str) -> list[float]:
@@ -143,10 +124,10 @@ _SETTING = (
     "summaries, split and cut as published; T_d is counted tests × one constant, which is chosen so that "
     "precise summaries carry 334 events/s, as 438 ÷ 1.31 says. Nothing else is fitted."
 )
-_SIZES: dict[Scale, Sizes] = {
-    "tiny": Sizes(servers=2, per_server=200, events=200),
-    "quick": Sizes(servers=3, per_server=10_000, events=1000),
-    "full": Sizes(servers=10, per_server=10_000, events=2000),
+_SIZES: dict[Scale, NetworkSizes] = {
+    "tiny": NetworkSizes(servers=2, per_server=200, events=200),
+    "quick": NetworkSizes(servers=3, per_server=10_000, events=1000),
+    "full": NetworkSizes(servers=10, per_server=10_000, events=2000),
 }
 _OWN = (
     "With our own router's time the dispatcher's CPU never is the bottleneck at T_f = 1.6 ms, and precise "
@@ -168,27 +149,27 @@ FIGURE_12 = Experiment(
         Claim(
             text="The best precision is about 50 %.",
             paper=Number(0.5, "it is neither precise nor none", lambda ours: 0 < ours < 1),
-            readings=_ours("best precision"),
+            readings=values(NAMES, "best precision"),
             why=_OWN,
         ),
         Claim(
             text="It carries 438 events/s.",
             paper=Number(438.0),
-            readings=_ours("best throughput"),
+            readings=values(NAMES, "best throughput"),
             show="{:.0f}",
             why=_OWN,
         ),
         Claim(
             text="That is 31 % more than with precise summaries.",
             paper=Number(0.31, "it is more", lambda ours: ours > 0),
-            readings=_ours("over precise"),
+            readings=values(NAMES, "over precise"),
             show="{:.0%}",
             why=_OWN,
         ),
         Claim(
             text="And 27 % more than with none.",
             paper=Number(0.27, "it is more", lambda ours: ours > 0),
-            readings=_ours("over none"),
+            readings=values(NAMES, "over none"),
             show="{:.0%}",
             why=(
                 "By the published equations none carries B / (S_m N_s) = 333 events/s, which 438 exceeds "
@@ -200,7 +181,6 @@ FIGURE_12 = Experiment(
                 "With less overhead an event (T_f = 0.2 ms) the best precision moves towards precise, with "
                 "more away."
             ),
-            paper=Order(),
             readings=(Reading(FIRST, lambda o: share(*rises(_best(o, "12")))),),
         ),
     ),
@@ -231,7 +211,6 @@ FIGURES_13_TO_15 = Experiment(
     claims=(
         Claim(
             text="As the bandwidth falls from 100 over 80 and 40 to 10 Mbit/s, the best precision rises.",
-            paper=Order(),
             readings=_variants(lambda o: rises(_best(o, "13"))),
         ),
         Claim(
@@ -241,17 +220,14 @@ FIGURES_13_TO_15 = Experiment(
         ),
         Claim(
             text="At 0.8 GHz the best precision moves to the far left, where summaries are of little use.",
-            paper=Order(),
             readings=_variants(lambda o: [_best(o, "14")[0] <= 0.2]),
         ),
         Claim(
             text="At 3 GHz it moves to the right.",
-            paper=Order(),
             readings=_variants(lambda o: rises(_best(o, "14"))),
         ),
         Claim(
             text="T_c lowers the throughput of the dispatcher's CPU.",
-            paper=Order(),
             readings=_variants(
                 lambda o: [
                     low < high
@@ -264,7 +240,6 @@ FIGURES_13_TO_15 = Experiment(
         ),
         Claim(
             text="And it flattens the curve, so that imprecise summaries gain less.",
-            paper=Order(),
             readings=_variants(
                 lambda o: [
                     _slope(o, later) < _slope(o, earlier) for earlier, later in pairwise(VARIANTS["15"])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from evaluation.claims import Claim, Order, Reading, Span, share
+from evaluation.claims import Claim, Reading, Span, share
 from evaluation.drawing import Canvas
-from evaluation.experiment import Experiment, Outcome, Progress, Scale, Series
+from evaluation.experiment import Experiment, NetworkSizes, Progress, Scale
+from evaluation.outcome import Outcome, Series
 from evaluation.searching import OUR_WAY, PUBLISHED_WAY, Setup, Way, curve, price
 from evaluation.settling import PHASE, published_model, settle
 
@@ -19,19 +20,12 @@ DAMPINGS = (1.0, 2.0)
 PHASES = ("even", "normal(9.5, 0.25)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    servers: int
-    per_server: int
-    events: int
-
-
-def run(sizes: Sizes, seed: int, progress: Progress) -> Outcome:
+def run(sizes: NetworkSizes, seed: int, progress: Progress) -> Outcome:
     values: dict[str, float] = {}
     series: dict[str, Series] = {}
     for done, (name, way) in enumerate(WAYS.items()):
         progress(done, len(WAYS), name)
-        setup = Setup(servers=sizes.servers, per_server=sizes.per_server, events=sizes.events, way=way)
+        setup = Setup(**sizes.network, way=way)
         cost = price("tests", way, seed)
         before = published_model(curve(setup, seed), cost)
         after = published_model(curve(replace(setup, crowded=True), seed), cost)
@@ -63,7 +57,7 @@ def draw(canvas: Canvas, outcomes: Sequence[Outcome], intervals: int, span: tupl
     for column, start in enumerate(STARTS):
         name = f"n = 1, from {start:.0%}, {FIRST}"
         for row, (what, unit) in enumerate((("precision", "precision"), ("throughput", "events/s"))):
-            panel = panels[2 * row + column].of([shown])
+            panel = panels[2 * row + column]
             panel.labels(f"{what}, from {start:.0%}", "interval", unit)
             whole = shown.series[f"{what}, {name}"]
             cut = Series(whole.x[:intervals], whole.y[:intervals])
@@ -84,7 +78,6 @@ def draw(canvas: Canvas, outcomes: Sequence[Outcome], intervals: int, span: tupl
                 panel.axes.set_ylim(0, None)
             if intervals > PHASE:
                 panel.axes.axvline(PHASE, color="black", ls=":", lw=1.1, label="events change")
-            panel.legend()
 
 
 def _settled(phase: str, damping: float, name: str) -> Reading:
@@ -116,10 +109,10 @@ _SETTING = (
     "and 2 % on the throughput. The published rule: steps of 10 %, 96 % as the threshold, n = 1. Mean "
     "precision over the forty intervals after the first twenty of a phase."
 )
-_SIZES: dict[Scale, Sizes] = {
-    "tiny": Sizes(servers=2, per_server=200, events=200),
-    "quick": Sizes(servers=3, per_server=10_000, events=1000),
-    "full": Sizes(servers=10, per_server=10_000, events=2000),
+_SIZES: dict[Scale, NetworkSizes] = {
+    "tiny": NetworkSizes(servers=2, per_server=200, events=200),
+    "quick": NetworkSizes(servers=3, per_server=10_000, events=1000),
+    "full": NetworkSizes(servers=10, per_server=10_000, events=2000),
 }
 
 FIGURE_16 = Experiment(
@@ -169,7 +162,6 @@ FIGURE_17 = Experiment(
         ),
         Claim(
             text="The throughput is higher than before.",
-            paper=Order(),
             readings=tuple(_higher(name) for name in WAYS),
         ),
     ),

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import log2
 
-from evaluation.claims import Claim, Order, Reading, Span, share
+from evaluation.claims import Claim, Reading, Span, share
 from evaluation.drawing import Canvas
-from evaluation.experiment import Experiment, Outcome, Progress, Series
-from evaluation.placing import Online, Setup, place
+from evaluation.experiment import Experiment, Progress
+from evaluation.outcome import Outcome
+from evaluation.placing import Online, Setup, ratios_and_loads, sweep
 
 SHARES = {"online": 0.0, "half offline": 0.5}
 
@@ -25,24 +26,19 @@ class Sizes:
 
 
 def run(sizes: Sizes, seed: int, progress: Progress) -> Outcome:
-    series = {}
     bounds: list[int | None] = [*sizes.bounds, None]
     # Of a binary tree; the precise one lies one step beyond what was tried.
     axis = [1 + log2(bound) for bound in sizes.bounds]
     axis.append(axis[-1] + 2)
-    jobs = [(name, offline, n) for n in sizes.servers for name, offline in SHARES.items()]
-    for count, (name, offline, n) in enumerate(jobs):
+    methods = {f"{name}, {n} servers": (n, share) for n in sizes.servers for name, share in SHARES.items()}
+
+    def case(method: tuple[int, float], x: float) -> tuple[Setup, Online]:
+        n, offline = method
         setup = Setup(servers=n, per_server=sizes.per_server, events=sizes.events)
-        ratios, loads = [], []
-        for done, bound in enumerate(bounds):
-            told = "precise" if bound is None else f"N_b = {bound}"
-            progress(count * len(bounds) + done, len(jobs) * len(bounds), f"{name}, {n} servers, {told}")
-            placed = place(setup, seed, Online(offline=offline, bound=bound))
-            ratios.append(placed.hit_ratio)
-            loads.append(placed.imbalance)
-        series[f"{name}, {n} servers"] = Series(axis, ratios)
-        series[f"load of {name}, {n} servers"] = Series(axis, loads)
-    return Outcome({}, series)
+        return setup, Online(offline=offline, bound=bounds[axis.index(x)])
+
+    found = sweep(methods, axis, case, seed, progress, "{name}, depth {x:g}")
+    return Outcome({}, ratios_and_loads(axis, found))
 
 
 def _names(outcome: Outcome) -> list[str]:
@@ -93,8 +89,6 @@ def draw(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
         label="published: 20 to 25 % below depth 1",
     )  # fmt: skip
     left.axes.set_ylim(0, 1.05)
-    left.legend()
-    right.legend()
 
 
 EXPERIMENT = Experiment(
@@ -119,7 +113,6 @@ EXPERIMENT = Experiment(
     claims=(
         Claim(
             text="Half offline, half online does better than online in all cases.",
-            paper=Order(),
             readings=(
                 Reading("every N_b, 10 and 20 servers", _better),
                 Reading("N_b ≥ 16", lambda o: _better(o, 5.0)),
@@ -146,7 +139,6 @@ EXPERIMENT = Experiment(
         ),
         Claim(
             text="Finer is not always better: the curve is not monotone.",
-            paper=Order(),
             readings=(Reading("any curve", _uneven),),
         ),
     ),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from evaluation.claims import Claim, Order, Reading, Span, falls, readings, share
+from evaluation.claims import Claim, Reading, Span, falls, readings, share
 from evaluation.drawing import Canvas
-from evaluation.experiment import Experiment, Outcome, Progress, Scale, Series
+from evaluation.experiment import Experiment, NetworkSizes, Progress, Scale
+from evaluation.outcome import Outcome, Series
 from evaluation.placing import Distribution, Offline, Online, Setup, place
 
 METHODS: dict[str, Offline | Online] = {
@@ -27,10 +29,7 @@ BINS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    servers: int
-    per_server: int
-    events: int
+class Sizes(NetworkSizes):
     alphas: tuple[float, ...]
     #: draws of the law that a seed averages: from 2 on single cells decide
     draws: int
@@ -55,13 +54,7 @@ def _run(distribution: Distribution, sizes: Sizes, seed: int, progress: Progress
         for alpha in sizes.alphas:
             progress(done, len(jobs), f"{label}, α = {alpha:g}")
             setup = Setup(
-                servers=sizes.servers,
-                per_server=sizes.per_server,
-                events=sizes.events,
-                distribution=distribution,
-                alpha=alpha,
-                bins=bins,
-                inclusive=inclusive,
+                **sizes.network, distribution=distribution, alpha=alpha, bins=bins, inclusive=inclusive
             )
             ratios = [place(setup, 1000 * seed + draw, method).hit_ratio for draw in range(draws)]
             means.append(sum(ratios) / draws)
@@ -106,20 +99,16 @@ def draw(canvas: Canvas, outcomes: Sequence[Outcome], figure: str) -> None:
     for name in METHODS:
         left.curve(name)
     left.axes.set_ylim(0, 1.05)
-    left.legend()
     names = {f"B = {BINS}": "", **{reading: f", {reading}" for reading in READINGS}}
     for number, (label, suffix) in enumerate(names.items()):
-        derived = [Outcome({}, {label: _times(one, suffix)}) for one in outcomes]
-        right.of(derived).curve(label, colour=number)
+        right.derived(label, partial(_times, reading=suffix), colour=number)
     right.published_span("3 to 5 times", 3, 5)
-    right.legend()
 
 
 def _claims() -> tuple[Claim, ...]:
     return (
         Claim(
             text="For all ways of partitioning the traffic falls as α grows.",
-            paper=Order(),
             readings=(Reading("B = 10, each α to the next, up to 0.005", _all_fall),),
             why=(
                 "Between 0.25 and 1 precise summaries of ten thousand rectangles a server still cover nearly "
@@ -128,7 +117,6 @@ def _claims() -> tuple[Claim, ...]:
         ),
         Claim(
             text="K-mean improves as α grows (here: beside random).",
-            paper=Order(),
             readings=(
                 Reading("K-mean ÷ random, each α to the next", _kmean_improves),
                 Reading("K-mean − offline R-tree, each α to the next", _kmean_comes_near),
@@ -183,7 +171,6 @@ EXPERIMENTS = (
         question="What do uneven subscriptions change?",
         setting=_SETTING + " Events are even.",
         sizes=_SIZES,
-        seeds={"tiny": 1, "quick": 2, "full": 2},
         run=lambda sizes, seed, progress: _run("zipf", sizes, seed, progress),
         draw=lambda canvas, outcomes: draw(canvas, outcomes, "5"),
         claims=_claims(),
@@ -197,7 +184,6 @@ EXPERIMENTS = (
         + " Events follow the same law with a random ranking, drawn anew for each draw: at α ≥ 2 "
         "one ranking is mostly chance, so a seed is the mean of several.",
         sizes=_SIZES,
-        seeds={"tiny": 1, "quick": 2, "full": 2},
         run=lambda sizes, seed, progress: _run("zipf-both", sizes, seed, progress),
         draw=lambda canvas, outcomes: draw(canvas, outcomes, "6"),
         claims=_claims(),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from edn.bench.workloads import SIDE
-from evaluation.claims import Claim, Number, Order, readings, share
+from edn.tools.bench.workloads import SIDE
+from evaluation.claims import Claim, Number, readings, share, values
 from evaluation.drawing import Canvas
-from evaluation.experiment import Experiment, Outcome, Progress, Series
+from evaluation.experiment import Experiment, Progress
+from evaluation.outcome import Outcome, Series
 from evaluation.relative import FIRST, READINGS, best, modelled, relative
 from evaluation.searching import Setup
 
@@ -31,7 +32,7 @@ class Sizes:
 
 
 def run(sizes: Sizes, seed: int, progress: Progress) -> Outcome:
-    values: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     series: dict[str, Series] = {}
     names: dict[str, dict[str, float]] = {"no limit": {}, **LIMITS}
     for done, (name, limit) in enumerate(names.items()):
@@ -44,10 +45,10 @@ def run(sizes: Sizes, seed: int, progress: Progress) -> Outcome:
         )
         found = best(model)
         series[name] = relative(model)
-        values[f"RTP_n, {name}"] = found.over_none
-        values[f"RTP_p, {name}"] = found.over_precise
-        values[f"R_o, {name}"] = found.hit_ratio
-    return Outcome(values, series)
+        numbers[f"RTP_n, {name}"] = found.over_none
+        numbers[f"RTP_p, {name}"] = found.over_precise
+        numbers[f"R_o, {name}"] = found.hit_ratio
+    return Outcome(numbers, series)
 
 
 def draw(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
@@ -55,14 +56,12 @@ def draw(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
     left.labels("Figure 8: smaller rectangles", "precision", "throughput ÷ that of precise summaries")
     for name in ("no limit", *LIMITS):
         left.curve(name)
-    left.legend()
     right.labels("Gain over no summaries", "", "RTP_n = 1 / R_o")
     names = ["no limit", *LIMITS]
-    heights = [sum(one[f"RTP_n, {name}"] for one in outcomes) / len(outcomes) for name in names]
-    right.bars(names, heights)
+    right.bars(names, [f"RTP_n, {name}" for name in names])
     right.published("1.67 (R_o = 0.60)", y=1.67)
     right.published("1.03 without a limit", y=1.03)
-    right.legend(inside=True)
+    right.legend_inside()
 
 
 EXPERIMENT = Experiment(
@@ -90,7 +89,7 @@ EXPERIMENT = Experiment(
                 "With smaller rectangles the best precision carries 67 % more than no summaries (R_o = 0.60)."
             ),
             paper=Number(1.67, "the gain is back", lambda ours: ours > 1.15),
-            readings=readings(LIMITS, lambda o, name: [o[f"RTP_n, {name}"]]),
+            readings=values(LIMITS, "RTP_n"),
             why=(
                 "A limit of the volume leaves rectangles that are thin in one dimension and long in the "
                 "others; bounding rectangles of 100,000 of those still cover nearly everything. Only where "
@@ -99,7 +98,6 @@ EXPERIMENT = Experiment(
         ),
         Claim(
             text="An imprecise summary stays better than the precise one, too.",
-            paper=Order(),
             readings=readings(LIMITS, lambda o, name: share(o[f"RTP_p, {name}"] > 1.0)),
         ),
     ),

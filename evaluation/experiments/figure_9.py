@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evaluation.claims import Claim, Order, falls, readings, rises, share
+from evaluation.claims import Claim, falls, readings, rises, share
 from evaluation.drawing import Canvas
-from evaluation.experiment import Experiment, Outcome, Progress, Series
+from evaluation.experiment import Experiment, Progress
+from evaluation.outcome import Outcome, Series
 from evaluation.relative import FIRST, READINGS, best, modelled, relative
 from evaluation.searching import Setup
 
@@ -55,7 +56,6 @@ def draw(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
     for name in outcomes[0].series:
         if name.endswith(" dimensions"):
             left.curve(name)
-    left.legend()
     middle.labels("Gain of the best precision", "dimensions", "RTP_p")
     right.labels("Routing with precise summaries", "dimensions", "T_dp, µs a server")
     for name in NAMES:
@@ -63,8 +63,6 @@ def draw(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
         right.curve(f"T_dp, {name}", name)
     middle.axes.axhline(1.0, color="black", lw=1.1, ls="--", label="published: no gain at low dimensions")
     right.axes.set_yscale("log")
-    middle.legend()
-    right.legend()
 
 
 def _low_and_high(outcome: Outcome, name: str) -> list[float]:
@@ -87,13 +85,11 @@ EXPERIMENT = Experiment(
         "quick": Sizes(rectangles=10_000, servers=1, events=1000, dimensions=(2, 4, 6, 8, 10)),
         "full": Sizes(rectangles=10_000, servers=2, events=2000, dimensions=(2, 4, 6, 8, 10)),
     },
-    seeds={"tiny": 1, "quick": 2, "full": 2},
     run=run,
     draw=draw,
     claims=(
         Claim(
             text="The gain of the best precision tends to grow with the dimensions.",
-            paper=Order(),
             readings=readings(NAMES, lambda o, name: share(*rises(o.series[f"RTP_p, {name}"].y, 0.005))),
             why=(
                 "In our own router's time precise summaries cost a few microseconds and always win at T_l "
@@ -102,7 +98,6 @@ EXPERIMENT = Experiment(
         ),
         Claim(
             text="At low dimensions precise summaries are best; at high ones they are not.",
-            paper=Order(),
             readings=readings(NAMES, _low_and_high),
             why=(
                 "In our own router's time precise summaries cost a few microseconds and always win at T_l "
@@ -111,7 +106,6 @@ EXPERIMENT = Experiment(
         ),
         Claim(
             text="With the dimensions the hit ratio of precise summaries falls and their routing time grows.",
-            paper=Order(),
             readings=readings(
                 NAMES,
                 lambda o, name: share(

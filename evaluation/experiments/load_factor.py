@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evaluation.claims import Claim, Order, falls, readings, share
+from evaluation.claims import Claim, falls, readings, share
 from evaluation.drawing import Canvas
-from evaluation.experiment import Experiment, Outcome, Progress, Series
-from evaluation.placing import Online, Setup, place
+from evaluation.experiment import Experiment, NetworkSizes, Progress
+from evaluation.outcome import Outcome
+from evaluation.placing import Online, Setup, ratios_and_loads, sweep
 
 METHODS = {
     "R-tree online": Online(),
@@ -18,29 +19,16 @@ METHODS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    servers: int
-    per_server: int
-    events: int
+class Sizes(NetworkSizes):
     factors: tuple[float, ...]
 
 
 def run(sizes: Sizes, seed: int, progress: Progress) -> Outcome:
-    series = {}
-    axis = list(sizes.factors)
-    for number, (name, method) in enumerate(METHODS.items()):
-        ratios, loads = [], []
-        for done, factor in enumerate(sizes.factors):
-            progress(number * len(axis) + done, len(METHODS) * len(axis), f"{name}, factor {factor:g}")
-            setup = Setup(
-                servers=sizes.servers, per_server=sizes.per_server, events=sizes.events, load_factor=factor
-            )
-            placed = place(setup, seed, method)
-            ratios.append(placed.hit_ratio)
-            loads.append(placed.imbalance)
-        series[name] = Series(axis, ratios)
-        series[f"load of {name}"] = Series(axis, loads)
-    return Outcome({}, series)
+    def case(method: Online, factor: float) -> tuple[Setup, Online]:
+        return Setup(**sizes.network, load_factor=factor), method
+
+    found = sweep(METHODS, sizes.factors, case, seed, progress, "{name}, factor {x:g}")
+    return Outcome({}, ratios_and_loads(sizes.factors, found))
 
 
 def draw(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
@@ -53,8 +41,6 @@ def draw(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
     ends = (min(outcomes[0].series["R-tree online"].x), max(outcomes[0].series["R-tree online"].x))
     right.axes.plot(ends, ends, color="black", ls="--", lw=1.1, label="the most that is allowed")
     left.axes.set_ylim(0, 1.05)
-    left.legend()
-    right.legend()
 
 
 EXPERIMENT = Experiment(
@@ -71,13 +57,11 @@ EXPERIMENT = Experiment(
         "quick": Sizes(servers=10, per_server=1000, events=2000, factors=(1.05, 1.25, 1.5, 2.0, 3.0, 4.0)),
         "full": Sizes(servers=10, per_server=3000, events=4000, factors=(1.05, 1.25, 1.5, 2.0, 3.0, 4.0)),
     },
-    seeds={"tiny": 1, "quick": 2, "full": 2},
     run=run,
     draw=draw,
     claims=(
         Claim(
             text="The hit ratio falls monotonically as the factor is relaxed.",
-            paper=Order(),
             readings=readings(METHODS, lambda o, name: share(*falls(o.series[name].y))),
         ),
     ),

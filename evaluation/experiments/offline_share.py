@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 
-from evaluation.claims import Claim, Number, Order, Reading, falls, readings, share
+from evaluation.claims import Claim, Number, Reading, falls, readings, share
 from evaluation.drawing import Canvas
-from evaluation.experiment import Experiment, Outcome, Progress, Series
-from evaluation.placing import Offline, Online, Setup, place
+from evaluation.experiment import Experiment, NetworkSizes, Progress
+from evaluation.outcome import Outcome, Series
+from evaluation.placing import Offline, Online, Setup, ratios_and_loads, sweep
 
 SHARES = (0.0, 0.1, 0.3, 0.5, 0.75, 1.0)
 PUBLISHED = {0.3: 0.07, 0.5: 0.20, 1.0: 0.30}
@@ -20,35 +22,22 @@ READINGS: dict[str, Online] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    servers: int
-    per_server: int
-    events: int
+def run(sizes: NetworkSizes, seed: int, progress: Progress) -> Outcome:
+    setup = Setup(**sizes.network)
 
+    def case(online: Online, part: float) -> tuple[Setup, Offline | Online]:
+        return setup, Offline("rtree") if part == 1.0 else replace(online, offline=part)
 
-def run(sizes: Sizes, seed: int, progress: Progress) -> Outcome:
-    setup = Setup(servers=sizes.servers, per_server=sizes.per_server, events=sizes.events)
-    series = {}
-    for count, (name, online) in enumerate(READINGS.items()):
-        ratios, loads = [], []
-        for done, part in enumerate(SHARES):
-            progress(count * len(SHARES) + done, len(READINGS) * len(SHARES), f"{name}, {part:.0%} offline")
-            method: Offline | Online = (
-                Offline("rtree")
-                if part == 1.0
-                else Online(offline=part, bound=online.bound, ties=online.ties)
-            )
-            placed = place(setup, seed, method)
-            ratios.append(placed.hit_ratio)
-            loads.append(placed.imbalance)
-        series[name] = Series(list(SHARES), ratios)
-        series[f"load of {name}"] = Series(list(SHARES), loads)
-    return Outcome({}, series)
+    found = sweep(READINGS, SHARES, case, seed, progress, "{name}, {x:.0%} offline")
+    return Outcome({}, ratios_and_loads(SHARES, found))
 
 
 def _saved(outcome: Outcome, reading: str, part: float) -> float:
     return 1 - outcome.at(reading, part) / outcome.at(reading, 0.0)
+
+
+def _savings(outcome: Outcome, reading: str) -> Series:
+    return Series(list(SHARES), [_saved(outcome, reading, part) for part in SHARES])
 
 
 def _saving(part: float) -> tuple[Reading, ...]:
@@ -60,16 +49,10 @@ def draw(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
     left.labels("Saved beside online alone", "share partitioned offline", "hit ratio saved")
     right.labels("How uneven the loads are", "share partitioned offline", "largest load ÷ average")
     for colour, name in enumerate(READINGS):
-        derived = [
-            Outcome({}, {name: Series(list(SHARES), [_saved(one, name, part) for part in SHARES])})
-            for one in outcomes
-        ]
-        left.of(derived).curve(name, colour=colour)
+        left.derived(name, partial(_savings, reading=name), colour=colour)
         right.curve(f"load of {name}", name)
     for part, saved in PUBLISHED.items():
         left.published(f"{saved:.0%} at {part:.0%}", x=part, y=saved)
-    left.legend()
-    right.legend()
 
 
 EXPERIMENT = Experiment(
@@ -82,11 +65,10 @@ EXPERIMENT = Experiment(
     ),
     setting="The setting of Figure 3 with 10 servers.",
     sizes={
-        "tiny": Sizes(servers=3, per_server=60, events=200),
-        "quick": Sizes(servers=10, per_server=1000, events=2000),
-        "full": Sizes(servers=10, per_server=5000, events=4000),
+        "tiny": NetworkSizes(servers=3, per_server=60, events=200),
+        "quick": NetworkSizes(servers=10, per_server=1000, events=2000),
+        "full": NetworkSizes(servers=10, per_server=5000, events=4000),
     },
-    seeds={"tiny": 1, "quick": 2, "full": 2},
     run=run,
     draw=draw,
     claims=(
@@ -105,7 +87,6 @@ EXPERIMENT = Experiment(
         ),
         Claim(
             text="The more is partitioned offline, the lower the hit ratio.",
-            paper=Order(),
             readings=readings(READINGS, lambda o, name: share(*falls(o.series[name].y))),
             why=(
                 "Online from nothing leaves servers nearly empty, which the hit ratio rewards; a first tenth "

@@ -5,18 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log
 
 import numpy as np
 
-from edn.bench.workloads import Floats, uniform_points, uniform_rectangles
+from edn.arrays import Floats, Ints
 from edn.index import new_matcher
 from edn.summary import new_router
-from evaluation.claims import Claim, Order, Reading, share
+from edn.tools.bench.workloads import uniform_points, uniform_rectangles
+from evaluation.claims import Claim, Reading, share
 from evaluation.drawing import Canvas
-from evaluation.experiment import Experiment, Outcome, Progress, Series
+from evaluation.experiment import Experiment, Progress
+from evaluation.experiments.table_1 import exponent
+from evaluation.outcome import Outcome, Series
 from evaluation.placing import maximal
-from partitioning.kernels import Ints
 from partitioning.rows import LocalRows
 from partitioning.split import Tree, Volume, split
 from selftune.curve import Effort, measure
@@ -117,10 +118,6 @@ def _matching(part: tuple[Floats, Floats], points: Floats) -> float:
     return 1e6 * (time.thread_time() - began) / len(points)
 
 
-def _exponent(curve: Series) -> float:
-    return log(curve.y[-1] / curve.y[0]) / log(curve.x[-1] / curve.x[0])
-
-
 def _labels(outcome: Outcome) -> list[str]:
     return [name.removeprefix("routing: ") for name in outcome.series if name.startswith("routing: ")]
 
@@ -147,8 +144,6 @@ def draw(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
     middle.axes.plot(
         [narrowest, widest], [narrowest, widest], "k--", lw=1.1, label="no summaries: every server"
     )
-    for panel in (left, middle, right):
-        panel.legend()
 
 
 def _saves(outcome: Outcome) -> list[float]:
@@ -171,7 +166,7 @@ def _slower(outcome: Outcome, what: str) -> list[float]:
     shown = [
         outcome.series[f"{what}: {label}"] for label in _labels(outcome) if label.endswith("partitioned")
     ]
-    return share(*(_exponent(curve) < 1.0 for curve in shown if len(curve.x) > 1))
+    return share(*(exponent(curve) < 1.0 for curve in shown if len(curve.x) > 1))
 
 
 EXPERIMENT = Experiment(
@@ -215,7 +210,6 @@ EXPERIMENT = Experiment(
     claims=(
         Claim(
             text="Summaries save the servers more time than routing costs the dispatcher.",
-            paper=Order(),
             readings=(Reading("partitioned, every size", _saves),),
             why=(
                 "Matching is a fraction of a microsecond for a thousand subscriptions, about what asking "
@@ -226,14 +220,12 @@ EXPERIMENT = Experiment(
         ),
         Claim(
             text="Partitioned, the copies of an event grow more slowly than the servers.",
-            paper=Order(),
             readings=(
                 Reading("exponent below 1, each number of subscriptions", lambda o: _slower(o, "copies")),
             ),
         ),
         Claim(
             text="So does the time to route it, for a given number of subscriptions.",
-            paper=Order(),
             readings=(Reading("exponent below 1", lambda o: _slower(o, "routing")),),
         ),
     ),

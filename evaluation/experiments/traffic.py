@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean, pstdev
+from dataclasses import replace
 
-from evaluation.claims import Claim, Order, Reading, share
+from evaluation.claims import Claim, Reading, share
 from evaluation.drawing import Canvas
-from evaluation.experiment import Experiment, Outcome, Progress
+from evaluation.experiment import Experiment, NetworkSizes, Progress
+from evaluation.outcome import Outcome
 from evaluation.placing import Offline, Setup, place
 
 METHODS = {
@@ -28,18 +28,11 @@ SETUPS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    servers: int
-    per_server: int
-    events: int
-
-
-def run(sizes: Sizes, seed: int, progress: Progress) -> Outcome:
+def run(sizes: NetworkSizes, seed: int, progress: Progress) -> Outcome:
     values = {"hit": 1 / (sizes.events * sizes.servers)}
     for done, (kind, setup) in enumerate(SETUPS.items()):
         progress(done, len(SETUPS), kind)
-        sized = replace(setup, servers=sizes.servers, per_server=sizes.per_server, events=sizes.events)
+        sized = replace(setup, **sizes.network)
         for name, method in METHODS.items():
             placed = place(sized, seed, method)
             values[f"{kind}: {name}"] = placed.hit_ratio
@@ -63,15 +56,8 @@ def draw(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
         (right, "load of ", "How uneven the loads are", "largest load ÷ average"),
     ):
         panel.labels(title, "", unit)
-        means, spreads = (
-            {
-                name: [of([one[f"{kind}: {prefix}{name}"] for one in outcomes]) for kind in SETUPS]
-                for name in METHODS
-            }
-            for of in (fmean, pstdev)
-        )
-        panel.groups(list(SETUPS), means, spreads)
-        panel.legend(inside=True)
+        panel.groups(list(SETUPS), {name: f"{{name}}: {prefix}{name}" for name in METHODS})
+        panel.legend_inside()
 
 
 EXPERIMENT = Experiment(
@@ -84,22 +70,19 @@ EXPERIMENT = Experiment(
         "are not those that judge. Loads are equal but for K-mean and the minimum cut."
     ),
     sizes={
-        "tiny": Sizes(servers=3, per_server=60, events=200),
-        "quick": Sizes(servers=10, per_server=2000, events=4000),
-        "full": Sizes(servers=10, per_server=10_000, events=10_000),
+        "tiny": NetworkSizes(servers=3, per_server=60, events=200),
+        "quick": NetworkSizes(servers=10, per_server=2000, events=4000),
+        "full": NetworkSizes(servers=10, per_server=10_000, events=10_000),
     },
-    seeds={"tiny": 1, "quick": 2, "full": 2},
     run=run,
     draw=draw,
     claims=(
         Claim(
             text="By traffic is never worse than by volume.",
-            paper=Order(),
             readings=(Reading("all five kinds, up to 2 %", _never_worse),),
         ),
         Claim(
             text="Where events gather it sends less than half of what volumes do.",
-            paper=Order(),
             readings=(
                 Reading(
                     "events normal(9.5, 0.25)", lambda o: share(_saved(o, "events normal(9.5, 0.25)") > 0.5)

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, pstdev
+from statistics import fmean
 
-from evaluation.claims import Claim, Order, Reading, share
+from evaluation.claims import Claim, Reading, share
 from evaluation.drawing import Canvas
-from evaluation.experiment import Experiment, Outcome, Progress
+from evaluation.experiment import Experiment, NetworkSizes, Progress
+from evaluation.outcome import Outcome
 from evaluation.searching import OUR_WAY, Setup, curve, price
 from evaluation.settling import regimes, settle, tenths
 from selftune.throughput import Model
 
-POLICIES = ("paper", "model")
+POLICIES = {"published rule, n = 2": "paper", "by the model": "model"}
 STARTS = (0.0, 0.1, 0.5, 1.0)
 GOOD = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    servers: int
-    per_server: int
-    events: int
+class Sizes(NetworkSizes):
     #: noisy runs of each regime and start
     runs: int
 
 
 def networks(sizes: Sizes, seed: int) -> dict[str, Model]:
-    setup = Setup(
-        servers=sizes.servers, per_server=sizes.per_server, events=sizes.events, way=OUR_WAY, timed=True
-    )
+    setup = Setup(**sizes.network, way=OUR_WAY, timed=True)
     cost = price("tests", OUR_WAY, seed)
     even, crowded = curve(setup, seed), curve(replace(setup, crowded=True), seed)
     return regimes(
@@ -45,7 +41,7 @@ def run(sizes: Sizes, seed: int, progress: Progress) -> Outcome:
     kinds = networks(sizes, seed)
     for done, (name, model) in enumerate(kinds.items()):
         progress(done, len(kinds), name)
-        for policy in POLICIES:
+        for policy in POLICIES.values():
             ended = [
                 settle(policy, 2.0, start, {name: model}, seed=1000 * seed + turn)[0]
                 for start in STARTS
@@ -71,19 +67,9 @@ def draw(canvas: Canvas, outcomes: Sequence[Outcome]) -> None:
     top.labels("Worst run of each kind of network", "", "throughput ÷ best fixed precision")
     bottom.labels("Restlessness", "", "changes in 40 intervals")
     for panel, what in ((top, "worst"), (bottom, "changes")):
-        means, spreads = (
-            {
-                {"paper": "published rule, n = 2", "model": "by the model"}[policy]: [
-                    of([one[f"{name}: {policy}, {what}"] for one in outcomes]) for name in names
-                ]
-                for policy in POLICIES
-            }
-            for of in (fmean, pstdev)
-        )
-        panel.groups(names, means, spreads)
+        panel.groups(names, {label: f"{{name}}: {key}, {what}" for label, key in POLICIES.items()})
+        panel.legend_inside()
     top.axes.axhline(GOOD, color="black", ls="--", lw=1.1, label="95 %")
-    top.legend(inside=True)
-    bottom.legend(inside=True)
 
 
 EXPERIMENT = Experiment(
@@ -104,7 +90,6 @@ EXPERIMENT = Experiment(
         "quick": Sizes(servers=2, per_server=10_000, events=1000, runs=3),
         "full": Sizes(servers=3, per_server=10_000, events=1000, runs=5),
     },
-    seeds={"tiny": 1, "quick": 2, "full": 2},
     run=run,
     draw=draw,
     claims=(
@@ -113,7 +98,6 @@ EXPERIMENT = Experiment(
                 "Tuned by the model every run reaches 95 % of the best fixed precision, in every kind of "
                 "network."
             ),
-            paper=Order(),
             readings=(
                 Reading("by the model", lambda o: _good(o, "model")),
                 Reading("by the published rule", lambda o: _good(o, "paper")),
@@ -126,7 +110,6 @@ EXPERIMENT = Experiment(
         ),
         Claim(
             text="It changes the precision less often than the published rule, dampened, does.",
-            paper=Order(),
             readings=(
                 Reading(
                     "mean over the kinds of network",

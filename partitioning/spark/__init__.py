@@ -6,5 +6,5 @@
     rows       the chunks, spread over the cluster, as the methods ask them
 
 The methods themselves are in `partitioning`; here they find the rows that they ask. Only this package and
-`partitioning.job` import Spark.
+`partitioning.planner` import Spark.
 """

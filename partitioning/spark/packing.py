@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from partitioning.kernels import Floats
+from edn.arrays import Floats
 from partitioning.rows import CHUNK, Chunk
 from partitioning.space import finite_range
 

@@ -22,9 +22,9 @@ from pyspark.ml.functions import array_to_vector
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the customary name)
 
+from edn.arrays import Floats
 from edn.errors import InvalidInput
-from partitioning.clustering import MOVEMENT, centres
-from partitioning.kernels import Floats
+from partitioning.centroids import MOVEMENT
 from partitioning.rows import Chunk, Question
 from partitioning.space import Space
 from partitioning.spark.packing import PACKED, Batches, packer
@@ -176,7 +176,7 @@ def _concluder(question: Question[Any]) -> Callable[[Iterable[tuple[int, Any]]],
 def _pointer(space: Space) -> Callable[[Batches], Batches]:
     def points(batches: Batches) -> Batches:
         for chunk in _chunks(batches):
-            flat = pa.array(centres(space, chunk).ravel())
+            flat = pa.array(space.centres(chunk.lo, chunk.hi).ravel())
             offsets = pa.array(np.arange(len(chunk) + 1, dtype=np.int32) * space.dimensions)
             yield pa.record_batch({"point": pa.ListArray.from_arrays(offsets, flat)})
 

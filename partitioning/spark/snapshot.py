@@ -22,8 +22,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (the customary name)
 from pyspark.sql import types as T  # noqa: N812 (the customary name)
 
+from edn.arrays import Floats
 from edn.errors import InvalidInput, NotFound
-from partitioning.kernels import Floats
 from partitioning.spark.session import reason
 
 _BOUNDS = T.ArrayType(T.DoubleType())

@@ -13,7 +13,7 @@ from typing import Any
 
 from lxml import etree
 
-from dispatcher.keys import Quota
+from dispatcher.auth.keys import Quota
 
 
 class Kind(Enum):

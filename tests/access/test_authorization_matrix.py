@@ -27,8 +27,8 @@ import httpx
 import pytest
 from standardwebhooks import Webhook
 
-from edn import wire
-from edn.eventxml import NAMESPACE
+from edn import protocol
+from edn.formats.event_xml import NAMESPACE
 from tests.access import matrix
 from tests.access.matrix import Kind, Parameter
 from tests.network import Hook, Network, until
@@ -213,7 +213,7 @@ def _settle_victim(world: World) -> None:
         Kind.REPARTITION: ["1", "guess"],
         Kind.TOKEN: ["guess", "v-hook"],
         Kind.MESSAGE: [
-            wire.encode(wire.Subscribe(json.dumps({"topic": name}).encode(), []))
+            protocol.encode(protocol.Subscribe(json.dumps({"topic": name}).encode(), []))
             for name in ("orders", "victim/orders")
         ],
         Kind.AUTHORIZATION: [f"Bearer edn_{keys[0]['id']}_guess", "Bearer guess", f"Basic {keys[0]['id']}"],

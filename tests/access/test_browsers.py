@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 import dispatcher.app
-from dispatcher import browsers
-from dispatcher.settings import Settings
+from dispatcher.auth import browsers
+from dispatcher.config import Settings
 from edn.errors import Forbidden
 
 SECRET = "s" * 24

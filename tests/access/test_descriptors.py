@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from dispatcher.quotas import STREAMS
+from dispatcher.auth.quotas import STREAMS
 from edn.client import Client
 from tests.network import Network
 

@@ -17,18 +17,18 @@ from fastapi.routing import iter_route_contexts
 from lxml import etree
 
 import dispatcher.app
-from dispatcher import access
-from dispatcher.access import Need
-from dispatcher.directory import Subscription, insert
-from dispatcher.door import Door
-from dispatcher.keys import Scope
-from dispatcher.log import Transaction
-from dispatcher.settings import Settings
-from edn import wire
-from edn.asgi import CLIENT, CLIENT_HOST, VIA
+from dispatcher.auth import access
+from dispatcher.auth.caller import Need, declared
+from dispatcher.auth.keys import Scope
+from dispatcher.config import Settings
+from dispatcher.services import Services
+from dispatcher.store.directory import Subscription, insert
+from dispatcher.store.interface import Transaction
+from edn import protocol
 from edn.errors import Unauthorized
-from edn.eventxml import NAMESPACE
-from edn.namespace import key_of
+from edn.formats.event_xml import NAMESPACE
+from edn.http.asgi import CLIENT, CLIENT_HOST, VIA
+from edn.model.namespace import key_of
 
 SECRET = "s" * 24
 #: bodies that a route takes from whoever may call it
@@ -82,7 +82,7 @@ class Operation:
 
 def operations(app: FastAPI) -> list[Operation]:
     return [
-        Operation(method, str(route.path), access.declared(route))
+        Operation(method, str(route.path), declared(route))
         for route in iter_route_contexts(app.router.routes)
         for method in sorted((route.methods or {"WEBSOCKET"}) - {"HEAD", "OPTIONS"})
     ]
@@ -105,7 +105,7 @@ class House:
 @contextlib.asynccontextmanager
 async def house(folder: Path, **settings: Any) -> AsyncIterator[House]:
     app = dispatcher.app.create_app(Settings(data=folder, secret=SECRET, **settings))
-    door: Door = app.state.door
+    door: Services = app.state.services
     scopes = {
         "publisher": {Scope.PUBLISH},
         "subscriber": {Scope.SUBSCRIBE},
@@ -119,7 +119,7 @@ async def house(folder: Path, **settings: Any) -> AsyncIterator[House]:
                 for name, may in scopes.items():
                     _, token = await door.keys.create(name=name, tenant=tenant, scopes=frozenset(may))
                     made.keys[f"{tenant} {name}"] = token
-            topic, _ = await door.joining.put("hers", {"price": "number"}, None, tenant="hers")
+            topic, _ = await door.subtree_sync.put("hers", {"price": "number"}, None, tenant="hers")
 
             def subscribe(transaction: Transaction) -> None:
                 subscription = Subscription(
@@ -136,7 +136,7 @@ async def house(folder: Path, **settings: Any) -> AsyncIterator[House]:
                 )
                 insert(transaction.connection, subscription, frozenset())
 
-            await door.network.log.submit(subscribe)
+            await door.log.submit(subscribe)
             yield made
 
 
@@ -199,7 +199,9 @@ def test_what_another_tenant_has_is_not_there(tmp_path: Path, topics_too: bool) 
         checked = 0
         async with house(tmp_path) as door:
             if topics_too:
-                await door.app.state.door.joining.put("hers", {"price": "number"}, None, tenant="his")
+                await door.app.state.services.subtree_sync.put(
+                    "hers", {"price": "number"}, None, tenant="his"
+                )
             for one in operations(door.app):
                 if one.need not in (Need.KEY, Need.PUBLISH, Need.SUBSCRIBE, Need.ADMIN):
                     continue
@@ -251,7 +253,7 @@ def test_listings_show_a_tenant_its_own(tmp_path: Path) -> None:
 def test_an_open_door_asks_nobody_but_for_the_networks_own_calls(tmp_path: Path) -> None:
     async def run() -> None:
         async with house(tmp_path, open=True) as door:
-            guard = door.app.state.door.guard
+            guard = door.app.state.services.guard
             for one in operations(door.app):
                 # Not called: some answer without end.
                 scope = {"type": "http", "method": one.method, "path": one.url, "headers": []}
@@ -358,9 +360,9 @@ def test_what_a_foreign_page_asks_of_a_server_is_refused_by_an_open_dispatcher(
                 ("http://evil.example" if field == "origin" else "evil.example", 403),
                 ("", 404),
             ):
-                client = wire.Client(**{"address": "127.0.0.1", "host": "localhost", field: foreign})
+                client = protocol.Client(**{"address": "127.0.0.1", "host": "localhost", field: foreign})
                 body = b'{"topic": "none"}'
-                content = wire.encode(wire.Subscribe(body, [], client))
+                content = protocol.encode(protocol.Subscribe(body, [], client))
                 answer = await door.http.post("/internal/subscribe", content=content, headers=secret)
                 assert answer.status_code == status, answer.text
                 via = {VIA: SECRET, CLIENT: "127.0.0.1", CLIENT_HOST: client.host}
@@ -368,7 +370,7 @@ def test_what_a_foreign_page_asks_of_a_server_is_refused_by_an_open_dispatcher(
                     via["origin"] = client.origin
                 answer = await door.http.get("/v1/subscriptions/none", headers=via)
                 assert answer.status_code == status, answer.text
-                content = wire.encode(client)
+                content = protocol.encode(client)
                 answer = await door.http.post("/internal/metrics-access", content=content, headers=secret)
                 assert answer.status_code == (403 if status == 403 else 204)
 

@@ -11,13 +11,13 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from dispatcher.directory import find
-from dispatcher.keys import Scope
-from dispatcher.topics import path_of
-from edn import wire
+from dispatcher.auth.keys import Scope
+from dispatcher.store.directory import find
+from dispatcher.subscriptions.topics import path_of
+from edn import protocol
 from edn.errors import NotFound
-from edn.eventxml import NAMESPACE
-from edn.soap.eventing import WSE_2011
+from edn.formats.event_xml import NAMESPACE
+from edn.formats.soap.eventing import WSE_2011
 from tests.access.test_every_route import SECRET, House, house
 
 #: names that spell her topic, its subtree, or all of her topics
@@ -37,7 +37,7 @@ def soap(operation: str, content: str, namespace: str = NAMESPACE) -> str:
 
 async def keys(door: House) -> AsyncIterator[str]:
     """Keys without a tenant, one of each scope and one of all but admin; and another tenant's."""
-    made = door.app.state.door.keys
+    made = door.app.state.services.keys
     for name, scopes in (
         ("publisher", {Scope.PUBLISH}),
         ("subscriber", {Scope.SUBSCRIBE}),
@@ -95,7 +95,7 @@ def calls(name: str) -> list[tuple[str, str, dict[str, Any]]]:
 def test_no_key_reaches_another_tenants_topic_by_spelling_it(tmp_path: Path, name: str) -> None:
     async def run() -> None:
         async with house(tmp_path) as door:
-            log = door.app.state.door.network.log
+            log = door.app.state.services.log
             head = log.head
             async for key in keys(door):
                 for method, path, request in calls(name):
@@ -107,9 +107,9 @@ def test_no_key_reaches_another_tenants_topic_by_spelling_it(tmp_path: Path, nam
                     assert any(refused), (method, path, answer.status_code, answer.text)
                     assert "publisher" not in answer.text or answer.status_code == 403, (method, path)
             assert log.head == head  # nothing was published, subscribed or ended
-            found = find(log.reader, "hers,hers")
+            found = find(log._reader, "hers,hers")
             assert found is not None
-            assert [topic.path for topic in door.app.state.door.topics.all()] == [TOPIC]
+            assert [topic.path for topic in door.app.state.services.topics.all()] == [TOPIC]
 
     asyncio.run(run())
 
@@ -120,10 +120,10 @@ def test_a_server_that_passes_a_subscription_on_reaches_no_further(tmp_path: Pat
         async with house(tmp_path) as door:
             async for key in keys(door):
                 body = msgspec.json.encode({"topic": name, "sink": SINK})
-                message = wire.Subscribe(body, ["s1"], wire.Client("10.0.0.7", f"Bearer {key}"))
+                message = protocol.Subscribe(body, ["s1"], protocol.Client("10.0.0.7", f"Bearer {key}"))
                 answer = await door.http.post(
                     "/internal/subscribe",
-                    content=wire.encode(message),
+                    content=protocol.encode(message),
                     headers={"authorization": f"Bearer {SECRET}"},
                 )
                 assert answer.status_code in (403, 404, 422), answer.text

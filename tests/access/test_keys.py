@@ -16,14 +16,15 @@ import pytest
 import structlog
 
 import dispatcher.app
-import dispatcher.door
-from dispatcher import access, audit
-from dispatcher.settings import Settings
-from edn.asgi import CLIENT, VIA
-from edn.process import configure_logs, hide_secrets
+import dispatcher.services
+from dispatcher.auth import audit
+from dispatcher.auth.caller import Need
+from dispatcher.config import Settings
+from edn.http.asgi import CLIENT, VIA
+from edn.runtime.process import configure_logs, hide_secrets
 
 SECRET = "s" * 24
-Work = Callable[[httpx.AsyncClient, dispatcher.door.Door], Awaitable[None]]
+Work = Callable[[httpx.AsyncClient, dispatcher.services.Services], Awaitable[None]]
 
 
 def at_the_door(folder: Path, work: Work, **settings: Any) -> None:
@@ -34,7 +35,7 @@ def at_the_door(folder: Path, work: Work, **settings: Any) -> None:
             httpx.AsyncClient(transport=transport, base_url="http://localhost") as http,
             app.router.lifespan_context(app),
         ):
-            await work(http, app.state.door)
+            await work(http, app.state.services)
 
     asyncio.run(run())
 
@@ -96,7 +97,7 @@ def test_a_key_lives_through_a_restart_and_ends_when_it_is_revoked(tmp_path: Pat
 
 
 def test_a_key_ends_with_its_time(tmp_path: Path) -> None:
-    async def work(http: httpx.AsyncClient, door: dispatcher.door.Door) -> None:
+    async def work(http: httpx.AsyncClient, door: dispatcher.services.Services) -> None:
         key = (await make(http, expires="PT10S")).json()["key"]
         now = door.keys.now()
         assert await opens(http, key) == 200
@@ -143,7 +144,7 @@ def test_an_administrator_makes_keys_of_their_own_tenant_only(tmp_path: Path) ->
 def test_tenants_have_names_of_their_own(tmp_path: Path) -> None:
     """Two tenants and the operator, each with a topic of one name: each publishes to its own."""
 
-    async def work(http: httpx.AsyncClient, door: dispatcher.door.Door) -> None:
+    async def work(http: httpx.AsyncClient, door: dispatcher.services.Services) -> None:
         keys = {"": SECRET}
         for tenant in ("acme", "other"):
             keys[tenant] = (await make(http, tenant=tenant, scopes=["admin"])).json()["key"]
@@ -240,7 +241,7 @@ def test_a_key_makes_none_that_has_more_than_itself(tmp_path: Path) -> None:
     """Tenant, quota and expiry of the maker are inherited where nothing is said, and are the most."""
     limits = {"requests_per_second": 500.0, "subscriptions": 3, "predicates": 9, "body": 4000, "streams": 2}
 
-    async def work(http: httpx.AsyncClient, door: dispatcher.door.Door) -> None:
+    async def work(http: httpx.AsyncClient, door: dispatcher.services.Services) -> None:
         made = await make(http, scopes=["admin"], tenant="acme", quota=limits, expires="PT1H")
         maker = made.json()
         plain = await make(http, maker["key"], scopes=["admin"])
@@ -270,11 +271,11 @@ def test_a_key_makes_none_that_has_more_than_itself(tmp_path: Path) -> None:
 
 
 def test_a_key_for_metrics_opens_nothing_else(tmp_path: Path) -> None:
-    async def work(http: httpx.AsyncClient, door: dispatcher.door.Door) -> None:
+    async def work(http: httpx.AsyncClient, door: dispatcher.services.Services) -> None:
         key = (await make(http, scopes=["metrics"])).json()["key"]
         assert (await http.get("/metrics", headers=bearer(key))).status_code == 200
-        for need in access.Need:
-            if need not in (access.Need.PUBLIC, access.Need.METRICS):
+        for need in Need:
+            if need not in (Need.PUBLIC, Need.METRICS):
                 assert not door.guard.identify(bearer(key)["authorization"].encode()).may(need), need
         for path in ("/v1/topics", "/v1/subscriptions", "/v1/keys", "/v1/servers", "/nothing"):
             assert (await http.get(path, headers=bearer(key))).status_code == 403, path

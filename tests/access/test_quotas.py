@@ -12,13 +12,13 @@ import httpx
 import pytest
 
 import dispatcher.app
-import dispatcher.door
-from dispatcher.access import Caller
-from dispatcher.keys import Quota, Scope
-from dispatcher.quotas import BUCKETS, BURST, Quotas, TenantLimits
-from dispatcher.settings import Settings
+import dispatcher.services
+from dispatcher.auth.caller import Caller
+from dispatcher.auth.keys import Quota, Scope
+from dispatcher.auth.quotas import BUCKETS, BURST, Quotas
+from dispatcher.config import Settings
 from edn.errors import Overloaded
-from edn.filter import Filter
+from edn.model.filter import Filter
 
 SECRET = "s" * 24
 
@@ -120,7 +120,7 @@ def test_keys_share_the_streams_of_the_key_that_made_them() -> None:
 def test_the_door_answers_429_with_a_time_and_413_for_a_body(tmp_path: Path) -> None:
     async def run() -> None:
         app = dispatcher.app.create_app(Settings(data=tmp_path, secret=SECRET))
-        door: dispatcher.door.Door = app.state.door
+        door: dispatcher.services.Services = app.state.services
         transport = httpx.ASGITransport(app)
         async with (
             httpx.AsyncClient(transport=transport, base_url="http://localhost") as http,
@@ -133,7 +133,7 @@ def test_the_door_answers_429_with_a_time_and_413_for_a_body(tmp_path: Path) -> 
                 )
                 return {"authorization": f"Bearer {token}"}
 
-            await door.joining.put("t", {"a": "number", "b": "number"}, None, tenant="acme")
+            await door.subtree_sync.put("t", {"a": "number", "b": "number"}, None, tenant="acme")
             few = await key(requests_per_second=1)
             said = [(await http.get("/v1/topics", headers=few)).status_code for _ in range(5)]
             assert said[0] == 200
@@ -162,9 +162,9 @@ def test_topics_and_attributes_of_a_tenant_have_limits(tmp_path: Path, named: bo
     """A key that says nothing has the network's; the operator has none."""
 
     async def run() -> None:
-        defaults = TenantLimits() if named else TenantLimits(topics=3, attributes=5)
-        app = dispatcher.app.create_app(Settings(data=tmp_path, secret=SECRET, tenant_limits=defaults))
-        door: dispatcher.door.Door = app.state.door
+        defaults: dict[str, Any] = {} if named else {"tenant_topics": 3, "tenant_attributes": 5}
+        app = dispatcher.app.create_app(Settings(data=tmp_path, secret=SECRET, **defaults))
+        door: dispatcher.services.Services = app.state.services
         transport = httpx.ASGITransport(app)
         async with (
             httpx.AsyncClient(transport=transport, base_url="http://localhost") as http,
@@ -224,13 +224,13 @@ def test_predicates_are_comparisons(filter: Any, predicates: int) -> None:
 def test_many_comparisons_of_one_attribute_are_many_predicates(tmp_path: Path) -> None:
     async def run() -> None:
         app = dispatcher.app.create_app(Settings(data=tmp_path, secret=SECRET))
-        door: dispatcher.door.Door = app.state.door
+        door: dispatcher.services.Services = app.state.services
         transport = httpx.ASGITransport(app)
         async with (
             httpx.AsyncClient(transport=transport, base_url="http://localhost") as http,
             app.router.lifespan_context(app),
         ):
-            await door.joining.put("t", {"a": "string"}, None, tenant="acme")
+            await door.subtree_sync.put("t", {"a": "string"}, None, tenant="acme")
             _, token = await door.keys.create(
                 name="ann", tenant="acme", scopes=frozenset(Scope), quota=Quota(predicates=100)
             )

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from edn import sinkpolicy
 from edn.errors import InvalidSink
-from edn.sinkpolicy import check_url
-from edn_server.delivery import HttpSink
-from edn_server.resolver import Resolver
-from edn_server.settings import Settings
-from edn_server.sinks import Answer, Message
+from edn.http import sink_policy
+from edn.http.sink_policy import check_url
+from edn_server.config import Settings
+from edn_server.sinks.base import Answer, Message
+from edn_server.sinks.http import HttpSink
+from edn_server.sinks.resolver import Resolver
 
 #: hosts that lead to this machine, its network or its cloud's metadata
 LITERALS = [
@@ -58,7 +58,7 @@ def settings(*, allow_loopback_sinks: bool) -> Settings:
     return Settings(
         id="s1",
         data=Path("/nowhere"),
-        dispatcher="http://127.0.0.1:1",
+        dispatcher=("http://127.0.0.1:1",),
         secret="a secret of the tests",
         allow_loopback_sinks=allow_loopback_sinks,
     )
@@ -127,13 +127,13 @@ def test_no_name_leads_to_one(monkeypatch: pytest.MonkeyPatch, addresses: list[s
 def test_a_cached_answer_is_checked_at_every_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cached answer is judged like a new one: the policy is asked at each attempt."""
     checked: list[str] = []
-    refusal = sinkpolicy.refusal
+    refusal = sink_policy.refusal
 
     def check(address: Any, **options: Any) -> str | None:
         checked.append(str(address))
         return refusal(address, **options)
 
-    monkeypatch.setattr(sinkpolicy, "refusal", check)
+    monkeypatch.setattr(sink_policy, "refusal", check)
 
     async def run() -> list[Answer]:
         asked: list[str] = []

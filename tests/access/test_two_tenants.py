@@ -21,8 +21,8 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from edn import webhooks
 from edn.client import Client
+from edn.formats import webhooks
 from tests.network import Hook, Network, until
 from tests.network.moving import move
 from tests.network.processes import free_port

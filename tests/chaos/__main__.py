@@ -13,9 +13,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from edn import defects
 from tests.chaos.run import Plan, run
 from tests.chaos.tally import FULL_MINUTES, Tally
+from tests.faults import defects
 
 _QUICK_MINUTES = 0.75
 

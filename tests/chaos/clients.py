@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import httpx
 
-from edn.checker import Operation, Recorder
+from edn.tools.checker import Operation, Recorder
 from tests.workload import quotes
 
 #: topics, and how long the events of each stay available to later subscribers

@@ -15,7 +15,7 @@ from typing import Any
 from tests.chaos.fleet import Fleet, Service
 from tests.chaos.schedule import DISPATCHER, Fault
 from tests.chaos.sinks import Sink
-from tests.network.clock import set_clock
+from tests.faults.wall_clock import set_clock
 
 #: how long a fault waits for its target to run before it is left out
 _PATIENCE = 15.0

@@ -21,10 +21,10 @@ from typing import Any
 import httpx
 import psutil
 
-from edn import clock
 from tests.chaos.proxy import Proxy
 from tests.chaos.schedule import DISPATCHER, SECOND
 from tests.chaos.spawning import Spawner
+from tests.faults import wall_clock
 from tests.network.processes import free_port
 
 _LOOK_SECONDS = 0.02
@@ -178,7 +178,7 @@ class Fleet:
                 [*service.flags, "--port", str(service.port)],
                 stdout=said,
                 stderr=service.errors,
-                environment={clock.VARIABLE: str(service.clock_file)},
+                environment={wall_clock.VARIABLE: str(service.clock_file)},
             )
             if self._stopping.is_set():
                 service.send(signal.SIGTERM)

@@ -15,8 +15,7 @@ from typing import TypeVar
 
 import httpx
 
-from edn import defects
-from edn.checker import Recorder, RecordingError, check_recording
+from edn.tools.checker import Recorder, RecordingError, check_recording
 from tests.chaos import clients, schedule
 from tests.chaos.faults import Faults, small_disk
 from tests.chaos.fleet import Fleet
@@ -24,6 +23,7 @@ from tests.chaos.movers import Mover
 from tests.chaos.sinks import Sink, open_sinks
 from tests.chaos.spawning import Spawner
 from tests.chaos.tally import FULL, FULL_MINUTES, QUICK, Requirements, Tally
+from tests.faults import defects
 from tests.workload import quotes
 
 T = TypeVar("T", bound=clients.Client)

@@ -17,7 +17,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
 
-from edn.checker import Recorder
+from edn.tools.checker import Recorder
 from tests.network.posts import PostProtocol
 
 Temper = Literal["steady", "flaky", "slow", "vanishing"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edn.checker import Report, Verdict
+from edn.tools.checker import Report, Verdict
 from tests.chaos.clients import Figures
 
 

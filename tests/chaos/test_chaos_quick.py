@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edn.defects import DEFECTS
+from tests.faults.defects import DEFECTS
 
 ROOT = Path(__file__).resolve().parents[2]
 

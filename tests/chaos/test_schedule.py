@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from edn.checker import Report, Verdict
-from edn.checker.verdicts import Counts
-from edn.timekeeping import Limits
+from edn.runtime.timekeeper import Limits
+from edn.tools.checker import Report, Verdict
+from edn.tools.checker.verdicts import Counts
 from tests.chaos.clients import Figures
 from tests.chaos.run import Plan
 from tests.chaos.schedule import DISPATCHER, FURTHEST_STEP, JUMP, Fault, draw

@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from tests import faults
 from tests.network.processes import die_with_parent
 
 
@@ -28,7 +29,7 @@ def _load() -> dict[str, Callable[[list[str]], int]]:
 
     import dispatcher.__main__
     import edn_server.__main__
-    from dispatcher.routing import RoutingTable
+    from dispatcher.routing.table import RoutingTable
     from edn import index
     from edn.summary import Maximal, Summary
 
@@ -61,6 +62,7 @@ def _become(main: Callable[[list[str]], int], order: dict[str, Any]) -> NoReturn
         os.closerange(3, 64)
         random.seed()
         os.environ.update(order["environment"])
+        faults.plant(os.environ)
         code = main(order["arguments"])
     except SystemExit as ending:
         code = ending.code if isinstance(ending.code, int) else 1

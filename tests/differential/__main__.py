@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.differential.plan import draw
 from tests.differential.run import run
+from tests.faults import defects
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -22,10 +23,10 @@ def main(argv: list[str] | None = None) -> int:
     add("--filters", type=int, default=350, help="per seed (%(default)s)")
     add("--events", type=int, default=400, help="per seed (%(default)s)")
     add("--servers", type=int, default=3)
-    add("--defect", help="plant a defect of edn.defects: the run must find differences then")
+    add("--defect", help="plant a defect of tests.faults: the run must find differences then")
     given = parser.parse_args(argv)
     if given.defect:
-        os.environ["EDN_TEST_DEFECT"] = given.defect
+        os.environ[defects.VARIABLE] = given.defect
     fresh = [secrets.randbelow(1_000_000) for _ in range(given.seeds)]
     due = differences = 0
     for seed in fresh if given.seed is None else [given.seed]:

@@ -29,9 +29,15 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, default=Path(".fuzz"), help="kept between runs (%(default)s)")
     given = parser.parse_args()
     # Kernels are compiled by numba, which cannot read instrumented code.
-    kernels = ["edn.picking", "edn.index", "edn.summary", *_modules("edn/index"), *_modules("edn/summary")]
+    kernels = [
+        "edn.protocol.gather",
+        "edn.index",
+        "edn.summary",
+        *_modules("edn/index"),
+        *_modules("edn/summary"),
+    ]
     with atheris.instrument_imports(
-        include=["edn", "edn_server", "dispatcher.soap", "tests.fuzz.wire"], exclude=kernels
+        include=["edn", "edn_server", "dispatcher.api.soap", "tests.fuzz.wire"], exclude=kernels
     ):
         from tests.fuzz import targets
         from tests.fuzz.inputs import inputs_of

@@ -11,17 +11,19 @@ from typing import Any
 
 from lxml import etree
 
-from dispatcher import access
-from dispatcher.access import Caller
-from dispatcher.bindings import Binding, check_name
-from dispatcher.expiry import parse_expires
-from dispatcher.publishing import Accepted
-from dispatcher.soap.door import SoapEndpoint
+from dispatcher.api.soap import eventing, management, publishing
+from dispatcher.api.soap.door import SoapEndpoint
+from dispatcher.auth import access
+from dispatcher.auth.caller import EVERYBODY, Caller
+from dispatcher.servers.bindings import check_name
+from dispatcher.store.topic_rows import Binding
+from dispatcher.subscriptions.expiry import parse_expires
+from edn.api.events import Published
 from edn.errors import InvalidSink, NotFound
-from edn.filter import Filter
-from edn.schema import Schema
-from edn.sinkpolicy import check_url
-from edn.soap.address import SoapAddress
+from edn.formats.soap.address import SoapAddress
+from edn.http.sink_policy import check_url
+from edn.model.filter import Filter
+from edn.model.schema import Schema
 
 SCHEMA = Schema.parse({"symbol": "string", "price": "number", "open": "boolean", "at.floor": "integer"})
 TOPIC = SimpleNamespace(
@@ -34,20 +36,13 @@ FAILURE = b"the service failed at this request"
 class _Door:
     """What the operations of the door call."""
 
-    settings = SimpleNamespace(body_limit=1 << 20, secret="")
     guard = SimpleNamespace(
         require=lambda who, need, scope: who.require(need), quotas=SimpleNamespace(room=lambda who: None)
     )
-    peers = None
-    network = SimpleNamespace(
-        log=SimpleNamespace(now=lambda: 1_900_000_000_000_000, reader=SimpleNamespace(execute=lambda *_: [])),
-        members=(),
-        bindings=None,
-    )
+    log = SimpleNamespace(now=lambda: 1_900_000_000_000_000)
 
-    def __init__(self) -> None:
-        self.topics = self.subscriptions = self.subscribing = self.joining = self
-        self.network.bindings = _Bindings()
+    async def found(self, name: str | None) -> list[Any]:
+        return []
 
     def get(self, name: str, tenant: str = "") -> Any:
         if name != "stocks":
@@ -74,7 +69,7 @@ class _Door:
         address = SoapAddress.parse(body.sink.url)
         assert SoapAddress.parse(address.url()) == address, "an address is read as another"
         if body.expires is not None:
-            parse_expires(body.expires, self.network.log.now())
+            parse_expires(body.expires, self.log.now())
         return {"id": "made", "expires": None}, 201, {}
 
 
@@ -91,8 +86,8 @@ class _Bindings:
 
 
 class _Publishing:
-    async def publish(self, topic: Any, body: bytes, *more: Any, **named: Any) -> Accepted:
-        return Accepted(len(topic.schema.decode_events(body)), [])
+    async def publish(self, topic: Any, body: bytes, *more: Any, **named: Any) -> Published:
+        return Published(len(topic.schema.decode_events(body)), [])
 
 
 def _seed(body: str, headers: str = "", soap: str = "http://www.w3.org/2003/05/soap-envelope") -> bytes:
@@ -127,7 +122,19 @@ SEEDS = [
     b"\xff\xfe<\x00a\x00/\x00>\x00",
 ]
 
-_endpoint = SoapEndpoint(_Door(), _Publishing())  # type: ignore[arg-type]  # stand-ins
+_door: Any = _Door()
+_bindings: Any = _Bindings()
+_publishing: Any = _Publishing()
+_endpoint = SoapEndpoint(
+    _door.guard,
+    {
+        **eventing.operations(_door.log, _door, _door),
+        **publishing.operations(_door, _publishing),
+        **management.operations(_door, _door, _door.guard.quotas, _door, _bindings, ()),  # type: ignore[arg-type]
+    },
+    None,
+    "",
+)
 _loop = asyncio.new_event_loop()
 
 
@@ -150,7 +157,7 @@ def one(data: bytes) -> None:
         "query_string": b"",
         "scheme": "http",
         "headers": [(b"host", b"127.0.0.1"), (b"content-type", b"application/soap+xml")],
-        access._WHO: access.EVERYBODY,
+        access._WHO: EVERYBODY,
     }
     _loop.run_until_complete(_endpoint(scope, receive, send))
     answer = b"".join(parts)

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from edn import cloudevents, strictjson
 from edn.errors import EdnError
-from edn.filter import Filter, dialects
-from edn.schema import Schema
-from edn_server.retry import Failed, Policy, asked, decide
+from edn.formats import cloudevents, strict_json
+from edn.model.filter import Filter, dialects
+from edn.model.schema import Schema
+from edn_server.delivery.retry import Failed, asked, decide
+from edn_server.policies import RetryPolicy
 from tests.fuzz import soap, wire, xpath
 
 SCHEMA = Schema.parse(
@@ -60,7 +61,7 @@ def _refused(error: EdnError) -> None:
 def json_body(data: bytes) -> None:
     """Strict JSON, and the same bytes as events."""
     try:
-        value = strictjson.decode(data)
+        value = strict_json.decode(data)
     except EdnError as error:
         _refused(error)
     else:
@@ -108,7 +109,7 @@ def filter_text(data: bytes) -> None:
     except UnicodeDecodeError:
         pass
     try:
-        given.append(strictjson.decode(data))
+        given.append(strict_json.decode(data))
     except EdnError as error:
         _refused(error)
     for one in given:
@@ -149,7 +150,7 @@ CONTEXT = dialects.Context.of("t", SCHEMA)
 def subscription_filters(data: bytes) -> None:
     """The filters of the CloudEvents Subscriptions API: read, written back, and asked about events."""
     try:
-        value = strictjson.decode(data)
+        value = strict_json.decode(data)
     except EdnError as error:
         _refused(error)
         return
@@ -221,7 +222,7 @@ _NOW = (datetime(2026, 11, 16, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC))
 
 def retry_after(data: bytes) -> None:
     """The header of a sink's answer, as the connection hands it on: the delay is finite and bounded."""
-    policy = Policy()
+    policy = RetryPolicy()
     longest = max(*policy.steps, policy.longest_asked)
     for text in (data.decode("latin-1"), data.decode("utf-8", "replace")):
         for now in _NOW:

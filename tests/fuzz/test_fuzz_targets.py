@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from edn import strictjson
+from edn.formats import strict_json
 from tests.fuzz import __main__ as command
 from tests.fuzz import targets
 from tests.fuzz.inputs import inputs_of
@@ -56,14 +56,14 @@ def test_whatever_comes_is_taken_or_refused(name: str) -> None:
 def test_a_parser_that_has_lost_a_check_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that forgets that keys may stand twice takes the last of them, as the standard library does, but
     one that forgets an entry, or fails in another way than by refusing, does not pass."""
-    monkeypatch.setattr(strictjson, "decode", lambda body: {})
+    monkeypatch.setattr(strict_json, "decode", lambda body: {})
     with pytest.raises(targets.WrongError):
         targets.json_body(b'{"price": 1}')
 
     def fails(body: bytes) -> object:
         raise KeyError(body)
 
-    monkeypatch.setattr(strictjson, "decode", fails)
+    monkeypatch.setattr(strict_json, "decode", fails)
     for name in ("json", "filter", "dialects"):
         with pytest.raises(KeyError):
             targets.TARGETS[name](b'{"price": 1}')

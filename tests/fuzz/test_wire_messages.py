@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import structlog
 
-from edn import wire as protocol
+from edn import protocol as protocol
 from edn.errors import CorruptMessage
 from tests.fuzz import wire
 

@@ -1,4 +1,4 @@
-"""The binary protocol: bytes from anywhere to every decoder of `edn.wire`, and to a server's routes.
+"""The binary protocol: bytes from anywhere to every decoder of `edn.protocol`, and to a server's routes.
 
 `decoders` reads each message. `server` posts a message to a route of a server in this process, on a real data
 folder: raw bytes, or a valid message whose lengths, offsets, widths, counts and types were changed. A refusal
@@ -24,20 +24,21 @@ import structlog
 from fastapi import FastAPI
 from starlette.routing import Route
 
-from edn import wire
+from edn import protocol
 from edn.errors import EdnError
-from edn.schema import Schema
+from edn.formats.webhooks import KeyRing
+from edn.model.schema import Schema
 from edn.summary import Summary
-from edn.webhooks import KeyRing
-from edn_server import messages
-from edn_server.node import Node
-from edn_server.settings import Settings
+from edn_server.api import messages
+from edn_server.app import answerers
+from edn_server.config import Settings
+from edn_server.services import Services
 
 #: every message of the protocol
 MESSAGES: list[type[msgspec.Struct]] = sorted(
     (
         kind
-        for kind in vars(wire).values()
+        for kind in vars(protocol).values()
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind is not msgspec.Struct
     ),
     key=lambda kind: kind.__name__,
@@ -66,15 +67,15 @@ def decoders(data: bytes) -> None:
     else:
         kind = MESSAGES[data[0] % len(MESSAGES)]
     try:
-        message = wire.decode(body, kind)
+        message = protocol.decode(body, kind)
     except EdnError as error:
         if error.status != 400:
             raise WrongError(f"refused with {error.status}") from error
         return
-    written = wire.encode(message)
-    if wire.encode(wire.decode(written, kind)) != written:
+    written = protocol.encode(message)
+    if protocol.encode(protocol.decode(written, kind)) != written:
         raise WrongError("what is written is read as something else")
-    for summary in message.topics.values() if isinstance(message, wire.SummarySnapshot) else ():
+    for summary in message.topics.values() if isinstance(message, protocol.SummarySnapshot) else ():
         try:
             Summary.from_bytes(summary).check()
         except EdnError as error:
@@ -85,38 +86,40 @@ def decoders(data: bytes) -> None:
 # -- a server ----------------------------------------------------------------------------------------------
 
 
-def _segment(first: int, count: int, ids: bool = True) -> wire.Segment:
+def _segment(first: int, count: int, ids: bool = True) -> protocol.Segment:
     bodies = [{"symbol": "GE", "price": float(number)} for number in range(count)]
     batch = Schema.from_wire(_COLUMNS).decode_events(msgspec.json.encode(bodies))
     offsets = list(range(first, first + count))
-    return wire.Segment(
+    return protocol.Segment(
         topic=1,
-        offsets=wire.int64_bytes(offsets),
-        times=wire.int64_bytes(offsets),
-        stamps=wire.int64_bytes([offset * 1_000_000 for offset in offsets]),
-        points=wire.points_bytes(batch.points),
+        offsets=protocol.int64_bytes(offsets),
+        times=protocol.int64_bytes(offsets),
+        stamps=protocol.int64_bytes([offset * 1_000_000 for offset in offsets]),
+        points=protocol.points_bytes(batch.points),
         width=len(_COLUMNS),
         ids=[f"e{offset}" for offset in offsets] if ids else [],
         lines=batch.lines,
     )
 
 
-def _control(offset: int, kind: wire.Kind, **fields: Any) -> wire.Control:
-    return wire.Control(offset=offset, time=offset, kind=kind, **fields)
+def _control(offset: int, kind: protocol.Kind, **fields: Any) -> protocol.Control:
+    return protocol.Control(offset=offset, time=offset, kind=kind, **fields)
 
 
-def _item(id: str, version: int = 1, *, url: str = "http://127.0.0.1:9/h", **fields: Any) -> wire.StoreItem:
-    return wire.StoreItem(id, version, "", "owner", {"price": {"gte": 1}}, url, None, None, **fields)
+def _item(
+    id: str, version: int = 1, *, url: str = "http://127.0.0.1:9/h", **fields: Any
+) -> protocol.StoreItem:
+    return protocol.StoreItem(id, version, "", "owner", {"price": {"gte": 1}}, url, None, None, **fields)
 
 
-_TOPIC = wire.TopicInfo(1, "", "quotes", _COLUMNS, "scan")
+_TOPIC = protocol.TopicInfo(1, "", "quotes", _COLUMNS, "scan")
 _RING = KeyRing("r1", "c2VjcmV0IG9mIHRoZSBmdXp6ZXIgMQ==")
 _ACTIVE = ("plain", "signed", "paused", "stream", "coming")
 #: the state that every input meets
 _BEFORE: list[tuple[str, msgspec.Struct]] = [
     (
         "subscriptions",
-        wire.Store(
+        protocol.Store(
             _LOG,
             1,
             _TOPIC,
@@ -133,7 +136,7 @@ _BEFORE: list[tuple[str, msgspec.Struct]] = [
     ),
     (
         "stream",
-        wire.Frame(
+        protocol.Frame(
             _LOG,
             1,
             0,
@@ -150,10 +153,10 @@ _BEFORE: list[tuple[str, msgspec.Struct]] = [
 ]
 #: a valid message for each route, in the order of `_ROUTES`
 _AFTER: list[tuple[str, msgspec.Struct]] = [
-    ("stream", wire.Frame(_LOG, 1, 6, 9, [_control(7, "resume", ids=["paused"])], [_segment(8, 2)])),
+    ("stream", protocol.Frame(_LOG, 1, 6, 9, [_control(7, "resume", ids=["paused"])], [_segment(8, 2)])),
     (
         "stream",
-        wire.Frame(
+        protocol.Frame(
             _LOG,
             1,
             6,
@@ -168,26 +171,29 @@ _AFTER: list[tuple[str, msgspec.Struct]] = [
             [_segment(12, 1, ids=False)],
         ),
     ),
-    ("subscriptions", wire.Store(_LOG, 1, _TOPIC, [_item("plain", 2), _item("new", ring="r1")], [_RING])),
-    ("replay", wire.ReplayPage(_LOG, "late", 1, 0, 3, _segment(1, 2), False)),
-    ("replay", wire.ReplayPage(_LOG, "late", 1, 0, 3, None, True)),
-    ("explain", wire.Explain(_LOG, 1, 6, wire.points_bytes(np.array([[1.0, 2.0]])), b'{"price":2}', 5)),
-    ("journey", wire.AskJourney(_LOG, 5)),
-    ("departures", wire.Departures([("paused", 2), ("plain", 2)], ["gone"])),
-    ("departures/kept", wire.KeptAfter("paused", 0)),
-    ("departures/told", wire.ToldAfter(["plain", "paused"], (0, ""))),
-    ("arrivals", wire.Arrivals([("coming", 1)])),
+    ("subscriptions", protocol.Store(_LOG, 1, _TOPIC, [_item("plain", 2), _item("new", ring="r1")], [_RING])),
+    ("replay", protocol.ReplayPage(_LOG, "late", 1, 0, 3, _segment(1, 2), False)),
+    ("replay", protocol.ReplayPage(_LOG, "late", 1, 0, 3, None, True)),
+    (
+        "explain",
+        protocol.Explain(_LOG, 1, 6, protocol.points_bytes(np.array([[1.0, 2.0]])), b'{"price":2}', 5),
+    ),
+    ("journey", protocol.AskJourney(_LOG, 5)),
+    ("departures", protocol.Departures([("paused", 2), ("plain", 2)], ["gone"])),
+    ("departures/kept", protocol.KeptAfter("paused", 0)),
+    ("departures/told", protocol.ToldAfter(["plain", "paused"], (0, ""))),
+    ("arrivals", protocol.Arrivals([("coming", 1)])),
     (
         "arrivals/kept",
-        wire.Kept("coming", 1, 0, 2, [wire.KeptEvent(1, "k1", 5, b'{"price":1}')], False),
+        protocol.Kept("coming", 1, 0, 2, [protocol.KeptEvent(1, "k1", 5, b'{"price":1}')], False),
     ),
-    ("arrivals/told", wire.Told([(1, "e5", 5, [0, 1])], ["plain", "coming"], None)),
-    ("consents", wire.Consented("a token", "120")),
+    ("arrivals/told", protocol.Told([(1, "e5", 5, [0, 1])], ["plain", "coming"], None)),
+    ("consents", protocol.Consented("a token", "120")),
 ]
 
 
 class Server:
-    """A node without a network, whose state can be put back."""
+    """A server without a network, whose state can be put back."""
 
     def __init__(self) -> None:
         self._root = Path(tempfile.mkdtemp(prefix="edn-fuzz-"))
@@ -195,19 +201,19 @@ class Server:
         self._loop = asyncio.new_event_loop()
         self._open(self._root / "template")
         for path, message in _BEFORE:
-            status, answer = self.post(path, wire.encode(message))
+            status, answer = self.post(path, protocol.encode(message))
             assert status == 200, answer
-        self.node.close()
+        self.services.close()
         self.reset()
 
     def _open(self, folder: Path) -> None:
         self._folder = folder
-        settings = Settings(id="s1", data=folder, dispatcher="http://127.0.0.1:1", secret=_SECRET)
-        self.node = Node(settings)
+        settings = Settings(id="s1", data=folder, dispatcher=("http://127.0.0.1:1",), secret=_SECRET)
+        self.services = Services(settings)
         # A server whose memory no longer follows its disk ends its process; `check_broken` tells.
-        self.node._end = lambda code: setattr(self.node, "exit_code", code)  # type: ignore[method-assign]
+        self.services._end = lambda code: setattr(self.services, "exit_code", code)  # type: ignore[method-assign]
         app = FastAPI()
-        messages.mount(app, self.node)
+        messages.mount(app, self.services.refusals, answerers(self.services))
         self._routes = {
             route.path.removeprefix("/internal/"): route.app
             for route in app.router.routes
@@ -241,18 +247,18 @@ class Server:
 
     def disk(self) -> str:
         """A digest of all that is stored."""
-        with contextlib.closing(self.node._folder.connect(read_only=True)) as db:
+        with contextlib.closing(self.services._store._folder.connect(read_only=True)) as db:
             return hashlib.sha256("\n".join(db.iterdump()).encode()).hexdigest()
 
     def memory(self) -> dict[str, Any]:
         """What decides about events to come."""
-        hosting = self.node.hosting
+        registry = self.services.registry
         return {
-            "numbers": {id: sorted(found) for id, found in hosting.numbers.items() if found},
+            "numbers": {id: sorted(found) for id, found in registry.numbers.items() if found},
             "versions": {
-                number: (one.id, one.version, one.topic) for number, one in hosting.versions.items()
+                number: (one.id, one.version, one.topic) for number, one in registry.versions.items()
             },
-            "topics": {uid: (topic.name, list(topic.columns)) for uid, topic in hosting.topics.items()},
+            "topics": {uid: (topic.name, list(topic.columns)) for uid, topic in registry.topics.items()},
             "logs": {
                 log.name: (
                     log.cursor,
@@ -260,23 +266,23 @@ class Server:
                     log.incarnation,
                     {
                         number: (int(log.since[number]), int(log.until[number]), int(log.expires[number]))
-                        for number in hosting.versions
+                        for number in registry.versions
                     },
                 )
-                for log in hosting.logs.values()
+                for log in registry.logs.values()
             },
-            "paused": {id: sorted(logs) for id, logs in hosting.paused.items()},
-            "replaying": {number: sorted(logs) for number, logs in hosting.replaying.items() if logs},
+            "paused": {id: sorted(logs) for id, logs in registry.paused.items()},
+            "replaying": {number: sorted(logs) for number, logs in registry.replaying.items() if logs},
         }
 
     def check_broken(self) -> None:
-        if self.node._writer._broken is not None or self.node.exit_code:
-            raise WrongError("the server is broken") from self.node._writer._broken
+        if self.services._store.writer.broken is not None or self.services.exit_code:
+            raise WrongError("the server is broken") from self.services._store.writer.broken
 
     def reopen(self) -> None:
         """What was accepted must be there after a restart, and read as it was."""
         before = self.memory()
-        self.node.close()
+        self.services.close()
         self._open(self._folder)
         after = self.memory()
         for name, value in before.items():
@@ -284,7 +290,7 @@ class Server:
                 raise WrongError(f"{name} after a restart: {after[name]}, before it: {value}")
 
     def close(self) -> None:
-        self.node.close()
+        self.services.close()
 
     def end(self) -> None:
         """No reset follows."""
@@ -412,7 +418,7 @@ def _change(holder: Any, key: Any, how: int, what: int, more: int) -> None:
 
 
 def _seeds() -> list[bytes]:
-    found = [bytes([place]) + wire.encode(message) for place, (_, message) in enumerate(_AFTER)]
+    found = [bytes([place]) + protocol.encode(message) for place, (_, message) in enumerate(_AFTER)]
     found += [bytes([64 + place]) for place in range(len(_AFTER))]
     found += [bytes([64 + place, *at, 0, 9, 0]) for place in range(len(_AFTER)) for at in ([1], [3], [6])]
     return found
@@ -422,18 +428,20 @@ SERVER_SEEDS = _seeds()
 #: messages to read, those of the servers to the dispatcher among them
 VALID: list[msgspec.Struct] = [
     *(message for _, message in [*_BEFORE, *_AFTER]),
-    wire.SummarySnapshot(1, 2, {1: Summary.build(np.zeros((3, 2)), np.ones((3, 2))).to_bytes()}),
-    wire.Register("s1", "http://a", "k", 1, {"l": 3}, 4, [1.0, 2.0]),
-    wire.Registered("l", 1, 1.0),
-    wire.Heartbeat("k", 1, 2, 0.5),
-    wire.Subscribe(b"{}", ["s1", None]),
-    wire.FrameAck(1, 2),
-    wire.Departed(["a"], ["b"], []),
-    wire.Explained(1, [wire.Explanation("a", True, ["price > 1"], False)]),
-    wire.Journey(5, [wire.JourneyRecipient("a", [wire.JourneyAttempt(1, "w", 200, None, 0.1, "delivered")])]),
-    wire.PeerPoll("l", 1, 2, ""),
+    protocol.SummarySnapshot(1, 2, {1: Summary.build(np.zeros((3, 2)), np.ones((3, 2))).to_bytes()}),
+    protocol.Register("s1", "http://a", "k", 1, {"l": 3}, 4, [1.0, 2.0]),
+    protocol.Registered("l", 1, 1.0),
+    protocol.Heartbeat("k", 1, 2, 0.5),
+    protocol.Subscribe(b"{}", ["s1", None]),
+    protocol.FrameAck(1, 2),
+    protocol.Departed(["a"], ["b"], []),
+    protocol.Explained(1, [protocol.Explanation("a", True, ["price > 1"], False)]),
+    protocol.Journey(
+        5, [protocol.JourneyRecipient("a", [protocol.JourneyAttempt(1, "w", 200, None, 0.1, "delivered")])]
+    ),
+    protocol.PeerPoll("l", 1, 2, ""),
 ]
 DECODER_SEEDS = [
-    *(bytes([MESSAGES.index(type(message))]) + wire.encode(message) for message in VALID),
+    *(bytes([MESSAGES.index(type(message))]) + protocol.encode(message) for message in VALID),
     *(bytes([128 + place, *change]) for place in range(len(VALID)) for change in ([], [1, 0, 9, 0])),
 ]

@@ -8,10 +8,10 @@ import time
 import numpy as np
 
 from edn.errors import EdnError, InvalidFilter, TooLarge
-from edn.filter import Filter
-from edn.schema import Schema
-from edn.xpath.parsing import parse
-from edn.xpath.writing import write
+from edn.model.filter import Filter
+from edn.model.schema import Schema
+from edn.model.xpath.parsing import parse
+from edn.model.xpath.writing import write
 
 SCHEMA = Schema.parse(
     {

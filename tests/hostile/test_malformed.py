@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from edn import wire
+from edn import protocol
 from tests.hostile.requests import ATTRIBUTES, SINK, TABLE, Bad
 from tests.network import Network, Receiver, until
 
@@ -137,7 +137,7 @@ def test_a_body_without_end_is_cut_off(network: Network, door: httpx.Client) -> 
 
 
 def test_a_second_server_of_a_known_id_is_refused(network: Network, door: httpx.Client) -> None:
-    impostor = wire.Register(
+    impostor = protocol.Register(
         id="s1",
         url="http://127.0.0.1:9",
         key="another key, as long as it must be",
@@ -146,7 +146,7 @@ def test_a_second_server_of_a_known_id_is_refused(network: Network, door: httpx.
         subscriptions=0,
     )
     secret = {"authorization": f"Bearer {network.secret}"}
-    answer = door.post("/internal/servers", content=wire.encode(impostor), headers=secret)
+    answer = door.post("/internal/servers", content=protocol.encode(impostor), headers=secret)
     problem = assert_problem(answer, 409)
     assert "s1" in problem["detail"]
     assert network.states() == {"s1": "ready"}
@@ -182,8 +182,8 @@ def test_a_frame_of_a_stranger_is_refused_and_the_stream_goes_on(
     url = network.servers["s1"].url
     before = httpx.get(f"{url}/internal/stats", headers=secret).json()
     (log,) = before["cursors"]
-    ahead = wire.Frame(log=log, incarnation=1, after=10**9, upto=10**9 + 1, controls=[], segments=[])
-    answer = httpx.post(f"{url}/internal/stream", content=wire.encode(ahead), headers=secret)
+    ahead = protocol.Frame(log=log, incarnation=1, after=10**9, upto=10**9 + 1, controls=[], segments=[])
+    answer = httpx.post(f"{url}/internal/stream", content=protocol.encode(ahead), headers=secret)
     assert answer.status_code == 409
     assert httpx.get(f"{url}/internal/stats", headers=secret).json()["cursors"].keys() == {log}
     works(door, receiver, "after-the-stranger")

@@ -28,10 +28,10 @@ from schemathesis.transport.serialization import Binary
 from starlette.routing import Route, WebSocketRoute
 
 import dispatcher.app
-import dispatcher.settings
+import dispatcher.config
 import edn_server.app
-from edn_server.node import Node
-from edn_server.settings import Settings
+from edn_server.config import Settings
+from edn_server.services import Services
 from tests.hostile.requests import ATTRIBUTES, SINK
 from tests.network import Network
 
@@ -80,15 +80,15 @@ def documented(app: FastAPI) -> set[tuple[str, str]]:
 
 @pytest.fixture
 def dispatcher_app(tmp_path: Path) -> FastAPI:
-    return dispatcher.app.create_app(dispatcher.settings.Settings(data=tmp_path, secret=SECRET))
+    return dispatcher.app.create_app(dispatcher.config.Settings(data=tmp_path, secret=SECRET))
 
 
 @pytest.fixture
 def server_app(tmp_path: Path) -> Iterator[FastAPI]:
-    given = Settings(id="s1", data=tmp_path, dispatcher="http://127.0.0.1:9", secret=SECRET)
-    node = Node(given)
-    yield edn_server.app.create_app(node, "http://127.0.0.1:9")
-    node.close()
+    given = Settings(id="s1", data=tmp_path, dispatcher=("http://127.0.0.1:9",), secret=SECRET)
+    services = Services(given)
+    yield edn_server.app.create_app(services, "http://127.0.0.1:9")
+    services.close()
 
 
 @pytest.mark.parametrize("name", ["dispatcher_app", "server_app"])
@@ -102,10 +102,10 @@ def test_every_mounted_route_is_in_the_document(name: str, request: pytest.Fixtu
 def test_a_server_takes_every_call_about_subscriptions_that_the_dispatcher_takes(
     dispatcher_app: FastAPI, tmp_path: Path
 ) -> None:
-    given = Settings(id="s1", data=tmp_path / "s1", dispatcher="http://127.0.0.1:9", secret=SECRET)
-    node = Node(given)
-    server = operations(edn_server.app.create_app(node, "http://127.0.0.1:9"))
-    node.close()
+    given = Settings(id="s1", data=tmp_path / "s1", dispatcher=("http://127.0.0.1:9",), secret=SECRET)
+    services = Services(given)
+    server = operations(edn_server.app.create_app(services, "http://127.0.0.1:9"))
+    services.close()
     # A stream of events is no answer that could be passed on.
     about = {
         one

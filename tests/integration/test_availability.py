@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from edn.clock import VARIABLE
+from tests.faults.wall_clock import VARIABLE, set_clock
 from tests.network import Network, Receiver, until
-from tests.network.clock import set_clock
 
 SERVERS = 2
 DAY = 86_400

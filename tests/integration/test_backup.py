@@ -16,13 +16,13 @@ import httpx
 import pytest
 import typer
 
-from dispatcher.log import Log
-from edn import storage
-from edn.checker import Recorder, check_recording
-from edn.checker.verdicts import Verdict
+from dispatcher.store.event_log import Log
 from edn.cli import backing_up
 from edn.errors import Unavailable
-from edn_server.database import Folder
+from edn.runtime import disk
+from edn.tools.checker import Recorder, check_recording
+from edn.tools.checker.verdicts import Verdict
+from edn_server.storage.database import Folder
 from tests.integration.scenario import settle
 from tests.network import Network, Receiver, until
 
@@ -246,9 +246,8 @@ def backup(tmp_path: Path) -> Path:
     """A backup of a network in which nothing has happened yet."""
     folder = tmp_path / "backup"
     log = Log(folder / "dispatcher", on_commit=lambda _: None)
-    log._writer.execute("INSERT INTO keys VALUES ('k', x'00', 'ann', '', '[]', '{}', 0, NULL)")
-    log.reader.close()
-    log._writer.close()
+    log._writer.connection.execute("INSERT INTO keys VALUES ('k', x'00', 'ann', '', '[]', '{}', 0, NULL)")
+    log.close()
     Folder(folder / "servers" / "s1").close()
     for left in [*folder.rglob("lock"), *folder.rglob("reserve")]:
         left.unlink()
@@ -355,12 +354,12 @@ def test_a_database_that_arrives_damaged_makes_no_backup(
 
 
 def test_a_copy_that_would_reach_the_watermark_is_not_made(tmp_path: Path) -> None:
-    with contextlib.closing(storage.connect(tmp_path / "x.db")) as connection:
+    with contextlib.closing(disk.connect(tmp_path / "x.db")) as connection:
         connection.execute("CREATE TABLE t (x)")
     with pytest.raises(Unavailable, match=r"disk: \d+ bytes free, \d+ needed"):
-        storage.copy(tmp_path / "x.db", tmp_path / "copy.db", watermark=1 << 60)
+        disk.copy(tmp_path / "x.db", tmp_path / "copy.db", watermark=1 << 60)
     assert not (tmp_path / "copy.db").exists()
-    storage.copy(tmp_path / "x.db", tmp_path / "copy.db", watermark=0)
+    disk.copy(tmp_path / "x.db", tmp_path / "copy.db", watermark=0)
     assert (tmp_path / "copy.db").stat().st_mode & 0o777 == 0o600
 
 

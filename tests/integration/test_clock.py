@@ -1,6 +1,6 @@
 """Wall clocks that jump by days, on real processes: nothing ends, is dropped or is disabled before its time.
 
-The processes' wall clock is stepped by a file (`edn.clock`); the elapsed time is real.
+The processes' wall clock is stepped by a file (`edn.runtime.clock`); the elapsed time is real.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from edn.clock import VARIABLE
+from tests.faults.wall_clock import VARIABLE, set_clock
 from tests.network import Hook, Network, until
-from tests.network.clock import set_clock
 
 DAY = 86_400.0
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from edn.storage import EXIT_DISK_FAILED
+from edn.runtime.disk import EXIT_DISK_FAILED
 from tests.network import Network, Process, Receiver, until
 from tests.network.disk import FaultyDisk
 

@@ -1,7 +1,7 @@
 """Processes killed in every phase of an apply, a drain and a replacement: it goes on, and nothing is lost.
 
-The dispatcher drives all phases, so it is stopped at a checkpoint (`edn.checkpoints`) of the phase; then the
-victim is killed, and comes back.
+The dispatcher drives all phases, so it is stopped at a checkpoint of the phase (`tests.faults.checkpoints`);
+then the victim is killed, and comes back.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from edn import checkpoints
+from tests.faults import checkpoints
 from tests.integration.scenario import settle
 from tests.network import Network, Receiver, until
 from tests.network.moving import await_moves, begin_moves

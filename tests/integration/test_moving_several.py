@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from edn import defects
+from tests.faults import defects
 from tests.integration.scenario import assert_exactly, settle
 from tests.network import Network, Receiver, until
 from tests.network.moving import await_moves, begin_moves

@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 
 import httpx
 
+from tests import faults
+
 ROOT = Path(__file__).resolve().parents[2]
 READY_SECONDS = 60.0
 T = TypeVar("T")
@@ -83,14 +85,17 @@ class Process:
         """Starts it; only from the main thread, as the child ends with the thread that made it."""
         assert self._process is None, f"{self.name} runs already"
         self._first_line = []
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self._environment}
+        faulty = self._arguments[0] in faults.SERVICES and faults.are_wanted(environment)
+        launcher = ["tests.faults"] if faulty else []
         with self._errors.open("ab") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", *self._arguments],
+                [sys.executable, "-m", *launcher, *self._arguments],
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **self._environment},
+                env=environment,
                 preexec_fn=die_with_parent,
             )
         self._reader = threading.Thread(

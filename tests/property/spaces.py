@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from edn.event import EventBatch
-from edn.filter import BoundFilter, Filter
-from edn.schema import Schema
+from edn.model.event import EventBatch
+from edn.model.filter import BoundFilter, Filter
+from edn.model.schema import Schema
 from tests.oracle import samples
 from tests.oracle.meaning import Events
 from tests.oracle.values import Values

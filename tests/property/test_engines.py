@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dispatcher.routing import RoutingTable
+from dispatcher.routing.table import RoutingTable
 from edn.index import known_engines, new_matcher
 from edn.summary import Maximal, Summary
 from tests.property.spaces import EVENTS, FILTERS, SEED, Case

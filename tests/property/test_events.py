@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from edn.errors import InvalidInput
-from edn.schema import Schema
+from edn.model.schema import Schema
 from tests.oracle.values import read
 
 ATTRIBUTES = {

@@ -12,7 +12,7 @@ import random
 import numpy as np
 import numpy.typing as npt
 
-from edn.filter import Filter
+from edn.model.filter import Filter
 from tests.oracle import cells, ranges, samples
 from tests.oracle.meaning import Events
 from tests.property.spaces import EVENTS, FILTERS, SEED, Case

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pytest
 
 from edn.errors import InvalidFilter
-from edn.filter import BoundFilter, Filter
-from edn.schema import Schema
+from edn.model.filter import BoundFilter, Filter
+from edn.model.schema import Schema
 from edn.summary import Summary
 from tests.property.expressions import SCHEMA, Writer, draw_event, nested, verdict, xml
 

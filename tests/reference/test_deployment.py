@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -17,10 +16,10 @@ from typing import Any
 import pytest
 import yaml
 
-from dispatcher import __main__ as dispatcher_main
-from dispatcher.metrics import METRICS as OF_DISPATCHER
-from edn_server.metrics import METRICS as OF_SERVER
-from edn_server.settings import parse
+import dispatcher.config
+import edn_server.config
+from dispatcher.api.admin.metrics import METRICS as OF_DISPATCHER
+from edn_server.observe.metrics import METRICS as OF_SERVER
 from tests.programs import require
 
 ROOT = Path(__file__).parents[2]
@@ -75,16 +74,14 @@ Checked = Callable[[str, list[str], dict[str, str]], Settings]
 
 
 @pytest.fixture
-def checked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Checked:
+def checked(capsys: pytest.CaptureFixture[str]) -> Checked:
     """What a service would make of its settings: flag → (value, where it comes from); it must take them."""
-    read = {"dispatcher": dispatcher_main._arguments, "edn_server": lambda given: parse(given, os.environ)}
+    classes = {"dispatcher": dispatcher.config.Settings, "edn_server": edn_server.config.Settings}
 
     def check(module: str, arguments: list[str], environment: dict[str, str]) -> Settings:
         assert find_spec(f"{module}.__main__") is not None
-        with monkeypatch.context() as patched:
-            patched.setattr("os.environ", environment)
-            with pytest.raises(SystemExit) as ended:
-                read[module]([*arguments, "--check-config"])
+        with pytest.raises(SystemExit) as ended:
+            classes[module].load([*arguments, "--check-config"], environment)
         assert ended.value.code == 0
         lines = (line.split() for line in capsys.readouterr().out.splitlines())
         return {flag: (value, origin) for flag, value, origin in lines}

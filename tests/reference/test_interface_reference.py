@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import dispatcher.app
-import dispatcher.settings
+import dispatcher.config
 
 DOCS = Path(__file__).parents[2] / "docs"
 #: the interface, and what has a page of its own
@@ -16,7 +16,7 @@ CALL = re.compile(r"`(GET|PUT|POST|DELETE) (/[^\s`?]*)[^`]*`")
 
 
 def test_the_page_names_every_call_and_no_other(tmp_path: Path) -> None:
-    settings = dispatcher.settings.Settings(data=tmp_path, secret="a secret of the tests, long enough")
+    settings = dispatcher.config.Settings(data=tmp_path, secret="a secret of the tests, long enough")
     paths = dispatcher.app.create_app(settings).openapi()["paths"]
     there = {
         (method.upper(), path)

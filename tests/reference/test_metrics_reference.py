@@ -12,10 +12,10 @@ from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
 
 import dispatcher.app
-import dispatcher.settings
+import dispatcher.config
 import edn_server.app
-from edn_server.node import Node
-from edn_server.settings import Settings
+from edn_server.config import Settings
+from edn_server.services import Services
 
 SECRET = "a secret of the tests, long enough"
 PAGE = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
@@ -48,13 +48,15 @@ def exposed(app: FastAPI) -> dict[str, tuple[str, str]]:
 
 def test_the_page_names_what_the_services_expose(tmp_path: Path) -> None:
     front = dispatcher.app.create_app(
-        dispatcher.settings.Settings(data=tmp_path / "d", secret=SECRET, open=True)
+        dispatcher.config.Settings(data=tmp_path / "d", secret=SECRET, open=True)
     )
-    node = Node(Settings(id="s1", data=tmp_path / "s", dispatcher="http://127.0.0.1:9", secret=SECRET))
+    services = Services(
+        Settings(id="s1", data=tmp_path / "s", dispatcher=("http://127.0.0.1:9",), secret=SECRET)
+    )
     try:
-        found = exposed(front) | exposed(edn_server.app.create_app(node, "http://127.0.0.1:9"))
+        found = exposed(front) | exposed(edn_server.app.create_app(services, "http://127.0.0.1:9"))
     finally:
-        node.close()
+        services.close()
     assert {name for name in found if name.startswith("process_")} == PROCESS
     for name, (kind, help) in found.items():
         if name not in PROCESS:
@@ -62,7 +64,7 @@ def test_the_page_names_what_the_services_expose(tmp_path: Path) -> None:
             assert ROWS[name][2] == help, name
 
 
-@pytest.mark.parametrize("module", ["dispatcher.metrics", "edn_server.metrics"])
+@pytest.mark.parametrize("module", ["dispatcher.api.admin.metrics", "edn_server.observe.metrics"])
 def test_the_page_has_the_tables_of_the_services_and_nothing_else(module: str) -> None:
     metrics = __import__(module, fromlist=["METRICS"]).METRICS
     prefix = module.split(".")[0].removeprefix("edn_")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import resource
 import time
 
-from edn import xml
 from edn.errors import EdnError
+from edn.formats import xml
 
 
 def _laughs(levels: int = 10) -> bytes:

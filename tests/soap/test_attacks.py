@@ -6,8 +6,8 @@ import httpx
 import psutil
 import pytest
 
-from edn import xml
 from edn.errors import EdnError
+from edn.formats import xml
 from tests.network import Network
 from tests.soap.attacks import ATTACKS
 

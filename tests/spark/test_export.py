@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from edn.cli import exporting
 from edn.cli.app import app
 from partitioning import command
-from partitioning.job import Order, repartition
+from partitioning.planner import Order, repartition
 from partitioning.report import Report, State
 from partitioning.spark.snapshot import read_parquet
 from tests.network import Network

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from edn.errors import Conflict, EdnError, InvalidInput, NotFound
 from edn.summary import Maximal, Summary, new_router
 from partitioning.command import plan
-from partitioning.job import Order, on_this_machine, repartition, server_names
+from partitioning.planner import Order, on_this_machine, repartition, server_names
 from partitioning.report import Report
 from partitioning.spark.session import new_session
 from partitioning.spark.snapshot import read_jdbc, read_parquet

@@ -5,10 +5,10 @@ spread.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from pyspark.sql import SparkSession
 
+from edn.arrays import Floats
 from partitioning.methods import Wish, partition
 from partitioning.rows import LocalRows
 from partitioning.spark.rows import SparkRows
@@ -16,7 +16,6 @@ from partitioning.spark.snapshot import COLUMNS, validated
 from tests.spark import reference
 from tests.spark.conftest import snapshot_of
 
-Floats = npt.NDArray[np.float64]
 NO_EVENTS: Floats = np.empty((0, 0))
 #: everyday runs take one
 INSTANCES = [

@@ -8,7 +8,7 @@ import sys
 PROGRAM = """
 from contextlib import asynccontextmanager
 from fastapi import FastAPI
-from edn.process import bind, serve
+from edn.runtime.process import bind, serve
 
 @asynccontextmanager
 async def life(app):

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.log import Log, LogFull, Transaction
-from edn import storage
+from dispatcher.store.event_log import Log, LogFull
+from dispatcher.store.interface import Transaction
 from edn.cli.supervisor import BoundedLog
+from edn.runtime import disk as storage
 
 MEGABYTE = 1 << 20
 
@@ -88,12 +89,12 @@ def test_a_step_of_truncation_is_bounded_in_bytes(tmp_path: Path) -> None:
                 steps += statement.startswith("COMMIT")
 
             await log.upkeep(lambda t: t.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)"), bare=True)
-            log._writer.set_trace_callback(count)
+            log._writer.connection.set_trace_callback(count)
             await log.truncate(40, 0)
-            log._writer.set_trace_callback(None)
+            log._writer.connection.set_trace_callback(None)
             written.append((tmp_path / "dispatcher.db-wal").stat().st_size)
             assert steps >= 5
-            assert log.reader.execute("SELECT count(*) FROM records").fetchone() == (1,)
+            assert log._reader.execute("SELECT count(*) FROM records").fetchone() == (1,)
         finally:
             await log.stop()
 
@@ -118,9 +119,8 @@ def test_a_dispatcher_truncates_before_it_serves(tmp_path: Path) -> None:
     asyncio.run(first())
     log = Log(tmp_path, on_commit=lambda _: None)
     assert log.floor == 7
-    assert log.reader.execute("SELECT min(last) FROM records").fetchone() == (8,)
-    log.reader.close()
-    log._writer.close()
+    assert log._reader.execute("SELECT min(last) FROM records").fetchone() == (8,)
+    log.close()
 
 
 def test_a_failing_truncation_fails_no_publisher(tmp_path: Path) -> None:
@@ -161,10 +161,12 @@ def test_after_an_io_error_nothing_is_committed_and_the_process_is_to_end(tmp_pa
 
         with pytest.raises(Exception, match="could not be written"):
             await log.submit(broken)
-        later = log.submit(lambda t: t.append_control("s1", "join", incarnation=1))
-        await asyncio.to_thread(log._thread.join, 30)
-        assert not log._thread.is_alive()
-        assert not later.done()
+        with pytest.raises(Exception, match="could not be written"):
+            await log.submit(lambda t: t.append_control("s1", "join", incarnation=1))
+        assert log.head == 0
+        await log.stop()
+        with closing(sqlite3.connect(tmp_path / "dispatcher.db")) as found:
+            assert found.execute("SELECT count(*) FROM records").fetchone() == (0,)
 
     asyncio.run(work())
     assert ended == [True]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edn import clock
-from edn.timekeeping import AGREEMENT, SLEW, Limits, Saved, Timekeeper
+from edn.runtime import clock
+from edn.runtime.timekeeper import AGREEMENT, SLEW, Limits, Saved, Timekeeper
 
 DAY = 86_400.0
 #: the civil time at the beginning of every test

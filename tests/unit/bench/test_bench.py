@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from edn.bench import command
-from edn.bench import kernels as kernels_bench
-from edn.bench.command import app
-from edn.bench.cuts import PRECISIONS, Comparison, CutQuality, compare, over_seeds
-from edn.bench.peers import brute_force, same
-from edn.bench.report import interleaved, machine
+from edn.tools.bench import command
+from edn.tools.bench import kernels as kernels_bench
+from edn.tools.bench.command import app
+from edn.tools.bench.cuts import PRECISIONS, Comparison, CutQuality, compare, over_seeds
+from edn.tools.bench.peers import brute_force, same
+from edn.tools.bench.report import interleaved, machine
 
 
 def run(*arguments: str) -> str:

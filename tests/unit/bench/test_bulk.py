@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edn.bench.bulk import _differing
+from edn.tools.bench.bulk import _differing
 
 SAID = {"id": "a", "topic": "t", "filter": {"n": {"gt": 1}}, "sink": {"url": "http://h/"}, "state": "active"}
 

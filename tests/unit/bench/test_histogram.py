@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from edn.bench.histogram import MOST, Distribution
+from edn.tools.bench.histogram import MOST, Distribution
 
 VALUES = st.lists(st.one_of(st.just(0.0), st.floats(1e-6, 1e9)), min_size=1, max_size=200)
 

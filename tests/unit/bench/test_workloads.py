@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edn.bench.workloads import (
+from edn.tools.bench.workloads import (
     MARKET_SYMBOLS,
     SIDE,
     Workload,

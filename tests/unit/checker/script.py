@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edn.checker import Report, check_recording
+from edn.tools.checker import Report, check_recording
 
 TOPIC = "t"
 ATTRIBUTES = {"n": "integer", "s": "string", "x": "number", "b": "boolean", "at": "time"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edn.checker import check_recording
+from edn.tools.checker import check_recording
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "checking.md").read_text()
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edn.checker.columns import Columns
-from edn.checker.values import duration, microseconds, read, read_event
+from edn.tools.checker.columns import Columns
+from edn.tools.checker.values import duration, microseconds, read, read_event
 from tests.oracle import meaning
 from tests.oracle import values as oracle
 

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from edn.checker.command import check
+from edn.tools.checker.command import check
 from tests.unit.checker.script import Step, notified, publish, subscribe, write
 
 app = typer.Typer()

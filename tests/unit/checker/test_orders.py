@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from edn.checker import Report, check_recording
+from edn.tools.checker import Report, check_recording
 from tests.unit.checker import script
 from tests.unit.checker.orders import History, Item, Pair, matches, possible, run, steps
 

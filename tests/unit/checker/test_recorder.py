@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from edn.checker import Recorder, check_recording
+from edn.tools.checker import Recorder, check_recording
 
 ADDRESS = "http://127.0.0.1:1/here"
 

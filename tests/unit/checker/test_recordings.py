@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edn.checker import RecordingError, check_recording
+from edn.tools.checker import RecordingError, check_recording
 from tests.unit.checker.script import (
     GOT,
     LIFE,

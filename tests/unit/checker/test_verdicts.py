@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from edn.checker import Report
+from edn.tools.checker import Report
 from tests.unit.checker.script import (
     ADDRESS,
     GOT,

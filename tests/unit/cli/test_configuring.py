@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from dispatcher import __main__ as dispatcher_main
+import dispatcher.__main__
+import dispatcher.config
+import edn_server.__main__
+import edn_server.config
 from edn.cli.app import app
-from edn.process import CannotStart
-from edn_server.settings import parse
+from edn.runtime.config import InvalidSettings, ServiceSettings
+from edn.runtime.process import CannotStart
 
 SECRET = "a secret of the tests, long enough"
+CLASSES: dict[str, type[ServiceSettings]] = {
+    "dispatcher": dispatcher.config.Settings,
+    "server": edn_server.config.Settings,
+}
+MAINS = {"dispatcher": dispatcher.__main__.main, "server": edn_server.__main__.main}
+load = edn_server.config.Settings.load
+load_dispatcher = dispatcher.config.Settings.load
 
 
 @pytest.fixture
@@ -42,6 +54,18 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def required(tmp_path: Path) -> dict[str, str]:
+    """Variables that both services need."""
+    (tmp_path / "secret").write_text(SECRET)
+    return {
+        "EDN_DATA": str(tmp_path),
+        "EDN_SECRET_FILE": str(tmp_path / "secret"),
+        "EDN_SERVER_ID": "s1",
+        "EDN_SERVER_DISPATCHER": "http://10.0.0.1:8080",
+    }
+
+
 @pytest.mark.parametrize(
     ("environment", "flags", "port"),
     [
@@ -54,90 +78,155 @@ def file(tmp_path: Path) -> Path:
 def test_a_flag_goes_before_the_environment_and_that_before_the_file(
     file: Path, environment: Mapping[str, str], flags: list[str], port: int
 ) -> None:
-    settings = parse(["--config-file", str(file), *flags], environment)
+    settings = load(["--config-file", str(file), *flags], environment)
     assert settings.port == port
     assert settings.id == "s1"
     assert settings.secret == SECRET
-    assert settings.dispatcher == "http://10.0.0.1:8080"
-    assert settings.further_dispatchers == ("http://10.0.0.2:8080",)
+    assert settings.dispatcher == ("http://10.0.0.1:8080", "http://10.0.0.2:8080")
     assert settings.batching.delay == 0.5
 
 
-def test_the_dispatcher_reads_the_same_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("EDN_PORT", "EDN_DATA", "EDN_PEERS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("EDN_CONFIG_FILE", str(file))
-    read = dispatcher_main._arguments([])
+def test_the_dispatcher_reads_the_same_file(file: Path) -> None:
+    environment = {"EDN_CONFIG_FILE": str(file)}
+    read = load_dispatcher([], environment)
     assert read.port == 1001
     assert read.bloom is True
-    assert read.peer == ["http://10.0.0.2:8080", "http://10.0.0.3:8080"]
-    monkeypatch.setenv("EDN_PEERS", "http://10.0.0.9:8080")
-    assert dispatcher_main._arguments(["--port", "1002"]).peer == ["http://10.0.0.9:8080"]
-    assert dispatcher_main._arguments(["--port", "1002"]).port == 1002
+    assert read.peers == ("http://10.0.0.2:8080", "http://10.0.0.3:8080")
+    read = load_dispatcher(["--port", "1002"], {**environment, "EDN_PEERS": "http://10.0.0.9:8080"})
+    assert read.peers == ("http://10.0.0.9:8080",)
+    assert read.port == 1002
+    flags = ["--peer", "http://10.0.0.7:1/", "--peer", "http://10.0.0.8:1", "--peer", "http://10.0.0.7:1"]
+    assert load_dispatcher(flags, environment).peers == ("http://10.0.0.7:1", "http://10.0.0.8:1")
+
+
+#: a value for every setting that has a rule of its own; the others are numbers, names or switches
+EXAMPLES = {
+    "data": "/d",
+    "secret-file": "/s",
+    "smtp-password-file": "/p",
+    "peers": "http://10.0.0.5:1",
+    "dispatcher": "http://10.0.0.5:1",
+    "advertise": "http://10.0.0.6:1",
+    "webhook-callback": "https://edn.example.org",
+    "uncounted-clients": "10.0.0.0/8",
+    "nameservers": "9.9.9.9:53",
+    "location": "1.5,2",
+    "retry-steps": "3,4",
+    "placement": "random",
+    "router": "rtree",
+    "cut": "level",
+    "tuning": "paper",
+    "host": "127.0.0.2",
+    "admin-host": "127.0.0.2",
+}
+
+
+@pytest.mark.parametrize("section", ["dispatcher", "server"])
+def test_every_setting_can_be_set_by_flag_environment_and_file(section: str, tmp_path: Path) -> None:
+    cls = CLASSES[section]
+    names = [name for name, field in cls.model_fields.items() if not field.exclude]
+    assert {name for name, field in cls.model_fields.items() if field.exclude} == (
+        {"secret", "url"} if section == "dispatcher" else {"secret", "smtp_password"}
+    )
+    texts = {name: EXAMPLES.get(name.replace("_", "-"), "7") for name in names}
+    texts |= {name: "true" for name in names if cls.model_fields[name].annotation is bool}
+    flags: list[str] = []
+    for name, text in texts.items():
+        flag = "--peer" if name == "peers" else "--" + name.replace("_", "-")
+        flags += [flag] if text == "true" else [flag, text]
+    path = tmp_path / "edn.toml"
+    lines = [f'{name.replace("_", "-")} = "{text}"' for name, text in texts.items()]
+    path.write_text("\n".join([f"[{section}]", *lines]))
+    environment = {cls.prefixes[0] + name.upper(): text for name, text in texts.items()}
+    shown = [
+        reported(cls, flags, {}),
+        reported(cls, [], environment),
+        reported(cls, ["--config-file", str(path)], {}),
+    ]
+    for report, origin in zip(shown, ["flag", "environment", "file"], strict=True):
+        assert {one["origin"] for one in report.values()} == {origin}
+        assert len(report) == len(names)
+    values = [{flag: one["value"] for flag, one in report.items()} for report in shown]
+    assert values[0] == values[1] == values[2]
+
+
+def reported(cls: type[ServiceSettings], flags: list[str], environment: dict[str, str]) -> dict[str, Any]:
+    """Return the JSON of --check-config."""
+    with pytest.MonkeyPatch.context() as patch:
+        written: list[str] = []
+        patch.setattr("sys.stdout.writelines", written.extend, raising=False)
+        with pytest.raises(SystemExit) as ended:
+            cls.load([*flags, "--check-config", "--json"], environment)
+    assert ended.value.code == 0
+    report: dict[str, Any] = json.loads("".join(written))
+    assert report["errors"] == []
+    settings: dict[str, Any] = report["settings"]
+    return settings
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[server", "is no TOML"),
-        ("[sever]\nid = 's1'", "no section is called sever"),
-        ("[server]\nidd = 's1'", "no setting is called idd"),
-        ("[server]\nport = {a = 1}", r"\[server\] port"),
-        ("network = 'mine'", r"network is a section; \[network\]"),
+        ("[server", "must be TOML"),
+        ("[sever]\nid = 's1'", "no section is called sever; there are network, dispatcher, server"),
+        ("[server]\nidd = 's1'", "no setting is called idd; `--help` lists the flags"),
+        ("[server]\nport = {a = 1}", r"\[server\] port must be a string, a number, true or false"),
+        ("network = 'mine'", r"network must be a section: \[network\]"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "edn.toml"
     path.write_text(text)
     with pytest.raises(CannotStart, match=words):
-        parse(["--config-file", str(path)], {})
+        load(["--config-file", str(path)], {})
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(CannotStart, match="cannot be read"):
-        parse([], {"EDN_CONFIG_FILE": str(tmp_path / "none.toml")})
+        load([], {"EDN_CONFIG_FILE": str(tmp_path / "none.toml")})
 
 
 @pytest.mark.parametrize(
     ("section", "line", "words"),
     [
-        ("dispatcher", 'tuning = "guess"', '--tuning "guess": one of fixed, paper, model is right'),
-        ("dispatcher", 'peers = ["10.0.0.2"]', '--peer "10.0.0.2": an address such as'),
+        ("dispatcher", 'tuning = "guess"', '--tuning must be one of fixed, paper, model, got "guess"'),
+        ("dispatcher", 'peers = ["10.0.0.2"]', "--peer must be an address such as http://10.0.0.2:8080, got"),
         ("dispatcher", 'peer = ["http://10.0.0.2:8080"]', "no setting is called peer; peers = "),
-        ("dispatcher", 'open = "perhaps"', 'open is "perhaps"; true or false is right'),
-        ("server", "port = 70000", '--port "70000": 0 to 65535 are right'),
-        ("server", 'smtp-port = "mail"', '--smtp-port "mail": 0 to 65535 are right'),
-        ("server", 'allow-loopback-sinks = "perhaps"', "true or false is right"),
-        ("server", "batch-events = 0", '--batch-events "0": a number of 1 or more is right'),
+        ("dispatcher", 'open = "perhaps"', '--open must be true or false, got "perhaps"'),
+        ("dispatcher", "port = 70000", '--port must be an integer from 0 to 65535, got "70000"'),
+        ("server", "port = 70000", '--port must be an integer from 0 to 65535, got "70000"'),
+        ("server", 'smtp-port = "mail"', '--smtp-port must be an integer from 0 to 65535, got "mail"'),
+        ("server", 'allow-loopback-sinks = "perhaps"', "--allow-loopback-sinks must be true or false, got"),
+        ("server", "batch-events = 0", '--batch-events must be an integer of 1 or more, got "0"'),
     ],
 )
 @pytest.mark.parametrize("check", [True, False])
 def test_a_value_that_its_flag_refuses_is_named_whether_it_is_checked_or_used(
-    tmp_path: Path, section: str, line: str, words: str, check: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, section: str, line: str, words: str, check: bool
 ) -> None:
     path = tmp_path / "edn.toml"
     wanted = f'data = "{tmp_path}/d"\nsecret-file = "{tmp_path}/secret"'
     more = 'id = "s1"\ndispatcher = "http://10.0.0.1:8080"' if section == "server" else ""
     path.write_text(f"[{section}]\n{wanted}\n{more}\n{line}\n")
     (tmp_path / "secret").write_text(SECRET)
-    monkeypatch.setattr("os.environ", {})
     arguments = ["--config-file", str(path), *(["--check-config"] if check else [])]
-    with pytest.raises(CannotStart) as refused:
-        parse(arguments, {}) if section == "server" else dispatcher_main._arguments(arguments)
-    assert words in str(refused.value)
+    with pytest.raises(InvalidSettings) as refused:
+        CLASSES[section].load(arguments, {})
+    [error] = refused.value.errors
+    assert words in error
+    assert str(path) in error
 
 
-@pytest.mark.parametrize(("text", "expected"), [("1", True), ("true", True), ("no", False), ("", False)])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("1", True), ("true", True), ("YES", True), ("on", True), ("no", False), ("off", False), ("", False)],
+)
 def test_a_switch_means_the_same_in_both_services(
-    tmp_path: Path, text: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+    required: dict[str, str], text: str, expected: bool
 ) -> None:
-    (tmp_path / "secret").write_text(SECRET)
-    environment = {"EDN_DATA": str(tmp_path), "EDN_SECRET_FILE": str(tmp_path / "secret")}
-    environment |= {"EDN_ALLOW_LOOPBACK_SINKS": text}
-    more = {"EDN_SERVER_ID": "s1", "EDN_SERVER_DISPATCHER": "http://10.0.0.1:8080"}
-    assert parse([], {**environment, **more}).allow_loopback_sinks is expected
-    monkeypatch.setattr("os.environ", environment)
-    assert dispatcher_main._arguments([]).allow_loopback_sinks is expected
+    environment = required | {"EDN_ALLOW_LOOPBACK_SINKS": text}
+    assert load([], environment).allow_loopback_sinks is expected
+    assert load_dispatcher([], environment).allow_loopback_sinks is expected
 
 
 @pytest.mark.parametrize(
@@ -145,45 +234,138 @@ def test_a_switch_means_the_same_in_both_services(
 )
 @pytest.mark.parametrize(("text", "expected"), [("1", True), ("true", True), ("no", False)])
 def test_every_switch_of_the_dispatcher_takes_the_same_words(
-    tmp_path: Path, switch: str, text: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+    required: dict[str, str], switch: str, text: str, expected: bool
 ) -> None:
-    environment = {"EDN_DATA": str(tmp_path), "EDN_SECRET_FILE": str(tmp_path / "secret")}
-    monkeypatch.setattr("os.environ", {**environment, f"EDN_{switch.upper()}": text})
-    assert getattr(dispatcher_main._arguments([]), switch) is expected
+    assert getattr(load_dispatcher([], required | {f"EDN_{switch.upper()}": text}), switch) is expected
 
 
 @pytest.mark.parametrize(
     ("flag", "text", "words"),
     [
-        ("--load-threshold", "0", "a whole number of 1 or more is right"),
-        ("--lag-limit", "-1", "a whole number of 0 or more is right"),
-        ("--placement-spread", "many", "a whole number of 0 or more is right"),
-        ("--load-factor", "0.5", "0, or a number of 1 or more is right"),
-        ("--tuning-seconds", "0", "a number above 0 is right"),
-        ("--repartition-seconds", "nan", "a number above 0 is right"),
-        ("--repartition-threshold", "-0.1", "a number of 0 or more is right"),
-        ("--link-bytes", "0", "a number above 0 is right"),
+        ("--load-threshold", "0", "an integer of 1 or more"),
+        ("--lag-limit", "-1", "an integer of 0 or more"),
+        ("--placement-spread", "many", "an integer of 0 or more"),
+        ("--placement-spread", "1.5", "an integer of 0 or more"),
+        ("--placement-seed", "a", "an integer"),
+        ("--tenant-topics", "inf", "an integer of 0 or more"),
+        ("--admin-port", "-2", "an integer from -1 to 65535"),
+        ("--load-factor", "0.5", "0, or a number of 1 or more"),
+        ("--tuning-seconds", "0", "a number above 0"),
+        ("--repartition-seconds", "nan", "a number above 0"),
+        ("--repartition-threshold", "-0.1", "a number of 0 or more"),
+        ("--link-bytes", "0", "a number above 0"),
+        ("--router", "tree", "one of bitmap, rtree"),
     ],
 )
 def test_a_number_that_cannot_be_says_what_would_be_right(
-    tmp_path: Path, flag: str, text: str, words: str, capsys: pytest.CaptureFixture[str]
+    required: dict[str, str], flag: str, text: str, words: str
 ) -> None:
-    with pytest.raises(SystemExit):
-        dispatcher_main._arguments(["--data", str(tmp_path), "--secret-file", "s", f"{flag}={text}"])
-    assert f'argument {flag}: "{text}": {words}' in capsys.readouterr().err
+    with pytest.raises(InvalidSettings) as refused:
+        load_dispatcher([f"{flag}={text}"], required)
+    assert refused.value.errors == [f'{flag} must be {words}, got "{text}"']
+
+
+@pytest.mark.parametrize(
+    ("flag", "text", "name", "expected"),
+    [
+        ("--lag-limit", "0", "lag_limit", None),
+        ("--lag-limit", "5", "lag_limit", 5),
+        ("--load-factor", "0", "load_factor", None),
+        ("--admin-port", "-1", "admin_port", None),
+        ("--admin-port", "0", "admin_port", 0),
+        ("--placement-seed", "-3", "placement_seed", -3),
+        ("--link-bytes", "", "link_bytes", None),
+        ("--retained-bytes", "1e6", "retained_bytes", 1_000_000),
+        ("--allowed-hosts", "a.example, b.example,", "allowed_hosts", ("a.example", "b.example")),
+    ],
+)
+def test_special_values_keep_their_meaning(
+    required: dict[str, str], flag: str, text: str, name: str, expected: object
+) -> None:
+    assert getattr(load_dispatcher([f"{flag}={text}"], required), name) == expected
+
+
+def test_all_errors_are_reported_at_once_and_name_their_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "edn.toml"
+    path.write_text('[server]\nidd = "s1"\nport = 70000\n[other]\n')
+    arguments = ["--config-file", str(path), "--nice", "x", "--check-config"]
+    expected = [
+        f"{path}: no section is called other; there are network, dispatcher, server",
+        f"{path}: no setting is called idd; `--help` lists the flags",
+        "--data is required (or EDN_SERVER_DATA in the environment)",
+        "--secret-file is required (or EDN_SERVER_SECRET_FILE in the environment)",
+        "--id is required (or EDN_SERVER_ID in the environment)",
+        "--dispatcher is required (or EDN_SERVER_DISPATCHER in the environment)",
+        f'--port must be an integer from 0 to 65535, got "70000" (in {path})',
+        '--nice must be an integer from 0 to 19, got "x"',
+        '--distance must be a number above 0, got "0" (in EDN_DISTANCE)',
+    ]
+    with pytest.raises(InvalidSettings) as refused:
+        load(arguments, {"EDN_DISTANCE": "0"})
+    assert sorted(refused.value.errors) == sorted(expected)
+    with pytest.raises(SystemExit) as ended:
+        load([*arguments, "--json"], {"EDN_DISTANCE": "0"})
+    assert ended.value.code == 2
+    report = json.loads(capsys.readouterr().out)
+    assert sorted(report["errors"]) == sorted(expected)
+
+
+@pytest.mark.parametrize("section", ["dispatcher", "server"])
+def test_a_process_ends_with_2_for_wrong_settings_and_with_1_for_a_missing_secret(
+    section: str,
+    required: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    program = CLASSES[section].program
+    monkeypatch.setattr("os.environ", required)
+    assert MAINS[section](["--port", "x", "--host", "10.0.0.1", "--clock-jump-seconds", "0"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert sorted(lines) == [
+        f'{program}: --clock-jump-seconds must be a number above 0, got "0"',
+        f'{program}: --port must be an integer from 0 to 65535, got "x"',
+    ]
+    assert MAINS[section](["--secret-file", "/nonexistent"]) == 1
+    assert "the secret file /nonexistent cannot be read" in capsys.readouterr().err
+
+
+def test_open_is_refused_beyond_loopback(required: dict[str, str]) -> None:
+    with pytest.raises(InvalidSettings, match="--open asks nobody for a key, so --host must be a loopback"):
+        load_dispatcher(["--open", "--host", "0.0.0.0"], required)
+    assert load_dispatcher(["--open", "--host", "::1"], required).open
+
+
+def test_constructing_settings_reads_no_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDN_PORT", "1")
+    assert dispatcher.config.Settings(data=tmp_path, secret=SECRET).port == 8080
+
+
+def test_secrets_are_read_from_files_only_and_not_shown(required: dict[str, str]) -> None:
+    read = load([], required | {"EDN_SECRET": "x" * 20, "EDN_SERVER_SMTP_PASSWORD": "y"})
+    assert (read.secret, read.smtp_password) == (SECRET, "")
+    assert SECRET not in repr(read)
+
+
+def test_the_password_of_the_relay_comes_from_its_file(tmp_path: Path, required: dict[str, str]) -> None:
+    (tmp_path / "password").write_text("open sesame\n")
+    read = load(["--smtp-password-file", str(tmp_path / "password")], required)
+    assert (read.smtp_password, read.secret) == ("open sesame", SECRET)
 
 
 def test_checking_says_where_each_setting_comes_from(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--config-file", str(file), "--check-config", "--host", "::1"]
     with pytest.raises(SystemExit) as ended:
-        parse(arguments, {"EDN_SERVER_PORT": "2003"})
+        load(arguments, {"EDN_SERVER_PORT": "2003"})
     assert ended.value.code == 0
     shown = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()}
     assert shown["host"] == ["::1", "flag"]
     assert shown["port"] == ["2003", "environment"]
     assert shown["id"] == ["s1", "file"]
     assert shown["batch-delay"] == ["0.5", "file"]
-    assert shown["attempt-seconds"][-1] == "default"
+    assert shown["attempt-seconds"] == ["15", "default"]
+    assert shown["advertise"] == ["-", "default"]
     assert SECRET not in str(shown)
 
 
@@ -193,10 +375,16 @@ def test_the_command_checks_both_services(file: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "[dispatcher]" in result.output
     assert "[server]" in result.output
-    file.write_text(file.read_text().replace("port = 1001", "prot = 1001"))
+    file.write_text(file.read_text().replace("port = 1001", "prot = 1001\ncut = 'no'"))
     result = CliRunner().invoke(app, ["config", "check", str(file)])
     assert result.exit_code == 2
     assert "no setting is called prot" in result.output
+    assert "--cut must be one of waste, weighted, level" in result.output
+    result = CliRunner().invoke(app, ["config", "check", str(file), "--json"])
+    assert result.exit_code == 2
+    report = json.loads(result.stdout)
+    assert [len(report[name]["errors"]) for name in ("dispatcher", "server")] == [2, 0]
+    assert report["server"]["settings"]["port"] == {"value": 2001, "origin": "file"}
 
 
 @pytest.mark.parametrize(
@@ -207,4 +395,4 @@ def test_a_secret_that_is_none_is_named(file: Path, content: bytes | None, words
     secret = file.parent / "secret"
     secret.unlink() if content is None else secret.write_bytes(content)
     with pytest.raises(CannotStart, match=words):
-        parse(["--config-file", str(file)], {})
+        load(["--config-file", str(file)], {})

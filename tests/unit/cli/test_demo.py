@@ -7,10 +7,10 @@ from collections import Counter
 
 import msgspec
 
-from edn.demo import ATTRIBUTES, MARKET, Market, Tally, sample_subscriptions
-from edn.filter import Filter
+from edn.model.filter import Filter
+from edn.model.schema import Schema
 from edn.receiver import Match, Notification, NotifiedEvent
-from edn.schema import Schema
+from edn.tools.demo import ATTRIBUTES, MARKET, Market, Tally, sample_subscriptions
 
 
 def test_prices_stay_near_where_they_began_and_quotes_fit_the_topic() -> None:

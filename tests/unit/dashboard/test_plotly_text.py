@@ -11,7 +11,7 @@ import pytest
 
 from tests.programs import require
 
-STATIC = Path(__file__).resolve().parents[3] / "dispatcher" / "dashboard" / "static"
+STATIC = Path(__file__).resolve().parents[3] / "dispatcher" / "api" / "dashboard" / "static"
 #: keys of Plotly's figures whose values it reads as pseudo-HTML
 KEYS = "text|ticktext|name|hovertext|customdata|labels|texttemplate|hovertemplate|tickprefix|ticksuffix"
 _KEYED = re.compile(rf"(?<![.\w])({KEYS})\s*:\s*(.*)")

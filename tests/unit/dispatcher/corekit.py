@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from dispatcher import changes, directory
-from dispatcher.directory import Subscription
-from dispatcher.joining import Joining
-from dispatcher.log import Log
-from dispatcher.members import Member
-from dispatcher.merging import Merger
-from dispatcher.network import Network
-from dispatcher.records import ControlRecord
-from dispatcher.settings import Settings
-from dispatcher.storing import Storing
-from dispatcher.subscriptions import Subscriptions, Wanted
-from dispatcher.subtrees import Subtree
-from dispatcher.topics import Topics
-from edn import namespace, wire
+from dispatcher.config import Settings
+from dispatcher.replication.reconcile import Merger
+from dispatcher.servers.admission import Alone
+from dispatcher.servers.registry import Server
+from dispatcher.services import Services
+from dispatcher.store import change_feed, directory
+from dispatcher.store.directory import Subscription
+from dispatcher.store.event_log import Log, read_records
+from dispatcher.store.records import ControlRecord
+from dispatcher.store.replays import Replay
+from dispatcher.subscriptions.installer import SubscriptionInstaller
+from dispatcher.subscriptions.service import Subscriptions, Wanted
+from dispatcher.subscriptions.subtree import Subtree
+from dispatcher.subscriptions.subtree_sync import SubtreeSync
+from dispatcher.subscriptions.topics import Topics
+from edn import protocol
 from edn.errors import Unavailable
-from edn.filter import Filter
+from edn.model import namespace
+from edn.model.filter import Filter
 
 
-def make_ready(network: Network, *servers: str) -> None:
+def make_ready(network: Services, *servers: str) -> None:
     """Servers that are there, as far as anybody can tell."""
     for name in servers:
-        member = Member(name, "http://127.0.0.1:1", "key", 1, 0)
+        member = Server(name, "http://127.0.0.1:1", "key", 1, 0)
         # What a forwarder is asked for by those who look at servers, and no more.
         member.forwarder = SimpleNamespace(  # type: ignore[assignment]
             acked=0,
@@ -48,18 +51,18 @@ def make_ready(network: Network, *servers: str) -> None:
 
 @dataclass
 class Servers:
-    """Take the place of `Calls.store`."""
+    """Take the place of `ServerClient.store`."""
 
     away: set[str] = field(default_factory=set)
     seq: int = 0
-    items: list[tuple[str, wire.StoreItem]] = field(default_factory=list)
+    items: list[tuple[str, protocol.StoreItem]] = field(default_factory=list)
 
-    async def store(self, server: str, request: wire.Store) -> wire.Stored:
+    async def store(self, server: str, request: protocol.Store) -> protocol.Stored:
         if server in self.away:
             raise Unavailable(f"server {server} is away", retry_after=2)
         self.seq += 1
         self.items += [(server, item) for item in request.items]
-        return wire.Stored(1, self.seq)
+        return protocol.Stored(1, self.seq)
 
 
 class Core:
@@ -69,17 +72,32 @@ class Core:
         self, folder: Path, servers: tuple[str, ...] = ("s1", "s2"), *, shared: bool = False
     ) -> None:
         peers = ("http://other",) if shared else ()
-        self.network = Network(Settings(data=folder, secret="s" * 16, peers=peers, placement_seed=1))
+        self.network = Services(Settings(data=folder, secret="s" * 16, peers=peers, placement_seed=1))
         self.log = self.network.log
-        changes.prepare(self.log, shared=shared)
         self.servers = Servers()
         self.network.calls.store = self.servers.store  # type: ignore[method-assign]  # the stub of this kit
         make_ready(self.network, *servers)
         self.topics = Topics(self.log)
-        self.storing = Storing(self.network, lambda _: None)
-        self.subscriptions = Subscriptions(self.network, self.topics, self.storing)
-        self.joining = Joining(self.network, self.topics, self.subscriptions, self.storing, None)
-        self.merger = Merger(self.network, self.topics, lambda _: None, on_names=self.joining.doubt)
+        parts = self.network
+        self.installer = SubscriptionInstaller(
+            self.log,
+            parts.placing,
+            parts.bindings,
+            parts.calls,
+            parts.summaries,
+            parts.tasks,
+            lambda _: None,
+        )
+        self.subscriptions = Subscriptions(self.log, self.topics, parts.placing, self.installer)
+        self.subtree_sync = SubtreeSync(
+            self.log,
+            self.topics,
+            self.subscriptions,
+            self.installer,
+            parts.summaries,
+            Alone(self.log.id, None),
+        )
+        self.merger = make_merger(parts, self.topics, lambda _: None, on_names=self.subtree_sync.doubt)
 
     async def subscribe(self, id: str, name: str, filter: Any = None, **more: Any) -> Subscription:
         parsed = Filter.parse(filter)
@@ -98,12 +116,12 @@ class Core:
 
     async def put(self, name: str, *attributes: str, **more: Any) -> None:
         """Of numbers, and one more, so that there is any."""
-        await self.joining.put(name, dict.fromkeys(["own", *attributes], "number"), None, **more)
+        await self.subtree_sync.put(name, dict.fromkeys(["own", *attributes], "number"), None, **more)
 
     def members(self, id: str) -> dict[str, Subscription]:
         """By the names of their topics."""
         found = {}
-        for one in directory.members(self.log.reader, id):
+        for one in directory.members(self.log._reader, id):
             topic = self.topics.by_uid(one.topic)
             assert topic is not None, f"{one.id} has outlived its topic"
             found[topic.name] = one
@@ -121,22 +139,36 @@ class Core:
                     *(id for id, _ in record.control.expiries),
                 ],
             )
-            for record in self.log.read(after, 1 << 30)
+            for record in read_records(self.log._reader, after, 1 << 30)
             if isinstance(record, ControlRecord)
         ]
 
     async def learn_from(self, other: Core) -> None:
         """Take over what the other has changed."""
-        cursor = self.merger.cursor(other.log.id)
+        cursor = await self.merger.cursor(other.log.id)
         while (page := page_after(other.log, cursor)).upto != cursor:
             await self.merger.merge(page)
             cursor = page.upto
 
 
-def page_after(log: Log, cursor: int) -> wire.PeerPage:
+def make_merger(parts: Services, topics: Topics, on_replay: Callable[[Replay], None], **more: Any) -> Merger:
+    return Merger(
+        parts.log,
+        parts.table,
+        topics,
+        parts.registration,
+        parts.placing,
+        parts.bindings,
+        parts.summaries,
+        on_replay,
+        **more,
+    )
+
+
+def page_after(log: Log, cursor: int) -> protocol.PeerPage:
     """What another dispatcher would be answered, through the wire: nothing works that would not travel."""
-    page = changes.read(log.reader, cursor)
-    message = wire.PeerPage(
+    page = change_feed.read(log._reader, cursor)
+    message = protocol.PeerPage(
         log=log.id,
         incarnation=1,
         after=cursor,
@@ -152,7 +184,7 @@ def page_after(log: Log, cursor: int) -> wire.PeerPage:
         gone=page.gone,
         bindings=page.bindings,
     )
-    return wire.decode(wire.encode(message), wire.PeerPage)
+    return protocol.decode(protocol.encode(message), protocol.PeerPage)
 
 
 @contextlib.asynccontextmanager
@@ -162,4 +194,4 @@ async def core(folder: Path, *servers: str, shared: bool = False) -> AsyncIterat
     try:
         yield made
     finally:
-        await made.log.stop()
+        await made.network.stop()

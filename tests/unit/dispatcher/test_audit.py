@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher import audit
-from dispatcher.audit import Audit
+from dispatcher.auth import audit
+from dispatcher.auth.audit import Audit
 from edn.errors import Forbidden
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from corekit import Core, core
 
-from dispatcher import routing_entries
+from dispatcher.observe.routes import RoutingEntries
 from edn.errors import InvalidInput, NotFound, Unavailable
 
 Work = Callable[[Core], Coroutine[Any, Any, None]]
@@ -58,12 +58,12 @@ def test_a_topic_without_a_matcher_has_the_one_of_the_nearest_name_above(
 ) -> None:
     async def work(made: Core) -> None:
         for other, matcher in topics.items():
-            await made.joining.put(other, N, matcher)
+            await made.subtree_sync.put(other, N, matcher)
         for other, matcher in bound.items():
             await bind(made, other, engine=matcher)
-        topic, _ = await made.joining.put(name, N, None)
+        topic, _ = await made.subtree_sync.put(name, N, None)
         assert topic.engine == engine
-        explicit, _ = await made.joining.put(f"{name}.own", N, "bitmap")
+        explicit, _ = await made.subtree_sync.put(f"{name}.own", N, "bitmap")
         assert explicit.engine == "bitmap"
 
     run(tmp_path, work)
@@ -73,13 +73,13 @@ def test_what_was_inherited_binds_nobody(tmp_path: Path) -> None:
     """A topic that got the default has chosen nothing: what is bound above it later counts below it, too."""
 
     async def work(made: Core) -> None:
-        await made.joining.put("stocks", N, None)
+        await made.subtree_sync.put("stocks", N, None)
         await bind(made, "**", engine="rtree")
-        below, _ = await made.joining.put("stocks.nyse", N, None)
+        below, _ = await made.subtree_sync.put("stocks.nyse", N, None)
         assert below.engine == "rtree"
         assert made.topics.get("stocks").engine == "bitmap"  # it is what it was
-        await made.joining.put("stocks", N, "bitmap")  # and now it is chosen
-        beside, _ = await made.joining.put("stocks.tokyo", N, None)
+        await made.subtree_sync.put("stocks", N, "bitmap")  # and now it is chosen
+        beside, _ = await made.subtree_sync.put("stocks.tokyo", N, None)
         assert beside.engine == "bitmap"
 
     run(tmp_path, work)
@@ -90,7 +90,7 @@ def test_tenants_inherit_from_their_own_names_only(tmp_path: Path) -> None:
         await bind(made, "**", engine="rtree")
         await bind(made, "hers/**", engine="scan")
         for tenant, engine in (("", "rtree"), ("hers", "scan"), ("his", "bitmap")):
-            topic, _ = await made.joining.put("stocks", N, None, tenant=tenant)
+            topic, _ = await made.subtree_sync.put("stocks", N, None, tenant=tenant)
             assert topic.engine == engine
 
     run(tmp_path, work)
@@ -190,17 +190,17 @@ def test_routes_are_a_topic_and_a_server_each(tmp_path: Path) -> None:
         await made.subscribe("w", "stocks.**")
         await bind(made, "stocks.nyse", ["s2"])
 
-        def shown(name: str | None = None) -> list[tuple[str, str, int, int]]:
-            found = routing_entries.found(made.network, made.topics, name)
+        parts = made.network
+        entries = RoutingEntries(parts.log, parts.table, parts.members, parts.bindings, made.topics)
+
+        async def shown(name: str | None = None) -> list[tuple[str, str, int, int]]:
+            found = await entries.found(name)
             return [(one.name, one.server, one.subscriptions, one.rectangles) for one in found]
 
-        assert shown() == [("stocks", "s1", 2, 2), ("stocks.nyse", "s1", 1, 1)]
-        assert shown("stocks.nyse.**") == [("stocks.nyse", "s1", 1, 1)]
-        assert shown("bonds.**") == []
-        misplaced = {
-            one.name: routing_entries.misplaced(made.network, made.topics, one)
-            for one in made.network.bindings.all()
-        }
+        assert await shown() == [("stocks", "s1", 2, 2), ("stocks.nyse", "s1", 1, 1)]
+        assert await shown("stocks.nyse.**") == [("stocks.nyse", "s1", 1, 1)]
+        assert await shown("bonds.**") == []
+        misplaced = {one.name: await entries.misplaced(one) for one in made.network.bindings.all()}
         assert misplaced == {"stocks.**": 0, "stocks.nyse": 1}
 
     run(tmp_path, work)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
-from dispatcher import directory
-from dispatcher.directory import Subscription
-from dispatcher.following import Follower
-from dispatcher.log import Log, Transaction
-from dispatcher.topics import Topic
-from edn import wire
-from edn.schema import Schema
+from dispatcher.observe.event_trace import EventTrace
+from dispatcher.store import directory
+from dispatcher.store.directory import Subscription
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Transaction
+from dispatcher.store.log_tail import Tail
+from dispatcher.subscriptions.topics import Topic
+from edn import protocol
+from edn.model.schema import Schema
 
 
 def test_a_journey_names_subscriptions_of_the_events_own_topic(tmp_path: Path) -> None:
@@ -24,19 +26,19 @@ def test_a_journey_names_subscriptions_of_the_events_own_topic(tmp_path: Path) -
             row = Subscription(id, 1, "app", topic, None, "https://h/", None, None, "s1", 1)
             directory.insert(transaction.connection, row, frozenset())
 
-    async def tell(server: str, path: str, message: wire.AskJourney) -> bytes:
-        found = [wire.JourneyRecipient(key, []) for key in (*keys, "acme,ended", "")]
-        return wire.encode(wire.Journey(5, found))
+    async def tell(server: str, path: str, message: protocol.AskJourney) -> bytes:
+        found = [protocol.JourneyRecipient(key, []) for key in (*keys, "acme,ended", "")]
+        return protocol.encode(protocol.Journey(5, found))
 
     async def scenario() -> list[str]:
         log = Log(tmp_path, on_commit=lambda records: None)
         log.start()
         try:
             await log.submit(subscribe)
-            network = SimpleNamespace(log=log, calls=SimpleNamespace(tell=tell))
+            calls: Any = SimpleNamespace(tell=tell)
             topic = Topic(1, "acme/orders", 1, Schema.parse({"n": "number"}), "scan", 0)
-            shown: Any = await Follower(cast(Any, network))._server("s1", topic, 7)
-            return [one["subscription"] for one in shown["matches"]]
+            shown = await EventTrace(log, Tail(head=log.head, limit_bytes=0), calls)._server("s1", topic, 7)
+            return [one.subscription for one in shown.matches]
         finally:
             await log.stop()
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import asyncio
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dispatcher.forwarding import Forwarder
-from dispatcher.link import Link, Pressure
-from dispatcher.metering import Meter
-from dispatcher.records import EventsRecord
-from dispatcher.routing import RoutingTable
-from dispatcher.settings import Settings
-from dispatcher.tail import Tail
-from edn import wire
+from dispatcher.routing.table import RoutingTable
+from dispatcher.servers.counters import PipelineCounters
+from dispatcher.servers.forwarder import Forwarder
+from dispatcher.servers.limits import Backpressure, Link
+from dispatcher.store.log_tail import Tail
+from dispatcher.store.records import EventsRecord
+from edn import protocol
 from edn.summary import Summary
 
 
@@ -32,14 +31,19 @@ def forwarder(
         log=log or _Log(),  # type: ignore[arg-type]  # a stand-in
         tail=tail,
         table=table,
-        channel=unused,
-        settings=Settings(data=Path("nowhere"), secret="x" * 20),
+        send=unused,
         acked=acked,
         on_ack=lambda _: None,
         link=Link(),
-        pressure=Pressure(lambda: 0),
-        meter=Meter(),
+        backpressure=Backpressure(lambda: 0),
+        counters=PipelineCounters(),
     )
+
+
+def gather(one: Forwarder) -> tuple[protocol.Frame | None, int]:
+    """The next frame, of records that are in memory, or else on disk."""
+    records = one._tail.after(one._scanned)
+    return one._gather(asyncio.run(one._log.read(one._scanned, 1 << 20)) if records is None else records)
 
 
 @pytest.mark.parametrize("acked", range(4, 11))
@@ -55,7 +59,7 @@ def test_a_frame_begins_after_the_cursor_even_inside_a_record(acked: int, routed
         record.routed, record.servers = np.ones((6, 1), dtype=np.bool_), ("s1",)
     tail = Tail(head=4, limit_bytes=1 << 20)
     tail.extend([record])
-    frame, events = forwarder(tail, table, acked)._gather()
+    frame, events = gather(forwarder(tail, table, acked))
     expected = list(range(acked + 1, 11))
     assert events == len(expected)
     if not expected:
@@ -64,7 +68,7 @@ def test_a_frame_begins_after_the_cursor_even_inside_a_record(acked: int, routed
     assert frame is not None
     assert (frame.after, frame.upto) == (acked, 10)
     [segment] = frame.segments
-    assert wire.int64_array(segment.offsets).tolist() == expected
+    assert protocol.int64_array(segment.offsets).tolist() == expected
     assert bytes(segment.lines).split() == [b"%d" % n for n in expected]
     assert record.routed is not None
     assert record.routed.all(), "what others read of the record stays as it is"
@@ -73,7 +77,7 @@ def test_a_frame_begins_after_the_cursor_even_inside_a_record(acked: int, routed
 class _Disk(_Log):
     """A log whose every read gives fresh records, as from disk."""
 
-    def read(self, after: int, size: int) -> list[EventsRecord]:
+    async def read(self, after: int, size: int) -> list[EventsRecord]:
         return [record_of_ten()]
 
 
@@ -98,10 +102,10 @@ def test_events_read_back_from_disk_are_not_counted_again(cut: str) -> None:
     evicted = Tail(head=10, limit_bytes=1 << 20)  # everything up to 10 is on disk only
     for place, server in enumerate(servers):
         one = forwarder(evicted, table, 0, server=server, log=_Disk())
-        frame, events = one._gather()
+        frame, events = gather(one)
         assert frame is not None
         [segment] = frame.segments
-        assert wire.int64_array(segment.offsets).tolist() == [
+        assert protocol.int64_array(segment.offsets).tolist() == [
             1 + row for row in np.flatnonzero(expected[:, place])
         ]
         assert events == int(expected[:, place].sum())
@@ -121,7 +125,7 @@ def test_a_server_that_came_after_a_commit_gets_a_column_of_its_own() -> None:
     before = record.routed
     tail = Tail(head=0, limit_bytes=1 << 20)
     tail.extend([record])
-    assert forwarder(tail, table, 0)._gather()[1] == 10
+    assert gather(forwarder(tail, table, 0))[1] == 10
     assert record.servers == ("s2", "s1")
     assert record.routed.tolist() == [[False, True]] * 10
     assert before.shape == (10, 1)

@@ -9,14 +9,15 @@ from typing import Any, cast
 
 import pytest
 
-from dispatcher import directory, keyrings
-from dispatcher.directory import Subscription
-from dispatcher.log import Log
-from dispatcher.records import ControlRecord, Record
-from dispatcher.subscriptions import Wanted
-from dispatcher.subtrees import Subtree
-from edn import webhooks
+from dispatcher.store import directory, signing_keys
+from dispatcher.store.directory import Subscription
+from dispatcher.store.event_log import Log
+from dispatcher.store.records import ControlRecord, Record
+from dispatcher.subscriptions import signing_rings
+from dispatcher.subscriptions.service import Wanted
+from dispatcher.subscriptions.subtree import Subtree
 from edn.errors import Conflict, NotFound
+from edn.formats import webhooks
 
 URL = "https://example.org/in"
 
@@ -52,18 +53,18 @@ def run(path: Path, scenario: Callable[[Log], Awaitable[None]]) -> list[Record]:
 
 def test_an_owner_has_one_secret_for_an_address_and_is_shown_it_once(tmp_path: Path) -> None:
     async def scenario(log: Log) -> None:
-        [first, twin, other], made = await keyrings.assign(
+        [first, twin, other], made = await signing_rings.assign(
             log, [want(), want(), want(url="https://example.org/else")]
         )
         assert first.ring == twin.ring != other.ring
         assert set(made) == {first.ring, other.ring}
         await subscribe(log, "a", first)
-        [again], nothing = await keyrings.assign(log, [want()])
+        [again], nothing = await signing_rings.assign(log, [want()])
         assert (again.ring, nothing) == (first.ring, {})
-        [stranger], shown = await keyrings.assign(log, [want("bob")])
+        [stranger], shown = await signing_rings.assign(log, [want("bob")])
         assert stranger.ring != first.ring
         assert shown[stranger.ring] not in made.values()
-        [ring] = keyrings.read(log.reader, [first.ring, ""])
+        [ring] = signing_keys.read(log._reader, [first.ring, ""])
         assert ring.current == made[first.ring]
 
     run(tmp_path, scenario)
@@ -73,10 +74,10 @@ def test_when_the_last_subscription_is_gone_the_next_gets_a_secret_that_somebody
     tmp_path: Path,
 ) -> None:
     async def scenario(log: Log) -> None:
-        [first], made = await keyrings.assign(log, [want()])
+        [first], made = await signing_rings.assign(log, [want()])
         await subscribe(log, "a", first)
         await log.submit(lambda transaction: directory.delete(transaction.connection, "a"))
-        [second], shown = await keyrings.assign(log, [want()])
+        [second], shown = await signing_rings.assign(log, [want()])
         assert second.ring != first.ring
         assert shown[second.ring] != made[first.ring]
 
@@ -88,16 +89,16 @@ def test_whoever_brings_a_secret_gets_its_ring_and_is_not_shown_it(tmp_path: Pat
 
     async def scenario(log: Log) -> None:
         wanted = [want(secret=mine), want(secret=mine), want(secret=other), want()]
-        [a, b, c, made_here], made = await keyrings.assign(log, wanted)
+        [a, b, c, made_here], made = await signing_rings.assign(log, wanted)
         assert a.ring == b.ring
         assert len({a.ring, c.ring, made_here.ring}) == 3
         assert set(made) == {made_here.ring}
-        [later], _ = await keyrings.assign(log, [want(secret=mine)])
+        [later], _ = await signing_rings.assign(log, [want(secret=mine)])
         assert later.ring == a.ring
-        [mail, signed], _ = await keyrings.assign(
+        [mail, signed], _ = await signing_rings.assign(
             log, [want(url="mailto:ann@example.org"), want(url="mailto:ann@example.org", secret=mine)]
         )
-        assert keyrings.read(log.reader, [mail.ring]) == []
+        assert signing_keys.read(log._reader, [mail.ring]) == []
         assert signed.ring not in ("", a.ring)
 
     run(tmp_path, scenario)
@@ -107,19 +108,19 @@ def test_a_rotation_tells_every_server_that_signs_and_a_repeated_one_nobody(tmp_
     new = webhooks.new_secret()
 
     async def scenario(log: Log) -> None:
-        [first], made = await keyrings.assign(log, [want()])
+        [first], made = await signing_rings.assign(log, [want()])
         for id, server in (("a", "s1"), ("b", "s2"), ("c", "s2")):
             await subscribe(log, id, first, server)
         await subscribe(log, "plain", want(url="mailto:ann@example.org"), "s3")
-        rotated = await keyrings.rotate(log, "b", new, 1_000_000)
+        rotated = await signing_rings.rotate(log, "b", new, 1_000_000)
         assert (rotated.ring.current, rotated.ring.previous) == (new, made[first.ring])
         assert rotated.subscriptions == 3
-        again = await keyrings.rotate(log, "a", new, 5_000_000)
+        again = await signing_rings.rotate(log, "a", new, 5_000_000)
         assert again.ring == rotated.ring
         with pytest.raises(NotFound):
-            await keyrings.rotate(log, "nobody", None, 1)
+            await signing_rings.rotate(log, "nobody", None, 1)
         with pytest.raises(Conflict, match="not signed"):
-            await keyrings.rotate(log, "plain", None, 1)
+            await signing_rings.rotate(log, "plain", None, 1)
 
     told = [record for record in run(tmp_path, scenario) if isinstance(record, ControlRecord)]
     assert sorted(record.server for record in told) == ["s1", "s2"]
@@ -134,17 +135,17 @@ def test_tenants_share_no_ring_whatever_they_name(tmp_path: Path) -> None:
         wanted = [
             want(tenant=tenant, secret=own) for tenant in ("", "acme", "evil") for own in (None, secret)
         ]
-        rings, made = await keyrings.assign(log, wanted)
+        rings, made = await signing_rings.assign(log, wanted)
         assert len({one.ring for one in rings}) == 6
         assert len(set(made.values())) == 3
         for number, one in enumerate(rings):
             await subscribe(log, f"s{number}", one)
-        again, nothing = await keyrings.assign(log, wanted)
+        again, nothing = await signing_rings.assign(log, wanted)
         assert [one.ring for one in again] == [one.ring for one in rings]
         assert nothing == {}
-        before = keyrings.read(log.reader, {one.ring for one in rings if one.topic.tenant != "evil"})
-        await keyrings.rotate(log, "s4", None, 1)
-        assert before == keyrings.read(log.reader, {ring.id for ring in before})
+        before = signing_keys.read(log._reader, {one.ring for one in rings if one.topic.tenant != "evil"})
+        await signing_rings.rotate(log, "s4", None, 1)
+        assert before == signing_keys.read(log._reader, {ring.id for ring in before})
 
     run(tmp_path, scenario)
 
@@ -153,10 +154,10 @@ def test_tenants_share_no_ring_whatever_they_name(tmp_path: Path) -> None:
 def test_owners_have_messages_of_their_own_where_nothing_is_signed(tmp_path: Path, url: str) -> None:
     async def scenario(log: Log) -> None:
         wanted = [want("ann", url), want("ann", url), want("bob", url)]
-        [ann, again, bob], made = await keyrings.assign(log, wanted)
+        [ann, again, bob], made = await signing_rings.assign(log, wanted)
         assert ann.ring == again.ring != bob.ring
         assert made == {}
-        [stream], _ = await keyrings.assign(log, [want("ann", "stream:s1")])
+        [stream], _ = await signing_rings.assign(log, [want("ann", "stream:s1")])
         assert stream.ring == ""
 
     run(tmp_path, scenario)
@@ -164,7 +165,7 @@ def test_owners_have_messages_of_their_own_where_nothing_is_signed(tmp_path: Pat
 
 def test_whatever_the_case_of_the_scheme_posts_are_signed(tmp_path: Path) -> None:
     async def scenario(log: Log) -> None:
-        [loud], made = await keyrings.assign(log, [want(url="HTTPS://example.org/in")])
+        [loud], made = await signing_rings.assign(log, [want(url="HTTPS://example.org/in")])
         assert set(made) == {loud.ring}
 
     run(tmp_path, scenario)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from dispatcher.link import BURST_SECONDS, Link, Pressure
+from dispatcher.servers.limits import BURST_SECONDS, Backpressure, Link
 from edn.errors import Overloaded
 from tests.unit.dispatcher.virtual_time import VirtualLoop, run
 
@@ -92,13 +92,13 @@ def test_a_quiet_time_earns_no_more_than_the_bucket_holds() -> None:
 def test_publishers_wait_while_a_server_is_too_far_behind() -> None:
     loop = VirtualLoop()
     lag = 100
-    pressure = Pressure(lambda: lag, limit=50)
-    pressure.update()
+    backpressure = Backpressure(lambda: lag, limit=50)
+    backpressure.update()
     passed: list[float] = []
 
     async def publisher() -> None:
-        if pressure.full:
-            await pressure.wait()
+        if backpressure.full:
+            await backpressure.wait()
         passed.append(loop.time())
 
     async def work() -> None:
@@ -107,26 +107,26 @@ def test_publishers_wait_while_a_server_is_too_far_behind() -> None:
         await asyncio.sleep(2.0)
         assert not passed
         lag = 50
-        pressure.update()
+        backpressure.update()
         await waiting
 
     run(work(), loop)
     assert passed == [2.0]
-    assert pressure.held == 1
+    assert backpressure.held == 1
 
 
 def test_a_publisher_that_waited_long_is_told_to_come_again() -> None:
     loop = VirtualLoop()
-    pressure = Pressure(lambda: 100, limit=50)
-    pressure.update()
+    backpressure = Backpressure(lambda: 100, limit=50)
+    backpressure.update()
     with pytest.raises(Overloaded, match="50 records") as caught:
-        run(pressure.wait(), loop)
+        run(backpressure.wait(), loop)
     assert caught.value.retry_after == 1
 
 
 def test_lifting_the_limit_lets_everybody_pass() -> None:
-    pressure = Pressure(lambda: 100, limit=50)
-    pressure.update()
-    assert pressure.full
-    pressure.set_limit(None)
-    assert not pressure.full
+    backpressure = Backpressure(lambda: 100, limit=50)
+    backpressure.update()
+    assert backpressure.full
+    backpressure.set_limit(None)
+    assert not backpressure.full

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.lived import LASTS, Lived
+from dispatcher.tuning.observed_curve import LASTS, Lived
 from selftune.throughput import Operating
 
 SURVEYED = {

@@ -12,8 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dispatcher.log import FORMAT, Log, Transaction, WrongFormat
-from dispatcher.records import ControlRecord, EventsRecord, Record
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Transaction
+from dispatcher.store.records import ControlRecord, EventsRecord, Record
+from dispatcher.store.schema import FORMAT, WrongFormat
 from edn.errors import Conflict, Unavailable
 
 
@@ -103,7 +105,7 @@ def test_an_operation_that_fails_takes_nothing_of_its_neighbours(tmp_path: Path)
             return_exceptions=True,
         )
         assert isinstance(results[1], Conflict)
-        assert [record.last for record in log.read(0, 1 << 20)] == [1, 2]
+        assert [record.last for record in await log.read(0, 1 << 20)] == [1, 2]
 
     run(tmp_path, work, seen)
     assert [record.lines for record in seen if isinstance(record, EventsRecord)] == [
@@ -126,7 +128,7 @@ def test_a_failed_commit_fails_everybody_in_it_and_gives_the_offsets_back(tmp_pa
         # They may have been committed apart: then the first one stands, and only then.
         assert isinstance(results[1], Unavailable)
         kept = 0 if isinstance(results[0], Unavailable) else 1
-        assert log.head == kept == len(list(log.read(0, 1 << 20))) == len(seen)
+        assert log.head == kept == len(list(await log.read(0, 1 << 20))) == len(seen)
         await log.submit(events(b"{}"))
         assert log.head == kept + 1
 
@@ -144,7 +146,7 @@ def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
 
     async def second(log: Log) -> None:
         assert (log.id, log.incarnation, log.head) == (ids[0], 2, 3)
-        stored, control = log.read(0, 1 << 20)
+        stored, control = await log.read(0, 1 << 20)
         assert isinstance(stored, EventsRecord)
         assert isinstance(control, ControlRecord)
         assert stored.lines == b'{"a":1}\n{"a":2}\n'
@@ -159,9 +161,9 @@ def test_reading_begins_after_the_cursor_and_stops_near_the_limit(tmp_path: Path
     async def work(log: Log) -> None:
         for _ in range(10):
             await log.submit(events(b"x" * 1000))
-        assert [record.last for record in log.read(4, 1 << 20)] == [5, 6, 7, 8, 9, 10]
-        assert [record.last for record in log.read(4, 1500)] == [5, 6]
-        assert list(log.read(10, 1 << 20)) == []
+        assert [record.last for record in await log.read(4, 1 << 20)] == [5, 6, 7, 8, 9, 10]
+        assert [record.last for record in await log.read(4, 1500)] == [5, 6]
+        assert list(await log.read(10, 1 << 20)) == []
 
     run(tmp_path, work)
 
@@ -205,7 +207,7 @@ def test_versions_grow_when_the_time_falls_back_and_after_a_restart(tmp_path: Pa
     assert versions == [500_000_000, 500_000_001, 500_000_002]
 
 
-@pytest.mark.parametrize(("found", "said"), [(FORMAT + 1, "a newer version"), (FORMAT - 1, "edn export")])
+@pytest.mark.parametrize(("found", "said"), [(FORMAT + 1, "another version"), (FORMAT - 1, "edn export")])
 def test_a_log_of_another_format_is_refused_as_it_is(tmp_path: Path, found: int, said: str) -> None:
     run(tmp_path, _nothing)
     with closing(sqlite3.connect(tmp_path / "dispatcher.db", isolation_level=None)) as db:

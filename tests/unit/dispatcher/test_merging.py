@@ -9,21 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from corekit import page_after
+from corekit import make_merger, page_after
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher import changes, directory
-from dispatcher.changes import Kind
-from dispatcher.directory import Subscription
-from dispatcher.log import Transaction
-from dispatcher.merging import Merger
-from dispatcher.network import Network
-from dispatcher.records import ControlRecord
-from dispatcher.replaying import Replay
-from dispatcher.settings import Settings
-from dispatcher.topics import Topics
-from edn import wire
+from dispatcher.config import Settings
+from dispatcher.servers.registration import introduce
+from dispatcher.services import Services
+from dispatcher.store import change_feed, directory
+from dispatcher.store.change_feed import Kind
+from dispatcher.store.directory import Subscription
+from dispatcher.store.event_log import read_records
+from dispatcher.store.interface import Transaction
+from dispatcher.store.records import ControlRecord
+from dispatcher.subscriptions.replay import Replay
+from dispatcher.subscriptions.topics import Topics
+from edn import protocol
 
 TOPIC = "quotes"
 
@@ -32,44 +33,43 @@ class Side:
     """A dispatcher's state without its doors."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        self.network = Network(Settings(data=folder / name, secret="s" * 16, peers=("http://other",)))
+        self.network = Services(Settings(data=folder / name, secret="s" * 16, peers=("http://other",)))
         self.log = self.network.log
-        changes.prepare(self.log, shared=True)
         self.topics = Topics(self.log)
         self.replays: list[Replay] = []
         #: which server has each version
         self.stored: dict[tuple[str, int], str] = {}
-        self.merger = Merger(self.network, self.topics, self.replays.append)
+        self.merger = make_merger(self.network, self.topics, self.replays.append)
 
     async def merge(self, other: Side, after: int | None = None) -> None:
         """Take over what the other has changed."""
-        cursor = self.merger.cursor(other.log.id) if after is None else after
+        cursor = await self.merger.cursor(other.log.id) if after is None else after
         while (page := page_after(other.log, cursor)).upto != cursor:
             await self.merger.merge(page)
             cursor = page.upto
 
     def rows(self) -> dict[str, Subscription]:
-        found, _ = directory.page(self.log.reader, now=0, limit=1000, cursor=None)
+        found, _ = directory.page(self.log._reader, now=0, limit=1000, cursor=None)
         return {one.id: one for one in found}
 
     def controls(self, after: int = 0) -> list[tuple[str, str, list[str]]]:
         """Kind, server and ids of the records beyond an offset."""
         return [
             (record.control.kind, record.server, [*record.control.ids, *(id for id, _ in versions(record))])
-            for record in self.log.read(after, 1 << 30)
+            for record in read_records(self.log._reader, after, 1 << 30)
             if isinstance(record, ControlRecord)
         ]
 
     # -- changes, as the life of a subscription makes them ----------------------------------------------
 
     async def server(self, name: str) -> None:
-        state = wire.ServerState(name, f"http://{name}", "k", 1)
-        await self.log.submit(lambda transaction: self.network.introduce(transaction, state))
-        self.network.introduced(state, 0)
+        state = protocol.ServerState(name, f"http://{name}", "k", 1)
+        await self.log.submit(lambda transaction: introduce(transaction, state))
+        self.network.registration.introduced(state, 0)
 
     async def make(self, id: str, price: int, server: str = "s1") -> None:
         def operation(transaction: Transaction) -> None:
-            former = changes.find(transaction.connection, Kind.SUBSCRIPTION, id)
+            former = change_feed.find(transaction.connection, Kind.SUBSCRIPTION, id)
             version = max(transaction.time, (former.version or 0) + 1 if former else 0)
             row = Subscription(
                 id, version, "o", self.topics.get(TOPIC).uid, {"price": price}, "http://h", None, None,
@@ -78,7 +78,7 @@ class Side:
             self.stored[id, version] = server
             directory.insert(transaction.connection, row, frozenset({"price"}))
             transaction.append_control(server, "activate", versions=[(id, version)])
-            changes.note(transaction, Kind.SUBSCRIPTION, id, stored=wire.Stored(1, 1), since=None)
+            change_feed.note(transaction, Kind.SUBSCRIPTION, id, stored=protocol.Stored(1, 1), since=None)
 
         await self.log.submit(operation)
 
@@ -90,7 +90,7 @@ class Side:
             self.stored[id, changed.version] = found.server
             directory.replace(transaction.connection, changed, frozenset({"price"}))
             transaction.append_control(found.server, "change", versions=[(id, changed.version)])
-            changes.note(transaction, Kind.SUBSCRIPTION, id, stored=wire.Stored(1, 2))
+            change_feed.note(transaction, Kind.SUBSCRIPTION, id, stored=protocol.Stored(1, 2))
 
         await self.log.submit(operation)
 
@@ -105,22 +105,22 @@ class Side:
             directory.move(transaction.connection, id, server, version)
             for concerned in (found.server, server):
                 transaction.append_control(concerned, "move", versions=[(id, version)])
-            stored = wire.Stored(1, 3)
-            changes.note(transaction, Kind.SUBSCRIPTION, id, stored=stored, former=found.server)
+            stored = protocol.Stored(1, 3)
+            change_feed.note(transaction, Kind.SUBSCRIPTION, id, stored=stored, former=found.server)
 
         await self.log.submit(operation)
 
     async def pause(self, id: str, paused: bool) -> None:
         def operation(transaction: Transaction) -> None:
             directory.pause(transaction.connection, id, paused)
-            changes.note(transaction, Kind.SUBSCRIPTION, id)
+            change_feed.note(transaction, Kind.SUBSCRIPTION, id)
 
         await self.log.submit(operation)
 
     async def renew(self, id: str, expires: int | None) -> None:
         def operation(transaction: Transaction) -> None:
             directory.renew(transaction.connection, id, expires)
-            changes.note(transaction, Kind.SUBSCRIPTION, id, renewed=True)
+            change_feed.note(transaction, Kind.SUBSCRIPTION, id, renewed=True)
 
         await self.log.submit(operation)
 
@@ -129,7 +129,7 @@ class Side:
             found = directory.find(transaction.connection, id)
             assert found is not None
             directory.delete(transaction.connection, id)
-            changes.note_end(transaction, found)
+            change_feed.note_end(transaction, found)
 
         await self.log.submit(operation)
 
@@ -146,13 +146,13 @@ def run(work: Callable[[Side, Side], Coroutine[Any, Any, None]]) -> None:
         for side in (here, there):
             side.log.start()
         try:
-            await here.topics.put(here.topics.draft(TOPIC, {"price": "number"}, None), None)
+            await here.topics.put(await here.topics.draft(TOPIC, {"price": "number"}, None), None)
             for name in ("s1", "s2"):
                 await here.server(name)
             await work(here, there)
         finally:
             for side in (here, there):
-                await side.log.stop()
+                await side.network.stop()
 
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(whole(Path(folder)))
@@ -186,7 +186,7 @@ def test_whenever_it_is_taken_over_the_directory_becomes_the_same(steps: list[tu
         assert there.rows() == here.rows()
         # As a server that reads only the other log would have it.
         active: dict[str, set[str]] = {}
-        for record in there.log.read(0, 1 << 30):
+        for record in await there.log.read(0, 1 << 30):
             if not isinstance(record, ControlRecord):
                 continue
             server, control = record.server, record.control
@@ -238,7 +238,8 @@ def test_one_that_came_and_went_meanwhile_has_an_end_in_the_other_log() -> None:
 def test_of_two_topics_of_one_name_the_later_stays_on_both_sides() -> None:
     async def work(here: Side, there: Side) -> None:
         await here.make("a", 1)
-        await there.topics.put(there.topics.draft(TOPIC, {"price": "number", "symbol": "string"}, None), None)
+        draft = await there.topics.draft(TOPIC, {"price": "number", "symbol": "string"}, None)
+        await there.topics.put(draft, None)
         await there.merge(here)
         await here.merge(there)
         await there.merge(here)
@@ -262,19 +263,17 @@ def test_a_server_that_another_dispatcher_knows_gets_records_from_a_join_on() ->
 
 def test_without_others_nothing_is_noted(tmp_path: Path) -> None:
     async def work() -> None:
-        network = Network(Settings(data=tmp_path, secret="s" * 16))
-        changes.prepare(network.log, shared=False)
+        network = Services(Settings(data=tmp_path, secret="s" * 16))
         network.log.start()
         topics = Topics(network.log)
-        await topics.put(topics.draft(TOPIC, {"price": "number"}, None), None)
-        assert network.log.reader.execute("SELECT count(*) FROM changes").fetchone() == (0,)
-        await network.log.stop()
+        await topics.put(await topics.draft(TOPIC, {"price": "number"}, None), None)
+        assert network.log._reader.execute("SELECT count(*) FROM changes").fetchone() == (0,)
+        await network.stop()
         # With others, later: they learn of what was there before.
-        again = Network(Settings(data=tmp_path, secret="s" * 16, peers=("http://other",)))
-        changes.prepare(again.log, shared=True)
-        [state] = changes.read(again.log.reader, 0).topics
+        again = Services(Settings(data=tmp_path, secret="s" * 16, peers=("http://other",)))
+        [state] = change_feed.read(again.log._reader, 0).topics
         assert state.name == TOPIC
         again.log.start()
-        await again.log.stop()
+        await again.stop()
 
     asyncio.run(work())

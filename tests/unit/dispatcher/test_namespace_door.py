@@ -14,10 +14,10 @@ import pytest
 from corekit import Servers, make_ready
 
 import dispatcher.app
-from dispatcher.door import Door
-from dispatcher.keys import Quota, Scope
-from dispatcher.settings import Settings
-from edn.namespace import member_id
+from dispatcher.auth.keys import Quota, Scope
+from dispatcher.config import Settings
+from dispatcher.services import Services
+from edn.model.namespace import member_id
 
 SECRET = "s" * 24
 SINK = {"url": "https://example.org/in", "recipient": "ann"}
@@ -25,7 +25,7 @@ SINK = {"url": "https://example.org/in", "recipient": "ann"}
 
 @dataclass
 class House:
-    door: Door
+    door: Services
     http: httpx.AsyncClient
 
     async def put(self, name: str, *attributes: str, **headers: str) -> None:
@@ -43,9 +43,9 @@ class House:
 @contextlib.asynccontextmanager
 async def house(folder: Path, **more: Any) -> AsyncIterator[House]:
     app = dispatcher.app.create_app(Settings(data=folder, secret=SECRET, **{"open": True, **more}))
-    door: Door = app.state.door
-    make_ready(door.network, "s1", "s2")
-    door.network.calls.store = Servers().store  # type: ignore[method-assign]  # the stub of the kit
+    door: Services = app.state.services
+    make_ready(door, "s1", "s2")
+    door.calls.store = Servers().store  # type: ignore[method-assign]  # the stub of the kit
     async with (
         httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http,
         app.router.lifespan_context(app),

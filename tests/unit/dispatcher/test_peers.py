@@ -10,16 +10,14 @@ from typing import Any
 import httpx
 import pytest
 
-from dispatcher import changes
-from dispatcher.changes import Kind
-from dispatcher.leading import Leading
-from dispatcher.log import Transaction
-from dispatcher.merging import Merger
-from dispatcher.network import Network
-from dispatcher.peers import ATTEMPTS, Peers, _is_refusal
-from dispatcher.settings import Settings
-from dispatcher.topics import Topics
-from edn import wire
+from dispatcher.api.leader_proxy import Leading
+from dispatcher.config import Settings
+from dispatcher.replication.lease import ATTEMPTS, Peers, _is_refusal
+from dispatcher.services import Services
+from dispatcher.store import change_feed
+from dispatcher.store.change_feed import Kind
+from dispatcher.store.interface import Transaction
+from edn import protocol
 from edn.errors import Conflict, Unavailable
 
 LEASE = 6.0
@@ -37,14 +35,12 @@ class Side:
     """A dispatcher that hears only what a test tells it."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
-        self.network = Network(Settings(data=folder, secret="s" * 16, peers=("http://other",)))
+        self.network = Services(Settings(data=folder, secret="s" * 16, peers=("http://other",)))
         self.log = self.network.log
-        changes.prepare(self.log, shared=True)
-        self.merger = Merger(self.network, Topics(self.log), lambda replay: None)
-        self.peers = Peers(self.network, self.merger, clock)
+        self.peers = Peers(self.log, self.network.calls, self.network.tasks, ["http://other"], None, clock)
         [self.other] = self.peers._peers  # the test stands for the network between them
 
-    def hears(self, answer: wire.PeerPage, asked: float) -> None:
+    def hears(self, answer: protocol.PeerPage, asked: float) -> None:
         self.other.log = answer.log
         self.peers._answered(self.other, answer, asked)
 
@@ -52,8 +48,8 @@ class Side:
         self.peers._failed(self.other, error)
 
 
-def page(log: str, *, granted: bool = True, ready: bool = True, sees: str = "") -> wire.PeerPage:
-    return wire.PeerPage(log, 1, 0, 0, granted, ready, sees)
+def page(log: str, *, granted: bool = True, ready: bool = True, sees: str = "") -> protocol.PeerPage:
+    return protocol.PeerPage(log, 1, 0, 0, granted, ready, sees)
 
 
 def refusal() -> Exception:
@@ -70,14 +66,14 @@ def run(folder: Path, work: Callable[[Side, Clock], Coroutine[Any, Any, None]]) 
         try:
             await work(side, clock)
         finally:
-            await side.log.stop()
+            await side.network.stop()
 
     asyncio.run(whole())
 
 
 async def level(side: Side, clock: Clock, other: str = "z") -> None:
     """Both have all that the other has."""
-    answer = await side.peers.answer(wire.PeerPoll(other, 1, side.log.touched, side.log.id))
+    answer = await side.peers.answer(protocol.PeerPoll(other, 1, side.log.touched, side.log.id))
     assert answer.granted
     side.hears(page(other, sees=side.log.id), clock.now)
     assert side.peers.accepting()
@@ -185,9 +181,9 @@ def test_the_smallest_log_leads(other: str, leads: bool, tmp_path: Path) -> None
 def test_it_carries_out_nothing_while_the_other_sees_another_leader(tmp_path: Path) -> None:
     async def work(side: Side, clock: Clock) -> None:
         await level(side, clock)
-        await side.peers.answer(wire.PeerPoll("z", 1, side.log.touched, "z"))
+        await side.peers.answer(protocol.PeerPoll("z", 1, side.log.touched, "z"))
         assert not side.peers.leads()
-        await side.peers.answer(wire.PeerPoll("z", 1, side.log.touched, side.log.id))
+        await side.peers.answer(protocol.PeerPoll("z", 1, side.log.touched, side.log.id))
         assert side.peers.leads()
 
     run(tmp_path, work)
@@ -198,13 +194,13 @@ def test_a_change_is_answered_when_all_who_are_granted_have_it(tmp_path: Path) -
         await level(side, clock)
 
         def operation(transaction: Transaction) -> None:
-            changes.note(transaction, Kind.SERVER, "s1")
+            change_feed.note(transaction, Kind.SERVER, "s1")
 
         await side.log.submit(operation)
         waiting = asyncio.create_task(side.peers.settled())
-        told = await side.peers.answer(wire.PeerPoll("z", 1, 0, side.log.id))
+        told = await side.peers.answer(protocol.PeerPoll("z", 1, 0, side.log.id))
         assert (told.upto, told.granted, waiting.done()) == (side.log.touched, True, False)
-        await side.peers.answer(wire.PeerPoll("z", 1, told.upto, side.log.id))
+        await side.peers.answer(protocol.PeerPoll("z", 1, told.upto, side.log.id))
         await asyncio.wait_for(waiting, 5)
 
     run(tmp_path, work)
@@ -217,11 +213,11 @@ def test_all_know_the_same_only_after_a_return_and_a_change(tmp_path: Path) -> N
         assert not back.done()  # it has heard of nobody yet
         await level(side, clock)
         await asyncio.wait_for(back, 5)
-        await side.log.submit(lambda transaction: changes.note(transaction, Kind.SERVER, "s1"))
+        await side.log.submit(lambda transaction: change_feed.note(transaction, Kind.SERVER, "s1"))
         known = asyncio.create_task(side.peers.level())
         await asyncio.sleep(0.15)
         assert not known.done()  # the other one has yet to take it over
-        await side.peers.answer(wire.PeerPoll("z", 1, side.log.touched, side.log.id))
+        await side.peers.answer(protocol.PeerPoll("z", 1, side.log.touched, side.log.id))
         await asyncio.wait_for(known, 5)
 
     run(tmp_path, work)
@@ -231,7 +227,7 @@ def test_all_know_the_same_only_after_a_return_and_a_change(tmp_path: Path) -> N
 def test_who_is_gone_or_silent_for_a_lease_is_not_waited_for(how: str, tmp_path: Path) -> None:
     async def work(side: Side, clock: Clock) -> None:
         await level(side, clock)
-        await side.log.submit(lambda transaction: changes.note(transaction, Kind.SERVER, "s1"))
+        await side.log.submit(lambda transaction: change_feed.note(transaction, Kind.SERVER, "s1"))
         waiting = asyncio.create_task(side.peers.settled())
         await asyncio.sleep(0)
         assert not waiting.done()
@@ -241,9 +237,9 @@ def test_who_is_gone_or_silent_for_a_lease_is_not_waited_for(how: str, tmp_path:
             clock.now += LEASE + 0.1
         await asyncio.wait_for(waiting, 5)
         # It is behind, and knows so from its next question on.
-        answer = await side.peers.answer(wire.PeerPoll("z", 1, 0, ""))
+        answer = await side.peers.answer(protocol.PeerPoll("z", 1, 0, ""))
         assert not answer.granted
-        answer = await side.peers.answer(wire.PeerPoll("z", 1, answer.upto, ""))
+        answer = await side.peers.answer(protocol.PeerPoll("z", 1, answer.upto, ""))
         assert answer.granted
 
     run(tmp_path, work)
@@ -252,14 +248,14 @@ def test_who_is_gone_or_silent_for_a_lease_is_not_waited_for(how: str, tmp_path:
 def test_one_that_was_away_longer_than_ends_are_remembered_is_refused(tmp_path: Path) -> None:
     async def work(side: Side, clock: Clock) -> None:
         def ended_long_ago(transaction: Transaction) -> None:
-            changes.note(transaction, Kind.SERVER, "s1")
-            changes.note(transaction, Kind.SUBSCRIPTION, "a", gone=1, version=1, server="s1")
+            change_feed.note(transaction, Kind.SERVER, "s1")
+            change_feed.note(transaction, Kind.SUBSCRIPTION, "a", gone=1, version=1, server="s1")
 
         await side.log.submit(ended_long_ago)
-        await side.log.submit(changes.forget)
+        await side.log.submit(change_feed.forget)
         with pytest.raises(Conflict, match="empty data folder"):
-            await side.peers.answer(wire.PeerPoll("z", 1, 1, ""))
-        assert (await side.peers.answer(wire.PeerPoll("z", 1, 0, ""))).upto == 1
+            await side.peers.answer(protocol.PeerPoll("z", 1, 1, ""))
+        assert (await side.peers.answer(protocol.PeerPoll("z", 1, 0, ""))).upto == 1
         assert side.log.touched == 2
 
     run(tmp_path, work)

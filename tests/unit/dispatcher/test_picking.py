@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.records import ControlRecord, EventsRecord, Record, merge
-from edn import wire
-from edn.lines import cut, ends_of, split
-from edn.picking import Picked, extent
+from dispatcher.store.records import ControlRecord, EventsRecord, Record, coalesce
+from edn import protocol
+from edn.formats.ndjson import cut, ends_of, split
+from edn.protocol.gather import Picked, extent
 
 bodies = st.lists(st.binary(max_size=20).map(lambda text: text.replace(b"\n", b" ")), max_size=12)
 
@@ -67,7 +67,7 @@ def event(first: int, count: int = 1, *, topic: int = 1, time: int = 5, ids: boo
 
 
 def test_neighbours_of_one_topic_and_time_become_one_record() -> None:
-    control = ControlRecord(6, "s", wire.Control(offset=6, time=5, kind="deactivate", ids=["a"]))
+    control = ControlRecord(6, "s", protocol.Control(offset=6, time=5, kind="deactivate", ids=["a"]))
     given: list[Record] = [
         event(1, 2),
         event(3),
@@ -79,7 +79,7 @@ def test_neighbours_of_one_topic_and_time_become_one_record() -> None:
         event(9, ids=True),
         event(10, time=6, ids=True),
     ]
-    merged = merge(given, limit=100)
+    merged = coalesce(given, limit=100)
     assert [(one.first, one.last) for one in merged] == [
         (1, 3),
         (4, 4),
@@ -100,5 +100,5 @@ def test_neighbours_of_one_topic_and_time_become_one_record() -> None:
 
 
 def test_merging_stops_at_the_limit() -> None:
-    merged = merge([event(first) for first in range(1, 8)], limit=3)
+    merged = coalesce([event(first) for first in range(1, 8)], limit=3)
     assert [(one.first, one.last) for one in merged] == [(1, 3), (4, 6), (7, 7)]

@@ -8,29 +8,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dispatcher.members import Member, Members
-from dispatcher.placing import Candidate, Placing
-from dispatcher.settings import Settings
-from edn import wire
+from dispatcher.config import Settings
+from dispatcher.servers.placement import Candidate, Placing
+from dispatcher.servers.registry import Server, ServerRegistry
+from edn import protocol
 from edn.errors import InvalidInput, Unavailable
-from edn.rect import Rects
+from edn.model.rect import Rects
 from edn.summary import Summary
 from partitioning.online import POLICIES
 
 TOPIC = 1
 
 
-class AllReady(Members):
-    def ready(self) -> list[Member]:
+class AllReady(ServerRegistry):
+    def ready(self) -> list[Server]:
         return list(self)
 
 
-def placing(names: str, tmp_path: Path, **changes: object) -> tuple[Placing, Members]:
+def placing(names: str, tmp_path: Path, **changes: object) -> tuple[Placing, ServerRegistry]:
     """At once by content, unless the test says otherwise."""
     given = {"placement_spread": 0, "load_factor": None, "placement_seed": 1} | changes
     members = AllReady(5.0)
     for name in names:
-        members.add(Member(name, "http://127.0.0.1:1", "key", 1, 0))
+        members.add(Server(name, "http://127.0.0.1:1", "key", 1, 0))
     made = Placing(Settings(data=tmp_path, secret="s" * 16, **given), members)  # type: ignore[arg-type]  # by name
     return made, members
 
@@ -49,13 +49,13 @@ def summary(*boxes: Sequence[tuple[float, float]]) -> Summary:
     return Summary.build(low, [[hi for _, hi in box] for box in boxes])
 
 
-def register(made: Placing, members: Members, name: str, *, location: Sequence[float] = ()) -> None:
+def register(made: Placing, members: ServerRegistry, name: str, *, location: Sequence[float] = ()) -> None:
     member = members.get(name)
     assert member is not None
     made.registered(member, location, 1.0)
 
 
-def loads(members: Members) -> dict[str, int]:
+def loads(members: ServerRegistry) -> dict[str, int]:
     return {member.id: member.subscriptions for member in members}
 
 
@@ -128,7 +128,7 @@ def test_after_a_restart_the_summaries_tell_what_is_where(tmp_path: Path) -> Non
 def test_a_server_that_comes_with_nothing_hosts_what_comes_next(tmp_path: Path, policy: str) -> None:
     made, members = placing("a", tmp_path, placement=policy)
     made.place([wanted((0, 1))] * 3)
-    members.add(Member("new", "http://127.0.0.1:1", "key", 1, 0))
+    members.add(Server("new", "http://127.0.0.1:1", "key", 1, 0))
     register(made, members, "new")
     made.summarised("new", {})
     made.forget_server("a")
@@ -169,7 +169,7 @@ def test_a_suggestion_counts_while_its_server_is_there_and_below_the_limits(
     tmp_path: Path, suggested: str | None, expected: str
 ) -> None:
     made, members = placing("ab", tmp_path, load_threshold=10)
-    full = Member("full", "http://127.0.0.1:1", "key", 1, 0, subscriptions=10)
+    full = Server("full", "http://127.0.0.1:1", "key", 1, 0, subscriptions=10)
     members.add(full)
     made.place([wanted((0, 10), suggested="a")])
     assert made.place([wanted((1, 2), suggested=suggested)]) == [expected]
@@ -201,7 +201,7 @@ def test_a_place_that_cannot_be_is_refused(
 ) -> None:
     made, members = placing("ab", tmp_path)
     register(made, members, "a", location=[1.0, 2.0])
-    request = wire.Register(
+    request = protocol.Register(
         "b", "http://127.0.0.1:1", "k" * 16, 1, {}, 0, location=location, distance=distance
     )
     with pytest.raises(InvalidInput, match=message):
@@ -221,12 +221,12 @@ def test_the_traffic_policy_weighs_by_the_servers_distances(tmp_path: Path) -> N
 
 def test_only_what_is_new_is_told_to_the_servers(tmp_path: Path) -> None:
     made, _ = placing("ab", tmp_path, routing_rectangles=2)
-    told = wire.TopicInfo(TOPIC, "", "t", [("x", "number")], "bitmap")
+    told = protocol.TopicInfo(TOPIC, "", "t", [("x", "number")], "bitmap")
     made.summarised("a", {TOPIC: summary([(0, 1)], [(5, 6)], [(9, 10)])})
     assert made.exchange([], incarnation=7, since=0).boxes == [], "of topics that servers do not choose for"
     first = made.exchange([told], incarnation=7, since=0)
     [boxes] = first.boxes
-    lo, hi = wire.points_array(boxes.lo, boxes.width), wire.points_array(boxes.hi, boxes.width)
+    lo, hi = protocol.points_array(boxes.lo, boxes.width), protocol.points_array(boxes.hi, boxes.width)
     assert (boxes.topic, boxes.server, len(lo)) == (TOPIC, "a", 2)
     assert (lo.min(), hi.max()) == (0, 10)
     made.summarised("a", {TOPIC: summary([(0, 1)], [(5, 6)], [(9, 10)])})

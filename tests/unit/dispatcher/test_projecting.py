@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dispatcher.dashboard import projecting
-from dispatcher.dashboard.projecting import DRAWN, Projector
-from dispatcher.metering import Meter
-from dispatcher.routing import RoutingTable
-from edn.schema import Schema
+from dispatcher.observe import projection
+from dispatcher.observe.projection import DRAWN, Projector
+from dispatcher.routing.table import RoutingTable
+from dispatcher.servers.counters import PipelineCounters
+from edn.model.schema import Schema
 
 SCHEMA = Schema.parse({"a": "number", "b": "number", "c": "number"})
 TOPIC: Any = SimpleNamespace(uid=7, name="numbers", schema=SCHEMA)
@@ -24,7 +24,7 @@ def network(*servers: str) -> Any:
     for server in servers:
         table.add(server)
         table.accept(server, 1, 0, {})
-    return SimpleNamespace(table=table, meter=Meter())
+    return SimpleNamespace(table=table, counters=PipelineCounters())
 
 
 def widen(network: Any, server: str, lo: np.ndarray, hi: np.ndarray) -> None:
@@ -48,7 +48,7 @@ def test_the_largest_distinct_shadows_are_drawn_however_the_rectangles_came(
 ) -> None:
     rng = np.random.default_rng(len(steps))
     running = network("s1")
-    projector = Projector(running)
+    projector = Projector(running.table, running.counters)
     every: set[tuple[float, ...]] = set()
     for count in steps:
         lo, hi = boxes(rng, count)
@@ -73,14 +73,14 @@ def test_shadows_are_found_once_until_a_servers_rectangles_change(monkeypatch: p
     for server in ("s1", "s2"):
         widen(running, server, *boxes(rng, 300))
     looked_at: list[int] = []
-    sides = projecting._sides
+    sides = projection._sides
 
     def counted(lo: np.ndarray, hi: np.ndarray, column: int) -> np.ndarray:
         looked_at.append(len(lo))
         return sides(lo, hi, column)
 
-    monkeypatch.setattr(projecting, "_sides", counted)
-    projector = Projector(running)
+    monkeypatch.setattr(projection, "_sides", counted)
+    projector = Projector(running.table, running.counters)
     first = project(projector)
     assert looked_at == [300] * 4  # two servers, two columns
     assert project(projector) == first
@@ -96,8 +96,8 @@ def test_shadows_are_found_once_until_a_servers_rectangles_change(monkeypatch: p
 def test_only_some_pairs_of_attributes_are_remembered() -> None:
     running = network("s1")
     widen(running, "s1", *boxes(np.random.default_rng(1), 3))
-    projector = Projector(running)
+    projector = Projector(running.table, running.counters)
     for uid in range(100):
         topic: Any = SimpleNamespace(uid=uid, name="numbers", schema=SCHEMA)
         asyncio.run(projector.project(topic, "a", "b", None))
-    assert len(projector._drawn) == projecting._KEPT
+    assert len(projector._drawn) == projection._KEPT

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from virtual_time import VirtualLoop, run
 
-from dispatcher.metering import Counts
-from dispatcher.proposing import ENOUGH, Proposing, Watch
+from dispatcher.rebalance.advisor import ENOUGH, RepartitionAdvisor, Watch
+from dispatcher.servers.counters import Counts
 from edn.errors import Unavailable
+from edn.runtime.tasks import Tasks
+from selftune.tuning import Tuning
 
 PRECISE = 1.0
 
@@ -70,6 +72,9 @@ def test_a_threshold_of_0_proposes_nothing() -> None:
 
 
 def test_a_best_that_could_not_be_stored_is_stored_later() -> None:
+    async def may_start() -> bool:
+        return True
+
     reader = sqlite3.connect(":memory:")
     reader.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value)")
     disk_full = True
@@ -86,17 +91,17 @@ def test_a_best_that_could_not_be_stored_is_stored_later() -> None:
         counts = Counts(events=counts.events + 1000, asked=counts.asked + 10_000, hits=counts.hits + 4000)
         return counts
 
-    # What a proposal looks at of a network, and no more.
-    network: Any = SimpleNamespace(
-        settings=SimpleNamespace(repartition_threshold=0.25, repartition_seconds=1.0),
-        log=SimpleNamespace(reader=reader, submit=submit),
-        meter=SimpleNamespace(snapshot=snapshot),
-    )
+    # What a proposal looks at, and no more.
+    settings: Any = SimpleNamespace(repartition_threshold=0.25, repartition_seconds=1.0)
+    log: Any = SimpleNamespace(load=lambda function: function(reader), submit=submit)
+    counters: Any = SimpleNamespace(snapshot=snapshot)
 
     async def look() -> None:
         nonlocal disk_full
-        proposing = Proposing(network, precision=lambda: PRECISE, may_start=lambda: True)
-        work = asyncio.create_task(proposing.run())
+        advisor = RepartitionAdvisor(
+            settings, log, counters, Tuning(mode="fixed", precision=PRECISE), Tasks()
+        )
+        work = asyncio.create_task(advisor.run())
         await asyncio.sleep(1.5)
         assert reader.execute("SELECT count(*) FROM meta").fetchone() == (0,)
         disk_full = False

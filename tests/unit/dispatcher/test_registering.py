@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from dispatcher.network import Network
-from dispatcher.settings import Settings
-from edn import wire
+from dispatcher.config import Settings
+from dispatcher.services import Services
+from edn import protocol
 from edn.errors import Conflict
 
 
-def request(key: str = "k" * 16) -> wire.Register:
-    return wire.Register(id="s1", key=key, epoch=1, url="http://127.0.0.1:1", cursors={}, subscriptions=0)
+def request(key: str = "k" * 16) -> protocol.Register:
+    return protocol.Register(id="s1", key=key, epoch=1, url="http://127.0.0.1:1", cursors={}, subscriptions=0)
 
 
 def streams() -> list[str]:
@@ -26,9 +26,11 @@ def streams() -> list[str]:
 
 def test_a_new_server_that_asks_twice_at_once_gets_one_stream(tmp_path: Path) -> None:
     async def run() -> None:
-        network = Network(Settings(data=tmp_path, secret="s" * 16))
-        await network.start()
-        await asyncio.gather(network.register(request()), network.register(request()))
+        network = Services(Settings(data=tmp_path, secret="s" * 16))
+        network.log.start()
+        await asyncio.gather(
+            network.registration.register(request()), network.registration.register(request())
+        )
         assert streams() == ["forward to s1"]
         member = network.members.get("s1")
         assert member is not None
@@ -41,11 +43,14 @@ def test_a_new_server_that_asks_twice_at_once_gets_one_stream(tmp_path: Path) ->
 
 def test_of_two_new_servers_with_one_id_the_second_is_refused(tmp_path: Path) -> None:
     async def run() -> None:
-        network = Network(Settings(data=tmp_path, secret="s" * 16))
-        await network.start()
-        both = (network.register(request()), network.register(request("another" * 4)))
+        network = Services(Settings(data=tmp_path, secret="s" * 16))
+        network.log.start()
+        both = (
+            network.registration.register(request()),
+            network.registration.register(request("another" * 4)),
+        )
         first, second = await asyncio.gather(*both, return_exceptions=True)
-        assert isinstance(first, wire.Registered)
+        assert isinstance(first, protocol.Registered)
         assert isinstance(second, Conflict)
         assert streams() == ["forward to s1"]
         await network.stop()

@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 from corekit import make_ready
 
-from dispatcher import replaying
-from dispatcher.network import Network
-from dispatcher.replaying import TOGETHER, Replay, Replayer
-from dispatcher.settings import Settings
-from dispatcher.topics import Topics
-from edn import wire
+from dispatcher.config import Settings
+from dispatcher.services import Services
+from dispatcher.store import replays
+from dispatcher.store.replays import Replay
+from dispatcher.subscriptions.replay import TOGETHER
+from edn import protocol
 from edn.errors import Unavailable
 
 
@@ -23,8 +23,8 @@ def replay(number: int, server: str) -> Replay:
 
 def test_replays_that_wait_for_a_server_keep_no_other_from_theirs(tmp_path: Path) -> None:
     async def run() -> None:
-        network = Network(Settings(data=tmp_path, secret="s" * 16))
-        await network.start()
+        network = Services(Settings(data=tmp_path, secret="s" * 16))
+        network.log.start()
         make_ready(network, "away", "there")
         told = asyncio.Event()
 
@@ -32,20 +32,19 @@ def test_replays_that_wait_for_a_server_keep_no_other_from_theirs(tmp_path: Path
             if server == "away":
                 raise Unavailable("server away is away")
             told.set()
-            return wire.encode(wire.ReplayAck(position=0, done=True))
+            return protocol.encode(protocol.ReplayAck(position=0, done=True))
 
         network.calls.tell = tell  # type: ignore[method-assign]  # no server is there
-        replayer = Replayer(network, Topics(network.log))
+        replayer = network.replayer
         replayer.start()
         noted = [replay(number, "away") for number in range(2 * TOGETHER)] + [replay(100, "there")]
         for one in noted:
-            await network.log.submit(lambda transaction, one=one: replaying.note(transaction, one))
+            await network.log.submit(lambda transaction, one=one: replays.insert(transaction, one))
         for one in noted:
             replayer.begin(one)
             await asyncio.sleep(0)
         async with asyncio.timeout(10):
             await told.wait()
         await network.stop()
-        replayer.stop()
 
     asyncio.run(run())

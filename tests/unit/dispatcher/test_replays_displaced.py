@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from corekit import Core, make_ready, page_after
 
-from dispatcher.log import Transaction
-from dispatcher.replaying import NOTHING, Replayer
-from edn import wire
+from dispatcher.store.interface import Transaction
+from dispatcher.store.replays import NOTHING
+from dispatcher.subscriptions.replay import Replayer
+from edn import protocol
 
 Row = tuple[str, int, int]
 
@@ -36,7 +37,7 @@ async def dispatchers(folder: Path) -> AsyncIterator[tuple[Core, Core]]:
     first = Core(folder / "first", ("s1",), shared=True)
     second = Core(folder / "second", ("s2",), shared=True)
     for core in (first, second):
-        await core.network.start()
+        core.log.start()
     await first.put("t")
     await second.learn_from(first)
     try:
@@ -54,7 +55,7 @@ async def come_back(died: Core, other: Core) -> None:
 
 def noted(core: Core) -> list[Row]:
     """Of all replays, the oldest first: server, up to where, since when."""
-    return core.log.reader.execute("SELECT server, upto, since FROM replays ORDER BY version").fetchall()
+    return core.log._reader.execute("SELECT server, upto, since FROM replays ORDER BY version").fetchall()
 
 
 def test_what_the_displaced_one_was_told_live_is_not_of_the_new_ones_past(tmp_path: Path) -> None:
@@ -115,12 +116,12 @@ def test_a_replay_waits_for_the_others_and_is_what_it_is_by_then(tmp_path: Path)
         async with dispatchers(tmp_path) as (died, other):
             await publish(died, 1)
             await died.subscribe("a", "t")
-            pages: dict[str, wire.ReplayPage] = {}
+            pages: dict[str, protocol.ReplayPage] = {}
 
             async def tell(server: str, path: str, message: msgspec.Struct) -> bytes:
-                assert isinstance(message, wire.ReplayPage)
+                assert isinstance(message, protocol.ReplayPage)
                 pages[server] = message
-                return wire.encode(wire.ReplayAck(position=message.upto, done=message.final))
+                return protocol.encode(protocol.ReplayAck(position=message.upto, done=message.final))
 
             died.network.calls.tell = tell  # type: ignore[method-assign]  # no server is there
             level = asyncio.Event()
@@ -128,7 +129,17 @@ def test_a_replay_waits_for_the_others_and_is_what_it_is_by_then(tmp_path: Path)
             async def until_level() -> None:
                 await level.wait()
 
-            replayer = Replayer(died.network, died.topics, until_level)
+            parts = died.network
+            replayer = Replayer(
+                parts.log,
+                died.topics,
+                parts.members,
+                parts.calls,
+                parts.pipeline,
+                parts.backup_gate,
+                parts.tasks,
+                until_level,
+            )
             replayer.start()  # as after a return
             await asyncio.sleep(0.1)
             assert pages == {}
@@ -164,7 +175,7 @@ def test_one_that_came_and_went_meanwhile_is_told_what_was_available(tmp_path: P
             await come_back(died, other)
             assert noted(died) == [("s2", last, 0)]
             assert died.controls(last) == [("activate", "s2", ["a"]), ("deactivate", "s2", ["a"])]
-            [row] = died.log.reader.execute("SELECT version, topic, filter FROM replays").fetchall()
+            [row] = died.log._reader.execute("SELECT version, topic, filter FROM replays").fetchall()
             assert row == (made.version, made.topic, '{"own": {"gt": 0}}')
             # What it has learnt a third would learn from it.
             [gone] = [end for end in page_after(died.log, 0).gone if end.name == "a"]

@@ -11,12 +11,13 @@ from corekit import Core
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher import repartitions, replaying
-from dispatcher.directory import Subscription
-from dispatcher.moving import Moving
-from dispatcher.records import EventsRecord
-from dispatcher.replaying import Replay, choose
-from edn.rect import Rects
+from dispatcher.rebalance.mover import Mover
+from dispatcher.store import repartitions, replays
+from dispatcher.store.directory import Subscription
+from dispatcher.store.records import EventsRecord
+from dispatcher.store.replays import Replay
+from dispatcher.subscriptions.replay import choose
+from edn.model.rect import Rects
 
 EVERYTHING = Rects(np.full((1, 1), -np.inf), np.full((1, 1), np.inf), np.ones(1, dtype=np.bool_))
 
@@ -26,25 +27,26 @@ async def replaced(
 ) -> list[Replay]:
     """What is noted for a subscription of a lost server that had these replays (upto, time, since, after)."""
     core = Core(folder, ("s1", "s2"))
-    await core.network.start()
+    core.log.start()
     await core.put("t")
     made = await core.subscribe("a", "t")
     begun: list[Replay] = []
     for upto, time, since, after in pasts:
         old = Replay(made.id, made.version, made.server, made.topic, None, upto, time, since, after)
-        await core.log.submit(lambda transaction, old=old: replaying.note(transaction, old))
-    moving = Moving(
-        core.network,
+        await core.log.submit(lambda transaction, old=old: replays.insert(transaction, old))
+    moving = Mover(
+        core.log,
         core.topics,
-        core.subscriptions.exclusion,
-        core.storing,
+        core.network.placing,
+        core.subscriptions.lock,
+        core.installer,
         on_moved=lambda: None,
         on_replay=begun.append,
     )
     other = "s2" if made.server == "s1" else "s1"
     outcome = await moving.move({"a": other}, lost={made.server: cursor})
     assert outcome.moved == ["a"]
-    rows = core.log.reader.execute("SELECT server, time, since, after FROM replays").fetchall()
+    rows = core.log._reader.execute("SELECT server, time, since, after FROM replays").fetchall()
     assert rows == [(one.server, one.time, one.since, one.after) for one in begun]
     assert [one.server for one in begun] == [other]
     await core.network.stop()
@@ -79,18 +81,18 @@ def test_a_second_loss_keeps_the_past(tmp_path: Path) -> None:
 def test_what_has_ended_leaves_no_replay_behind_once_its_server_is_replaced(tmp_path: Path) -> None:
     async def run() -> None:
         core = Core(tmp_path, ("s1", "s2"))
-        await core.network.start()
+        core.log.start()
         await core.put("t")
         made: Subscription = await core.subscribe("a", "t")
         old = Replay("ended", 1, made.server, made.topic, None, 5, 1_000, None, None)
         others = replace(old, subscription="goes on", server="another")
         for one in (old, others):
-            await core.log.submit(lambda transaction, one=one: replaying.note(transaction, one))
+            await core.log.submit(lambda transaction, one=one: replays.insert(transaction, one))
         replacing = await core.log.submit(
             lambda transaction: repartitions.make(transaction, "replace", made.server, 100.0, None)
         )
         await core.log.submit(lambda transaction: repartitions.finish(transaction, replacing, "done"))
-        left = core.log.reader.execute("SELECT subscription FROM replays").fetchall()
+        left = core.log._reader.execute("SELECT subscription FROM replays").fetchall()
         assert left == [("goes on",)]
         await core.network.stop()
 

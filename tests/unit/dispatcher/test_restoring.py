@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from dispatcher import directory
-from dispatcher.directory import Subscription
-from dispatcher.log import Log, Transaction
-from dispatcher.restoring import lacking
-from edn import wire
+from dispatcher.store import directory
+from dispatcher.store.directory import Subscription
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Transaction
+from dispatcher.subscriptions.restore import lacking
+from edn import protocol
 
 
 def row(id: str, version: int, server: str) -> Subscription:
@@ -32,7 +33,7 @@ def run(folder: Path, operation: Callable[[Transaction], None], look: Callable[[
 
 def test_what_begins_beyond_its_place_and_is_still_there_is_given_again(tmp_path: Path) -> None:
     def operation(transaction: Transaction) -> None:
-        def begin(kind: wire.Kind, id: str, version: int, server: str = "s1") -> None:
+        def begin(kind: protocol.Kind, id: str, version: int, server: str = "s1") -> None:
             transaction.append_control(server, kind, versions=[(id, version)])
 
         begin("activate", "read", 1)  # offset 1: the server has read this
@@ -54,8 +55,8 @@ def test_what_begins_beyond_its_place_and_is_still_there_is_given_again(tmp_path
         transaction.connection.execute("INSERT INTO moves VALUES ('arrived', 3, 's2', 's1', 0)")
 
     def look(log: Log) -> None:
-        found = {(one.id, one.version): arriving for one, arriving in lacking(log.reader, "s1", 1)}
+        found = {(one.id, one.version): arriving for one, arriving in lacking(log._reader, "s1", 1)}
         assert found == {("new", 1): False, ("changed", 2): False, ("arrived", 3): True}
-        assert lacking(log.reader, "s1", log.head) == []
+        assert lacking(log._reader, "s1", log.head) == []
 
     run(tmp_path, operation, look)

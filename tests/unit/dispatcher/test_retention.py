@@ -7,36 +7,36 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
-from dispatcher import retention
 from dispatcher.app import create_app
-from dispatcher.door import Door
-from dispatcher.settings import Settings
+from dispatcher.config import Settings
+from dispatcher.services import Services
+from dispatcher.store import retention
 
 SECRET = "s" * 24
 LIMIT = 20_000
 
 
-def scanned(door: Door) -> dict[str, int]:
+def scanned(door: Services) -> dict[str, int]:
     found: dict[str, int] = {}
-    for name, size in door.network.log.reader.execute(
-        "SELECT t.name, length(r.payload) FROM records r JOIN topics t ON t.uid = r.topic"
+    for tenant, size in door.log._reader.execute(
+        "SELECT t.tenant, length(r.payload) FROM records r JOIN topics t ON t.uid = r.topic"
         " WHERE r.expires IS NOT NULL"
     ):
-        tenant = name.rpartition("/")[0]
         found[tenant] = found.get(tenant, 0) + size
     return found
 
 
-def counted(door: Door) -> dict[str, int]:
-    rows = door.network.log.reader.execute("SELECT tenant, bytes FROM retained WHERE bytes != 0")
+def counted(door: Services) -> dict[str, int]:
+    rows = door.log._reader.execute("SELECT tenant, bytes FROM retained WHERE bytes != 0")
     return dict(rows.fetchall())
 
 
 def test_publishing_with_availability_is_refused_at_the_limit_of_a_tenant(tmp_path: Path) -> None:
     async def run() -> None:
         app = create_app(Settings(data=tmp_path, secret=SECRET, retained_bytes=LIMIT))
-        door: Door = app.state.door
+        door: Services = app.state.services
         operator = {"authorization": f"Bearer {SECRET}"}
         async with (
             app.router.lifespan_context(app),
@@ -72,7 +72,7 @@ def test_publishing_with_availability_is_refused_at_the_limit_of_a_tenant(tmp_pa
             assert accepted == LIMIT // 3100
             assert answer.status_code == 429
             assert answer.headers["retry-after"]
-            assert retention.used(door.network.log.reader, "acme") <= LIMIT
+            assert retention.used(door.log._reader, "acme") <= LIMIT
             # A repeat of an accepted event is answered as the first time; others go on.
             assert (await publish(acme, 1)).status_code == 202
             assert (await publish(acme, 100, None)).status_code == 202
@@ -87,10 +87,14 @@ def test_publishing_with_availability_is_refused_at_the_limit_of_a_tenant(tmp_pa
     asyncio.run(run())
 
 
-def test_expired_events_leave_the_count_when_they_leave_the_log(tmp_path: Path) -> None:
+def test_expired_events_leave_the_count_when_they_leave_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dispatcher.servers.upkeep.TRUNCATE_SECONDS", 3600.0)
+
     async def run() -> None:
-        app = create_app(Settings(data=tmp_path, secret=SECRET, open=True, truncate_seconds=3600))
-        door: Door = app.state.door
+        app = create_app(Settings(data=tmp_path, secret=SECRET, open=True))
+        door: Services = app.state.services
         async with (
             app.router.lifespan_context(app),
             httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as http,
@@ -101,7 +105,7 @@ def test_expired_events_leave_the_count_when_they_leave_the_log(tmp_path: Path) 
                 assert (await http.post("/v1/topics/t/events", json=body)).status_code == 202
             await http.post("/v1/topics/t/events", json={"s": "last"})
             before = counted(door)
-            log = door.network.log
+            log = door.log
             await asyncio.sleep(0.01)  # the log's clock passes what expires
             await log.truncate(log.head, 0)
             assert counted(door) == scanned(door)

@@ -10,17 +10,17 @@ from typing import Any
 import msgspec
 from corekit import make_ready
 
-from dispatcher.log import Transaction
-from dispatcher.network import Network
-from dispatcher.settings import Settings
-from dispatcher.settling import Settling
+from dispatcher.config import Settings
+from dispatcher.rebalance.handover import Handover
+from dispatcher.services import Services
+from dispatcher.store.interface import Transaction
 from edn.errors import Unavailable
 
 
 def test_a_log_that_cannot_be_written_for_a_while_delays_settling_only(tmp_path: Path) -> None:
     async def run() -> None:
-        network = Network(Settings(data=tmp_path, secret="s" * 16))
-        await network.start()
+        network = Services(Settings(data=tmp_path, secret="s" * 16))
+        network.log.start()
         make_ready(network, "there")
 
         def move(transaction: Transaction) -> None:
@@ -43,13 +43,13 @@ def test_a_log_that_cannot_be_written_for_a_while_delays_settling_only(tmp_path:
             return future
 
         network.log.submit = fail_once  # type: ignore[method-assign]  # a disk that is full
-        settling = Settling(network)
-        work = asyncio.create_task(settling.run())
+        handover = Handover(network.log, network.members, network.calls, network.backup_gate)
+        work = asyncio.create_task(handover.run())
         await failed.wait()
         async with asyncio.timeout(10):
-            while settling.unsettled() and not work.done():  # noqa: ASYNC110  nobody tells
+            while await handover.unsettled() and not work.done():  # noqa: ASYNC110  nobody tells
                 await asyncio.sleep(0.01)
-        assert settling.unsettled() == 0
+        assert await handover.unsettled() == 0
         work.cancel()
         await network.stop()
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from dispatcher import stream_merging
-from dispatcher.directory import Subscription
-from dispatcher.stream_merging import MergedStream, read_positions, write_positions
+from dispatcher.api import merged_streams
+from dispatcher.api.merged_streams import MergedStream, read_positions, write_positions
+from dispatcher.store.directory import Subscription
 from edn.errors import InvalidInput, Unavailable
 
 PREFIX = "3f2a91c04b1d"
@@ -44,7 +44,7 @@ class Fake:
         self._broken.add(topic)
         self._news[topic].set()
 
-    def members(self) -> list[Subscription] | None:
+    async def members(self) -> list[Subscription] | None:
         if self.ended:
             return None
         return [
@@ -143,7 +143,7 @@ def test_an_id_names_only_those_who_spoke_since_the_connection_was_made() -> Non
 def test_a_member_whose_server_is_away_keeps_its_place_and_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stream_merging, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(merged_streams, "LOOK_SECONDS", 0.01)
 
     async def work() -> None:
         fake = Fake("a1", "b2")
@@ -169,7 +169,7 @@ def test_a_topic_that_comes_is_heard_and_one_that_breaks_off_ends_the_connection
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What was sent may not have arrived: the client must say from where to go on."""
-    monkeypatch.setattr(stream_merging, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(merged_streams, "LOOK_SECONDS", 0.01)
 
     async def work() -> None:
         fake = Fake("a1")
@@ -190,7 +190,7 @@ def test_a_topic_that_comes_is_heard_and_one_that_breaks_off_ends_the_connection
 
 
 def test_the_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_merging, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(merged_streams, "LOOK_SECONDS", 0.01)
 
     async def work() -> None:
         fake = Fake("a1")
@@ -205,7 +205,7 @@ def test_the_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_id_that_becomes_too_long_ends_the_connection_and_the_next_is_short(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stream_merging, "LONGEST", 60)
+    monkeypatch.setattr(merged_streams, "LONGEST", 60)
 
     async def work() -> None:
         topics = [f"{n:x}" for n in range(1, 9)]

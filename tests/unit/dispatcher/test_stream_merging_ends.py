@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
-from dispatcher.stream_merging import MergedStream
-from dispatcher.streaming import while_valid
-from edn import namespace
+from dispatcher.api.merged_streams import MergedStream
+from dispatcher.api.streams import while_valid
+from edn.model import namespace
 
 MEMBERS = 3
 
@@ -41,7 +41,10 @@ def test_every_member_is_closed_although_cancellation_is_repeated() -> None:
     members = [SimpleNamespace(id=f"s{namespace.MEMBER}{number}") for number in range(MEMBERS)]
 
     async def main() -> None:
-        merged = MergedStream(open_member, lambda: members)  # type: ignore[arg-type, return-value]
+        async def find() -> list[SimpleNamespace]:
+            return members
+
+        merged = MergedStream(open_member, find)  # type: ignore[arg-type]
 
         async def read() -> None:
             async with contextlib.aclosing(merged.lines({})) as told:

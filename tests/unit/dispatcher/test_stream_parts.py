@@ -7,14 +7,15 @@ import asyncio
 import numpy as np
 import pytest
 
-from dispatcher.exclusion import Exclusion
-from dispatcher.expiry import parse_expires
-from dispatcher.framing import FrameBuilder, stack
-from dispatcher.records import ControlRecord, EventsRecord
-from dispatcher.tail import Tail
-from edn import wire
-from edn.coordinates import instant, rfc3339
+from dispatcher.servers.frames import FrameBuilder
+from dispatcher.servers.pipeline import stack
+from dispatcher.store.log_tail import Tail
+from dispatcher.store.records import ControlRecord, EventsRecord
+from dispatcher.subscriptions.expiry import parse_expires
+from dispatcher.subscriptions.keyed_lock import KeyedLock
+from edn import protocol
 from edn.errors import InvalidInput
+from edn.model.coordinates import instant, rfc3339
 
 
 def record(first: int, count: int, *, topic: int = 1, width: int = 2, body: int = 10) -> EventsRecord:
@@ -50,13 +51,13 @@ def test_a_frame_holds_the_chosen_events_column_by_column() -> None:
     builder.add_events(record(1, 3), np.array([True, False, True]))
     builder.add_events(record(4, 2, topic=2), np.array([False, False]))
     builder.add_events(record(6, 1), np.array([True]))
-    builder.add_control(wire.Control(offset=7, time=1, kind="join", incarnation=1))
+    builder.add_control(protocol.Control(offset=7, time=1, kind="join", incarnation=1))
     frame = builder.frame("log", 1, 0, 7)
     [segment] = frame.segments
     assert segment.topic == 1
-    assert wire.int64_array(segment.offsets).tolist() == [1, 3, 6]
-    assert wire.int64_array(segment.times).tolist() == [1000, 1000, 6000]
-    assert wire.points_array(segment.points, segment.width).tolist() == [[0, 1], [4, 5], [0, 1]]
+    assert protocol.int64_array(segment.offsets).tolist() == [1, 3, 6]
+    assert protocol.int64_array(segment.times).tolist() == [1000, 1000, 6000]
+    assert protocol.points_array(segment.points, segment.width).tolist() == [[0, 1], [4, 5], [0, 1]]
     assert segment.ids == ["e1", "e3", "e6"]
     assert builder.events == 3
     assert frame.controls[0].offset == 7
@@ -71,7 +72,7 @@ def test_events_with_ids_and_traces_and_such_without_share_a_frame() -> None:
     [segment] = builder.frame("0123456789", 1, 0, 4).segments
     assert segment.ids == ["01234567-2", "e3", "e4"]
     assert segment.traces == ["", "t3", "t4"]
-    assert wire.points_array(segment.points, segment.width)[0].tolist() == [2, 3, -np.inf]
+    assert protocol.points_array(segment.points, segment.width)[0].tolist() == [2, 3, -np.inf]
 
 
 def test_older_points_are_narrower_and_miss_the_rest() -> None:
@@ -87,7 +88,7 @@ def test_a_frame_of_nothing_is_empty() -> None:
 
 
 def test_a_control_record_occupies_one_offset() -> None:
-    one = ControlRecord(5, "s", wire.Control(offset=5, time=1, kind="deactivate", ids=["a"]))
+    one = ControlRecord(5, "s", protocol.Control(offset=5, time=1, kind="deactivate", ids=["a"]))
     assert (one.first, one.last) == (5, 5)
 
 
@@ -126,31 +127,31 @@ def test_instants_are_written_in_utc() -> None:
 
 def test_calls_about_one_name_follow_one_another_and_leave_nothing_behind() -> None:
     async def main() -> None:
-        exclusion = Exclusion()
+        lock = KeyedLock()
         order: list[str] = []
         inside = asyncio.Event()
         release = asyncio.Event()
 
         async def first() -> None:
-            async with exclusion.hold(["a", "b"]):
+            async with lock.hold(["a", "b"]):
                 inside.set()
                 await release.wait()
                 order.append("first")
 
         async def second() -> None:
             await inside.wait()
-            async with exclusion.hold(["b"]):
+            async with lock.hold(["b"]):
                 order.append("second")
 
         async def other() -> None:
             await inside.wait()
-            async with exclusion.hold(["c"]):
+            async with lock.hold(["c"]):
                 order.append("other")
                 release.set()
 
         await asyncio.gather(first(), second(), other())
         assert order == ["other", "first", "second"]
-        assert not exclusion._locks
-        assert not exclusion._users
+        assert not lock._locks
+        assert not lock._users
 
     asyncio.run(main())

@@ -15,20 +15,20 @@ from corekit import Core, core
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher import directory
-from dispatcher.access import Caller
-from dispatcher.covering import Covering
-from dispatcher.keys import Quota, Scope
-from dispatcher.quotas import Quotas, Room
-from dispatcher.recent import Recent
-from dispatcher.records import ControlRecord
-from dispatcher.storing import MESSAGES_AT_ONCE
-from dispatcher.subscriptions import Wanted
-from dispatcher.subtrees import Subtree
-from edn import wire
+from dispatcher.auth.caller import Caller
+from dispatcher.auth.keys import Quota, Scope
+from dispatcher.auth.quotas import Quotas, Room
+from dispatcher.routing.point_sample import Recent
+from dispatcher.store import directory
+from dispatcher.store.records import ControlRecord
+from dispatcher.subscriptions.bulk_unsubscribe import Covering
+from dispatcher.subscriptions.installer import MESSAGES_AT_ONCE
+from dispatcher.subscriptions.service import Wanted
+from dispatcher.subscriptions.subtree import Subtree
+from edn import protocol
 from edn.errors import Conflict, InvalidFilter, NotFound, Overloaded, Unavailable
-from edn.filter import Filter
-from edn.namespace import member_id
+from edn.model.filter import Filter
+from edn.model.namespace import member_id
 from edn.summary import Summary
 
 Work = Callable[[Core], Coroutine[Any, Any, None]]
@@ -84,7 +84,7 @@ def test_without_a_server_for_its_members_there_is_no_topic(tmp_path: Path) -> N
             await made.put("stocks", "price")
         with pytest.raises(NotFound):
             made.topics.get("stocks")
-        assert made.log.reader.execute("SELECT count(*) FROM topics").fetchone() == (0,)
+        assert made.log._reader.execute("SELECT count(*) FROM topics").fetchone() == (0,)
         assert [member.subscriptions for member in made.network.members] == [0, 0]
         made.servers.away = set()
         await made.put("stocks", "price")
@@ -128,12 +128,12 @@ def test_a_topic_that_goes_takes_its_member_and_nothing_else(tmp_path: Path) -> 
         await made.subscribe("w", "a.**")
         await made.subscribe("own", "a.b")
         with pytest.raises(Conflict, match="has 1 subscriptions"):
-            await made.joining.delete("a.b", cascade=False)
+            await made.subtree_sync.delete("a.b", cascade=False)
         await made.subscriptions.delete("own")
-        await made.joining.delete("a.b", cascade=False)
+        await made.subtree_sync.delete("a.b", cascade=False)
         assert set(made.members("w")) == {"a.c"}
-        assert made.subscriptions.get("w").subtree == "a.**"
-        ends = [record for record in made.log.read(0, 1 << 30) if "deactivate" in repr(record)]
+        assert (await made.subscriptions.get("w")).subtree == "a.**"
+        ends = [record for record in await made.log.read(0, 1 << 30) if "deactivate" in repr(record)]
         assert "SourceCancelling" not in repr(ends[-1])  # the subscription goes on: nobody is told of an end
 
     run(tmp_path, work)
@@ -166,12 +166,12 @@ def test_all_of_it_is_renewed_paused_resumed_and_ended_in_one_transaction(tmp_pa
         head = made.log.head
         await made.subscriptions.delete("w")
         assert told(head, "deactivate") == ids
-        ends = [r for r in made.log.read(head, 1 << 30) if "SourceCancelling" in repr(r)]
+        ends = [r for r in await made.log.read(head, 1 << 30) if "SourceCancelling" in repr(r)]
         assert len(ends) == 1  # of all members one tells the sink, if it wants to be told
         assert made.members("w") == {}
         assert [member.subscriptions for member in made.network.members] == [0, 0]
         with pytest.raises(NotFound):
-            made.subscriptions.get("w")
+            await made.subscriptions.get("w")
 
     run(tmp_path, work)
 
@@ -216,7 +216,7 @@ def test_a_subscription_that_expires_leaves_nothing_and_gets_no_new_topics(tmp_p
         await made.subscribe("w", "a.**", expires=made.log.now() + 1_000_000)
         made.log.clock = lambda: clock() + 20
         await made.subscriptions.sweep()
-        assert made.log.reader.execute("SELECT count(*) FROM subscriptions").fetchone() == (0,)
+        assert made.log._reader.execute("SELECT count(*) FROM subscriptions").fetchone() == (0,)
         assert [member.subscriptions for member in made.network.members] == [0, 0]
 
     run(tmp_path, work)
@@ -241,7 +241,7 @@ def test_what_there_is_outlives_a_restart(tmp_path: Path) -> None:
 
     async def after(made: Core) -> None:
         assert set(made.members("w")) == {"a.b"}
-        assert made.subscriptions.get("w").subtree == "a.**"
+        assert (await made.subscriptions.get("w")).subtree == "a.**"
         await made.put("a.c", "price")
         assert set(made.members("w")) == {"a.b", "a.c"}
 
@@ -255,11 +255,12 @@ def test_a_crash_between_an_evolution_and_its_joining_is_made_good_at_the_start(
         await made.put("c", "price")
         await made.subscribe("w", "**", "price > 1")
         # The first of the two steps, and no second.
-        await made.topics.put(made.topics.draft("a.b", {"volume": "number", "price": "number"}, None), None)
+        draft = await made.topics.draft("a.b", {"volume": "number", "price": "number"}, None)
+        await made.topics.put(draft, None)
         assert set(made.members("w")) == {"c"}
 
     async def after(made: Core) -> None:
-        await made.joining.settle()
+        await made.subtree_sync.settle()
         assert set(made.members("w")) == {"a.b", "c"}
 
     run(tmp_path, before)
@@ -291,11 +292,11 @@ def test_unsubscribing_by_a_covering_filter_reaches_down(
         for name in ("a", "a.b", "c"):
             await made.put(name, "price")
         await made.subscribe("w", to, other)
-        covering = Covering(made.log, made.topics, made.subscriptions, made.storing)
+        covering = Covering(made.log, made.topics, made.subscriptions, made.installer)
         place = Subtree(by) if "**" in by else made.topics.get(by)
         ended = await covering.unsubscribe(place, "o", Filter.parse(filter))
         assert ended == (["w"] if goes else [])
-        (left,) = made.log.reader.execute("SELECT count(*) FROM subscriptions").fetchone()
+        (left,) = made.log._reader.execute("SELECT count(*) FROM subscriptions").fetchone()
         assert (left == 0) == goes
 
     run(tmp_path, work)
@@ -310,25 +311,26 @@ def test_listings_show_the_whole_once_and_members_only_to_those_who_ask(tmp_path
         await made.subscribe("all", "**")
         await made.subscribe("other", "c")
 
-        def listed(**given: Any) -> list[str]:
+        async def listed(**given: Any) -> list[str]:
             """Through pages of one, so that cursors are right, too."""
             found: list[str] = []
             cursor: str | None = None
             while True:
-                page, cursor = made.subscriptions.page(limit=1, cursor=cursor, **given)
+                page, cursor = await made.subscriptions.page(limit=1, cursor=cursor, **given)
                 found += [one.id for one in page]
                 if cursor is None:
                     return found
 
         b = made.topics.get("a.b")
-        assert listed() == ["plain", "w", "all", "other"]
-        assert listed(topic=b) == ["plain", "w", "all"]
-        assert listed(topic=Subtree("a.**")) == ["plain", "w"]
-        assert listed(topic=Subtree("**")) == ["plain", "w", "all", "other"]
-        assert listed(tenant="") == ["plain", "w", "all", "other"]
-        assert listed(tenant="somebody") == []
-        assert listed(topic=b, members=True) == ["plain", member_id("w", b.uid), member_id("all", b.uid)]
-        assert len(listed(members=True)) == 2 + 2 + 3
+        assert await listed() == ["plain", "w", "all", "other"]
+        assert await listed(topic=b) == ["plain", "w", "all"]
+        assert await listed(topic=Subtree("a.**")) == ["plain", "w"]
+        assert await listed(topic=Subtree("**")) == ["plain", "w", "all", "other"]
+        assert await listed(tenant="") == ["plain", "w", "all", "other"]
+        assert await listed(tenant="somebody") == []
+        members = ["plain", member_id("w", b.uid), member_id("all", b.uid)]
+        assert await listed(topic=b, members=True) == members
+        assert len(await listed(members=True)) == 2 + 2 + 3
 
     run(tmp_path, work)
 
@@ -343,7 +345,7 @@ def test_tenants_do_not_hear_of_each_other(tmp_path: Path) -> None:
         await made.put("b", "price", tenant="hers")
         await made.put("b", "price", tenant="his")
         for id, tenant, count in (("w", "hers", 2), ("operator", "", 1)):
-            found = [made.topics.by_uid(one.topic) for one in directory.members(made.log.reader, id)]
+            found = [made.topics.by_uid(one.topic) for one in directory.members(made.log._reader, id)]
             assert len(found) == count
             assert {topic.tenant for topic in found if topic is not None} == {tenant}
 
@@ -398,7 +400,7 @@ def test_members_are_always_those_that_they_should_be(steps: list[tuple[str, str
                 await made.put(name, *sorted(value))
                 model.topics[name] = set(value)
             elif step == "drop" and name in model.topics:
-                await made.joining.delete(name, cascade=False)
+                await made.subtree_sync.delete(name, cascade=False)
                 del model.topics[name]
             elif step == "subscribe" and name not in model.wholes:
                 await made.subscribe(_id(name), name, value and f"{value} > 1")
@@ -449,7 +451,7 @@ def test_what_two_sides_made_without_seeing_each_other_comes_together(tmp_path: 
             for _ in range(2):
                 await first.learn_from(second)
                 await second.learn_from(first)
-            await first.joining.settle()
+            await first.subtree_sync.settle()
             await second.learn_from(first)
             await first.learn_from(second)
             for side in (first, second):
@@ -460,7 +462,7 @@ def test_what_two_sides_made_without_seeing_each_other_comes_together(tmp_path: 
             assert {one.id: one.server for one in first.members("w").values()} == {
                 one.id: one.server for one in second.members("w").values()
             }
-            assert not await first.subscriptions.align(first.subscriptions.get("w"))
+            assert not await first.subscriptions.align(await first.subscriptions.get("w"))
 
     asyncio.run(inside())
 
@@ -473,22 +475,20 @@ def test_an_older_page_changes_nothing(tmp_path: Path) -> None:
             await second.learn_from(first)
             assert set(second.members("w")) == {"a.b"}
             head = second.log.head
-            await second.log.submit(
-                lambda t: t.connection.execute("DELETE FROM meta WHERE key LIKE 'peer:%'")
-            )
+            await second.log.submit(lambda t: t.connection.execute("DELETE FROM peers"))
             await second.learn_from(first)
             assert second.log.head == head
             await first.subscriptions.delete("w")
             await second.learn_from(first)
             assert second.members("w") == {}
             with pytest.raises(NotFound):
-                second.subscriptions.get("w")
+                await second.subscriptions.get("w")
 
     asyncio.run(inside())
 
 
 def test_a_filter_that_fits_no_topic_is_refused(tmp_path: Path) -> None:
-    from dispatcher.subtrees import check_fits
+    from dispatcher.subscriptions.subtree import check_fits
 
     async def work(made: Core) -> None:
         await made.put("a.b", "volume")
@@ -521,7 +521,7 @@ def test_members_are_stored_a_few_at_a_time(tmp_path: Path) -> None:
         others = 0
         store = made.servers.store
 
-        async def slow(server: str, request: wire.Store) -> wire.Stored:
+        async def slow(server: str, request: protocol.Store) -> protocol.Stored:
             under_way[server] += 1
             most[server] = max(most[server], under_way[server])
             await asyncio.sleep(0)
@@ -554,7 +554,7 @@ def test_members_that_were_stored_for_nothing_are_ended(tmp_path: Path, gone: st
         store = made.servers.store
         reached = asyncio.Event()
 
-        async def failing(server: str, request: wire.Store) -> wire.Stored:
+        async def failing(server: str, request: protocol.Store) -> protocol.Stored:
             if len(made.servers.items) >= 10:
                 reached.set()
                 if gone == "away":
@@ -575,7 +575,7 @@ def test_members_that_were_stored_for_nothing_are_ended(tmp_path: Path, gone: st
         await appended(made, head)
         ended = {
             (record.server, id, version)
-            for record in made.log.read(head, 1 << 30)
+            for record in await made.log.read(head, 1 << 30)
             if isinstance(record, ControlRecord) and record.control.kind == "deactivate"
             for id, version in record.control.versions
         }
@@ -589,7 +589,7 @@ def test_members_that_were_stored_for_nothing_are_ended(tmp_path: Path, gone: st
 def test_an_end_that_the_log_did_not_take_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dispatcher.storing.AGAIN", 0.01)
+    monkeypatch.setattr("dispatcher.subscriptions.installer.AGAIN", 0.01)
 
     async def work(made: Core) -> None:
         await made.put("t", "price")
@@ -618,16 +618,16 @@ def test_what_a_topic_leaves_on_the_dispatcher_goes_with_it(tmp_path: Path) -> N
         await made.put("t", "price")
         await made.subscribe("w", "t", "price > 1")
         uid = made.topics.get("t").uid
-        table, placing, meter = made.network.table, made.network.placing, made.network.meter
+        table, placing, counters = made.network.table, made.network.placing, made.network.counters
         table._recent[uid] = Recent(2, size=8, of_batch=8)
-        meter.routed(uid, np.zeros((1, 2)), np.zeros((1, 2), dtype=np.bool_), 0.0)
+        counters.routed(uid, np.zeros((1, 2)), np.zeros((1, 2), dtype=np.bool_), 0.0)
         for server in ("s1", "s2"):
             rects = Summary.build(np.zeros((1, 2)), np.ones((1, 2)))
             assert await table.accept_in_slices(server, 1, 5, {uid: rects})
             await placing.summarised_in_slices(server, {uid: rects})
-        await made.joining.delete("t", cascade=True)
+        await made.subtree_sync.delete("t", cascade=True)
         assert uid not in table._recent
-        assert uid not in meter.samples
+        assert uid not in counters.samples
         assert uid not in placing._policies
         # A server that lags still gets what was published before; then its next summary lacks the topic.
         assert uid in table.describe("s1").topics

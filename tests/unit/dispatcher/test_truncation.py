@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.log import Log, Transaction
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Transaction
 from tests.unit.dispatcher.test_log import events, run
 
 
@@ -18,7 +19,7 @@ def test_records_up_to_an_offset_leave_but_the_last_one_stays(
         for _ in range(3):
             await log.submit(events(b"{}", b"{}"))
         await log.truncate(upto, 0)
-        assert [record.last for record in log.read(0, 1 << 20)] == left
+        assert [record.last for record in await log.read(0, 1 << 20)] == left
         assert log.floor <= left[0]
         assert log.floor == min(upto, 6)
 
@@ -49,7 +50,7 @@ def test_a_long_truncation_goes_in_steps_and_ends(tmp_path: Path) -> None:
         await log.submit(many)
         await log.truncate(2500, 0)
         assert log.floor == 2500
-        assert [record.last for record in log.read(0, 1 << 20)] == [2500]
+        assert [record.last for record in await log.read(0, 1 << 20)] == [2500]
 
     run(tmp_path, work)
 
@@ -62,6 +63,6 @@ def test_chosen_event_ids_are_forgotten_by_their_age(tmp_path: Path) -> None:
 
         await log.submit(remember)
         await log.truncate(0, 20)
-        assert log.reader.execute("SELECT id FROM event_ids").fetchall() == [("new",)]
+        assert log._reader.execute("SELECT id FROM event_ids").fetchall() == [("new",)]
 
     run(tmp_path, work)

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dispatcher.metering import SAMPLE, Meter
-from dispatcher.network import Network
-from dispatcher.routing import RoutingTable
-from dispatcher.settings import Settings
-from dispatcher.surveying import Survey
-from dispatcher.tuning_loop import LEAST_EVENTS, Tuner
-from edn.bench.workloads import uniform_points, uniform_rectangles
+from dispatcher.config import Settings
+from dispatcher.routing.table import RoutingTable
+from dispatcher.servers.counters import SAMPLE, PipelineCounters
+from dispatcher.services import Services
+from dispatcher.tuning.loop import LEAST_EVENTS, Tuner
+from dispatcher.tuning.probe import Survey
 from edn.errors import Conflict, InvalidInput
 from edn.summary import Summary
+from edn.tools.bench.workloads import uniform_points, uniform_rectangles
 from selftune.cpu import Cpu
 from selftune.curve import Effort
 from selftune.tuning import Tuning
@@ -43,46 +43,46 @@ def precise_hit_ratio(points: np.ndarray) -> float:
 
 
 def test_the_meter_counts_pairs_and_keeps_a_sample_of_recent_events() -> None:
-    meter = Meter()
+    counters = PipelineCounters()
     routed = np.zeros((400, 2), dtype=np.bool_)
     routed[:100, 0] = True
-    meter.routed(TOPIC, POINTS, routed, 0.5)
-    before = meter.snapshot()
-    meter.routed(TOPIC, POINTS, ~routed, 0.25)
-    meter.sent(700, 7000, 0.1)
-    counted = meter.snapshot().since(before)
+    counters.routed(TOPIC, POINTS, routed, 0.5)
+    before = counters.snapshot()
+    counters.routed(TOPIC, POINTS, ~routed, 0.25)
+    counters.sent(700, 7000, 0.1)
+    counted = counters.snapshot().since(before)
     assert (counted.events, counted.asked, counted.hits, counted.routing) == (400, 800, 700, 0.25)
     assert (counted.copies, counted.sent_bytes, counted.sending) == (700, 7000, 0.1)
     for _ in range(SAMPLE):
-        meter.routed(TOPIC, POINTS[:3] + 100.0, routed[:3], 0.0)
-    sample = meter.samples[TOPIC].points()
+        counters.routed(TOPIC, POINTS[:3] + 100.0, routed[:3], 0.0)
+    sample = counters.samples[TOPIC].points()
     assert sample.shape == (SAMPLE, 4)
     assert (sample > 100.0).all()
 
 
 def test_shares_are_those_since_the_last_question() -> None:
-    meter = Meter()
+    counters = PipelineCounters()
     routed = np.zeros((300, 1), dtype=np.bool_)
-    meter.routed(1, POINTS[:300], routed, 0.0)
-    meter.routed(2, POINTS[:100], routed[:100], 0.0)
-    assert meter.shares() == {1: 0.75, 2: 0.25}
-    assert meter.shares() == {}
+    counters.routed(1, POINTS[:300], routed, 0.0)
+    counters.routed(2, POINTS[:100], routed[:100], 0.0)
+    assert counters.shares() == {1: 0.75, 2: 0.25}
+    assert counters.shares() == {}
 
 
-def surveyed(points: np.ndarray) -> tuple[RoutingTable, Meter, Survey]:
-    table, meter = RoutingTable(), Meter()
+def surveyed(points: np.ndarray) -> tuple[RoutingTable, PipelineCounters, Survey]:
+    table, counters = RoutingTable(), PipelineCounters()
     summarise(table)
-    meter.routed(TOPIC, points, table.route(TOPIC, points), 0.0)
-    return table, meter, Survey(table, meter, Effort(seconds=60.0, most=10_000))
+    counters.routed(TOPIC, points, table.route(TOPIC, points), 0.0)
+    return table, counters, Survey(table, counters, Effort(seconds=60.0, most=10_000))
 
 
 def test_a_survey_measures_what_other_precisions_let_through() -> None:
-    _, meter, survey = surveyed(POINTS)
+    _, counters, survey = surveyed(POINTS)
     asyncio.run(survey.all())
     assert list(survey.measured) == [step / 10 for step in range(11)]
     ratios = [one.hit_ratio for one in survey.measured.values()]
     assert ratios == sorted(ratios, reverse=True)
-    assert ratios[-1] == pytest.approx(precise_hit_ratio(meter.samples[TOPIC].points()))
+    assert ratios[-1] == pytest.approx(precise_hit_ratio(counters.samples[TOPIC].points()))
     assert survey.measured[0.0].routing == 0.0
     assert survey.spent > 0
 
@@ -105,13 +105,13 @@ def test_neighbours_are_measured_and_their_cuts_kept_until_the_table_changes() -
 
 
 def test_far_measurements_are_forgotten_when_events_change() -> None:
-    table, meter, survey = surveyed(POINTS)
+    table, counters, survey = surveyed(POINTS)
 
     async def work() -> None:
         await survey.all()
         nowhere = np.full((400, 4), 99.0)
         for _ in range(20):
-            meter.routed(TOPIC, nowhere, table.route(TOPIC, nowhere), 0.0)
+            counters.routed(TOPIC, nowhere, table.route(TOPIC, nowhere), 0.0)
         await survey.near(0.5, 0.1, seconds=0.0)
 
     asyncio.run(work())
@@ -132,37 +132,46 @@ class Monitor:
 def tuned(
     tmp_path: Path,
     mode: str,
-    work: Callable[[Network, Tuner, Monitor], Awaitable[None]],
+    work: Callable[[Services, Tuner, Monitor], Awaitable[None]],
     precision: float = 1.0,
 ) -> None:
     async def run() -> None:
-        network = Network(Settings(data=tmp_path, secret="s" * 16))
+        network = Services(Settings(data=tmp_path, secret="s" * 16))
         network.log.start()
         try:
             summarise(network.table)
-            tuner = Tuner(network, Tuning(mode=mode, precision=precision), interval=1.0)
+            tuner = Tuner(
+                network.log,
+                network.table,
+                network.members,
+                network.pipeline,
+                network.counters,
+                network.link,
+                Tuning(mode=mode, precision=precision),
+                interval=1.0,
+            )
             network.table.set_precision(precision)
             monitor = Monitor(1.0)
             tuner._monitor = monitor  # type: ignore[assignment]  # the same two methods
             tuner._begin()
             await work(network, tuner, monitor)
         finally:
-            await network.log.stop()
+            await network.stop()
 
     asyncio.run(run())
 
 
-def flow(network: Network, events: int = 400) -> None:
+def flow(network: Services, events: int = 400) -> None:
     points = POINTS[:events]
     routed = network.table.route(TOPIC, points)
-    network.meter.routed(TOPIC, points, routed, 0.01)
-    network.meter.sent(int(routed.sum()), 1000, 0.001)
+    network.counters.routed(TOPIC, points, routed, 0.01)
+    network.counters.sent(int(routed.sum()), 1000, 0.001)
 
 
 def test_a_full_cpu_lowers_the_precision_by_the_published_rule_and_an_idle_one_raises_it(
     tmp_path: Path,
 ) -> None:
-    async def work(network: Network, tuner: Tuner, monitor: Monitor) -> None:
+    async def work(network: Services, tuner: Tuner, monitor: Monitor) -> None:
         flow(network)
         await tuner.tick()
         assert network.table.describe("a").precision == 0.9
@@ -171,7 +180,7 @@ def test_a_full_cpu_lowers_the_precision_by_the_published_rule_and_an_idle_one_r
         await tuner.tick()
         assert network.table.describe("a").precision == 1.0
         assert [one["precision"] for one in tuner.describe()["history"]] == [0.9, 1.0]
-        stored = network.log.reader.execute("SELECT value FROM meta WHERE key = 'precision'").fetchone()
+        stored = network.log._reader.execute("SELECT value FROM meta WHERE key = 'precision'").fetchone()
         assert stored == (1.0,)
 
     tuned(tmp_path, "paper", work)
@@ -183,7 +192,7 @@ def test_a_full_cpu_lowers_the_precision_by_the_published_rule_and_an_idle_one_r
 def test_nothing_is_decided_when_nothing_is_to_be_tuned(
     tmp_path: Path, mode: str, events: int, share: float
 ) -> None:
-    async def work(network: Network, tuner: Tuner, monitor: Monitor) -> None:
+    async def work(network: Services, tuner: Tuner, monitor: Monitor) -> None:
         monitor.share = share
         for _ in range(3):
             flow(network, events)
@@ -194,14 +203,14 @@ def test_nothing_is_decided_when_nothing_is_to_be_tuned(
 
 
 def test_the_model_is_fed_with_what_was_counted(tmp_path: Path) -> None:
-    async def work(network: Network, tuner: Tuner, monitor: Monitor) -> None:
+    async def work(network: Services, tuner: Tuner, monitor: Monitor) -> None:
         network.link.limit(5000.0)
         flow(network)
         await tuner.tick()
         told = tuner.describe()
         assert told["parameters"]["servers"] == 2
         assert told["parameters"]["bandwidth"] == 5000.0
-        copies = network.meter.counts.copies
+        copies = network.counters.counts.copies
         assert told["parameters"]["message_bytes"] == pytest.approx(1000 / copies)
         assert told["parameters"]["per_copy"] == pytest.approx(0.001 / copies)
         [here] = [point for point in told["curve"] if point["precision"] == 1.0]
@@ -214,7 +223,7 @@ def test_the_model_is_fed_with_what_was_counted(tmp_path: Path) -> None:
 
 
 def test_an_operators_word_is_in_force_at_once_and_wrong_ones_change_nothing(tmp_path: Path) -> None:
-    async def work(network: Network, tuner: Tuner, monitor: Monitor) -> None:
+    async def work(network: Services, tuner: Tuner, monitor: Monitor) -> None:
         await tuner.set("fixed", 0.2)
         assert network.table.describe("b").precision == 0.2
         await tuner.set("model", None)
@@ -227,7 +236,7 @@ def test_an_operators_word_is_in_force_at_once_and_wrong_ones_change_nothing(tmp
 
 
 def test_a_survey_needs_events(tmp_path: Path) -> None:
-    async def work(network: Network, tuner: Tuner, monitor: Monitor) -> None:
+    async def work(network: Services, tuner: Tuner, monitor: Monitor) -> None:
         with pytest.raises(Conflict, match="no event"):
             await tuner.survey()
         flow(network)

@@ -17,7 +17,7 @@ from evaluation.claims import (
     rises,
     verdict,
 )
-from evaluation.experiment import Outcome, Series, mean
+from evaluation.outcome import Outcome, Series, mean
 
 UP = Number(2.0, "it rises", lambda ours: ours > 1)
 

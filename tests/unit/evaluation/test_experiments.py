@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 from evaluation import document, drawing, results
 from evaluation.claims import judge
 from evaluation.command import Places, app, choose, publish
-from evaluation.experiment import AnyExperiment, Outcome, silent
+from evaluation.experiment import AnyExperiment, silent
 from evaluation.experiments import ALL
+from evaluation.outcome import Outcome
 
 pytest.importorskip("sklearn", reason="K-means needs the extra `spark`")
 

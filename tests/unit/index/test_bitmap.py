@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from edn.arrays import Floats
 from edn.index import bitmap, segment
 from edn.index.bitmap import BitmapMatcher
 from edn.index.segment import Segment
 
-Floats = npt.NDArray[np.float64]
 EVERYWHERE = np.array([[-np.inf, -np.inf]]), np.array([[np.inf, np.inf]])
 CENTRE = np.array([[5.0, 5.0]])
 

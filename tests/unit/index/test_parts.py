@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import edn.index.matcher
-from edn import compiling
+import edn.index.engines
 from edn.errors import InvalidInput
-from edn.index import Matcher, engine_name, known_engines, new_matcher, warm
+from edn.index import Matcher, compilation, engine_name, known_engines, new_matcher, warm
 from edn.index.bins import LEAST, Bins
 from edn.index.clustering import cluster
 from edn.index.kernels import FAN, code_bounds, code_points, find_bin
@@ -123,7 +122,7 @@ def test_a_matcher_has_no_fewer_than_no_dimensions() -> None:
 
 def test_an_installed_package_can_bring_an_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = EntryPoints([EntryPoint("their-scan", "edn.index.scan:ScanMatcher", "edn.matchers")])
-    monkeypatch.setattr(edn.index.matcher, "entry_points", installed.select)
+    monkeypatch.setattr(edn.index.engines, "entry_points", installed.select)
     assert known_engines() == ("bitmap", "rtree", "scan", "xpath", "their-scan")
     assert engine_name("urn:edn:matcher:their-scan") == "their-scan"
     assert isinstance(new_matcher("their-scan", 2), ScanMatcher)
@@ -145,22 +144,22 @@ def test_compiled_code_is_only_kept_where_nobody_else_can_put_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    folder = compiling.private_folder()
+    folder = compilation.private_folder()
     assert folder is not None
     assert folder.parent == tmp_path
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o777)
-    assert compiling.private_folder() is None
+    assert compilation.private_folder() is None
     folder.rmdir()
     (tmp_path / "theirs").mkdir()
     folder.symlink_to(tmp_path / "theirs")
-    assert compiling.private_folder() is None
+    assert compilation.private_folder() is None
 
 
 def test_kernels_compile_where_no_usual_folder_can_be_written(tmp_path: Path) -> None:
     """As from a package that is installed read-only, for a user without a home."""
     program = """
-from edn.compiling import kernel
+from edn.index.compilation import kernel
 @kernel("i8(i8)")
 def twice(x):
     return 2 * x
@@ -185,4 +184,4 @@ def test_compiled_code_can_be_kept_for_a_user_without_a_name(
 
     monkeypatch.setattr("getpass.getuser", nobody)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert compiling.private_folder() == tmp_path / f"edn-kernels-{os.getuid()}"
+    assert compilation.private_folder() == tmp_path / f"edn-kernels-{os.getuid()}"

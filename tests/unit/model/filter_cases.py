@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edn.schema import Schema
+from edn.model.schema import Schema
 
 TYPES = {"n": "number", "i": "integer", "s": "string", "b": "boolean", "t": "time"}
 SCHEMA = Schema.parse(TYPES)

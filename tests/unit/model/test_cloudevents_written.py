@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from edn.cloudevents import CloudEvent, as_binary, as_structured, plain, read, written
 from edn.errors import InvalidEvent
+from edn.formats.cloudevents import CloudEvent, as_binary, as_structured, plain, read, written
 
 TIME = "2026-01-01T00:00:00Z"
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edn.coordinates import DOMAINS, Domain, String, instant, rfc3339
-from edn.rect import LOWEST
+from edn.model.coordinates import DOMAINS, Domain, String, instant, rfc3339
+from edn.model.rect import LOWEST
 
 STRING = DOMAINS["string"]
 assert isinstance(STRING, String)

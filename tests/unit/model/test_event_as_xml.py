@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from edn import eventxml, xml
 from edn.errors import InvalidEvent
-from edn.schema import Schema
+from edn.formats import event_xml, xml
+from edn.model.schema import Schema
 
 TYPES = {"symbol": "string", "price": "number", "volume": "integer", "at.floor": "integer"}
 SCHEMA = Schema.parse(TYPES)
 
 
 def read(inner: str) -> dict[str, Any]:
-    return eventxml.read(xml.parse(f'<e:event xmlns:e="urn:edn:soap">{inner}</e:event>'.encode()), TYPES)
+    return event_xml.read(xml.parse(f'<e:event xmlns:e="urn:edn:soap">{inner}</e:event>'.encode()), TYPES)
 
 
 def test_an_event_is_read_as_json_would_have_it() -> None:

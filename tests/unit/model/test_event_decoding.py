@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edn.coordinates import DOMAINS, instant
 from edn.errors import EdnError, InvalidEvent, MalformedJson, TooLarge
-from edn.event import EventBatch
-from edn.eventcheck import check_events
-from edn.rect import MISSING
-from edn.schema import Schema
+from edn.model.coordinates import DOMAINS, instant
+from edn.model.event import EventBatch
+from edn.model.event_check import check_events
+from edn.model.rect import MISSING
+from edn.model.schema import Schema
 
 TYPES = {"symbol": "string", "price": "number", "volume": "integer", "up": "boolean", "at": "time",
          "book.bid": "number", "book.deep.ask": "number"}  # fmt: skip

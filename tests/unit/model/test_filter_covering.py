@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from edn.filter import Filter
-from edn.filter.cells import Pattern
-from edn.schema import Schema
+from edn.model.filter import Filter
+from edn.model.filter.cells import Pattern
+from edn.model.schema import Schema
 from tests.unit.model.filter_cases import SCHEMA, decoded, draw_event, draw_filter
 
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edn.errors import EdnError, InvalidFilter, TooLarge
-from edn.filter import Filter
-from edn.filter.dialects import OURS, Context, read, write
-from edn.schema import Schema
+from edn.model.filter import Filter
+from edn.model.filter.dialects import OURS, Context, read, write
+from edn.model.schema import Schema
 from tests.oracle.meaning import matches
 from tests.oracle.values import read_event
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edn.errors import InvalidFilter, TooLarge
-from edn.filter import Filter
-from edn.schema import Schema
+from edn.model.filter import Filter
+from edn.model.schema import Schema
 
 SCHEMA = Schema.parse(
     {

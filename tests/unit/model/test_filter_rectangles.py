@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edn.coordinates import DOMAINS
-from edn.filter import Filter
-from edn.rect import LOWEST, MISSING, Rects
-from edn.schema import Schema
+from edn.model.coordinates import DOMAINS
+from edn.model.filter import Filter
+from edn.model.rect import LOWEST, MISSING, Rects
+from edn.model.schema import Schema
 from tests.unit.model.filter_cases import (
     CORNERS,
     SCHEMA,

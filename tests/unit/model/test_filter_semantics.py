@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from edn.filter import Filter
-from edn.schema import Schema
+from edn.model.filter import Filter
+from edn.model.schema import Schema
 
 SCHEMA = Schema.parse(
     {"n": "number", "i": "integer", "s": "string", "b": "boolean", "t": "time", "deep.n": "number"}

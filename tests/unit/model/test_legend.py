@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from edn.coordinates import DOMAINS
-from edn.filter import Filter
-from edn.legend import shown_rect, value_at
-from edn.schema import Schema
+from edn.model.coordinates import DOMAINS
+from edn.model.display import shown_rect, value_at
+from edn.model.filter import Filter
+from edn.model.schema import Schema
 
 SCHEMA = Schema.parse({"n": "number", "i": "integer", "s": "string", "b": "boolean", "t": "time"})
 

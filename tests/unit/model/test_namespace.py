@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edn import namespace
 from edn.errors import InvalidInput
+from edn.model import namespace
 
 #: one level deeper than any name that is asked about, so that a topic is never all of its own subtree
 WORLD = [

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edn.errors import InvalidSchema
-from edn.schema import Column, Schema
+from edn.model.schema import Column, Schema
 
 QUOTES = {"symbol": "string", "price": "number", "book.bid": "number", "book.ask": "number", "at": "time"}
 

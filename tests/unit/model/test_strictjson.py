@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edn.errors import MalformedJson, TooLarge
-from edn.strictjson import MAX_DEPTH, decode
+from edn.formats.strict_json import MAX_DEPTH, decode
 
 REFUSED = {
     "empty": (b"", "empty"),

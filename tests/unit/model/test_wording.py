@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edn.wording import listed, meant, quoted, shown
+from edn.model.wording import listed, meant, quoted, shown
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from edn.errors import EdnError, InvalidFilter, TooLarge
-from edn.filter import Filter
-from edn.schema import Schema
-from edn.xpath.parsing import MAX_LENGTH, parse
-from edn.xpath.writing import write
+from edn.model.filter import Filter
+from edn.model.schema import Schema
+from edn.model.xpath.parsing import MAX_LENGTH, parse
+from edn.model.xpath.writing import write
 
 SCHEMA = Schema.parse({"symbol": "string", "price": "number", "at.floor": "integer", "1st": "number"})
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edn.arrays import Floats
 from edn.errors import InvalidInput
 from partitioning.clustering import assign
 from partitioning.methods import METHODS, Wish, partition
@@ -18,7 +18,6 @@ from partitioning.rows import Chunk, LocalRows
 from partitioning.space import Space
 from partitioning.split import Volume
 
-Floats = npt.NDArray[np.float64]
 INF = float("inf")
 
 pytest.importorskip("sklearn", reason="K-means needs the extra `spark`")

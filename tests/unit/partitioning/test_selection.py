@@ -11,12 +11,11 @@ import numpy.typing as npt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edn.arrays import Floats
 from partitioning.contents import Contents, EventSample
 from partitioning.rows import Chunk, LocalRows, Question
 from partitioning.selection import select
 from partitioning.space import Space
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-from dispatcher.routing import RoutingTable
+from dispatcher.routing.table import RoutingTable
+from edn.arrays import Bools, Floats
 from edn.summary import Maximal, Summary
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 INF = float("inf")
 

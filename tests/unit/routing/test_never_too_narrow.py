@@ -16,8 +16,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from dispatcher.routing import RoutingTable
-from dispatcher.routing_holding import Bools, Instant, Widenings
+from dispatcher.routing.table import RoutingTable
+from dispatcher.routing.topic_routes import Instant, Widenings
+from edn.arrays import Bools
 from tests.unit.routing.model import Floats, World
 
 INF = float("inf")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dispatcher.routing import RoutingTable
-from edn.bench.workloads import uniform_points, uniform_rectangles
+from dispatcher.routing.table import RoutingTable
 from edn.summary import Summary
+from edn.tools.bench.workloads import uniform_points, uniform_rectangles
 
 TOPIC, OTHER = 7, 8
 PRECISIONS = (0.0, 0.05, 0.3, 1.0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dispatcher.routing import RoutingTable
-from dispatcher.routing_holding import TAIL
-from edn.bench.workloads import uniform_points, uniform_rectangles
+from dispatcher.routing.table import RoutingTable
+from dispatcher.routing.topic_routes import TAIL
 from edn.summary import Summary
+from edn.tools.bench.workloads import uniform_points, uniform_rectangles
 
 INF = float("inf")
 TOPIC = 7

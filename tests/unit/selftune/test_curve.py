@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edn.bench.workloads import uniform_points, uniform_rectangles
 from edn.summary import new_router
+from edn.tools.bench.workloads import uniform_points, uniform_rectangles
 from selftune.curve import Effort, measure, offline
 from selftune.throughput import Parameters
 

@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 from serverkit import Kit
 
+from edn.runtime import ownership
+
+ownership.enforce()
+
 
 @pytest.fixture
 def kit(tmp_path: Path) -> Iterator[Kit]:

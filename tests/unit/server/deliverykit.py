@@ -13,19 +13,19 @@ from typing import Any
 
 from serverkit import Kit, activate, item
 
-from edn_server.delivery import HttpSink
-from edn_server.evidence import Evidence
-from edn_server.mail import MailSink
-from edn_server.notifier import Notifier
-from edn_server.parcels import Batching
-from edn_server.retry import Policy
-from edn_server.settings import Settings
-from edn_server.sinks import Sink, Sinks
+from edn_server.config import Settings
+from edn_server.delivery.notifier import Notifier
+from edn_server.observe.delivery_status import DeliveryStatus
+from edn_server.policies import Batching, BreakerLimits, RetryPolicy
+from edn_server.sinks.base import Sink, Sinks
+from edn_server.sinks.http import HttpSink
+from edn_server.sinks.mail import MailSink
+from edn_server.subscriptions.view import RegistryView
 
 EVENT = {"symbol": "GE", "price": 5}
 #: what a receiver answers that wants none of it, and a policy that gives up then
 REFUSED = "400 No\r\ncontent-type: text/plain\r\n"
-ONE = Policy(steps=(0.001,), refused_attempts=1)
+ONE = RetryPolicy(steps=(0.001,), refused_attempts=1)
 
 
 @dataclass
@@ -102,20 +102,34 @@ async def receiving() -> AsyncIterator[Receiver]:
 
 
 #: attempts follow each other at once, and each row is a POST of its own
-SETTINGS = Settings(
-    id="s1",
-    data=Path("/nowhere"),
-    dispatcher="http://127.0.0.1:1",
-    secret="a secret of the tests",
-    allow_loopback_sinks=True,
-    concurrent_posts=32,
-    retries=Policy(steps=(0.001,)),
-    batching=Batching(events=1),
-)
+SETTINGS: dict[str, Any] = {
+    "id": "s1",
+    "data": Path("/nowhere"),
+    "dispatcher": ("http://127.0.0.1:1",),
+    "secret": "a secret of the tests",
+    "allow_loopback_sinks": True,
+    "concurrent_posts": 32,
+    "retry_steps": (0.001,),
+    "batch_events": 1,
+}
 
 
-def settings(**changes: Any) -> Settings:
-    return dataclasses.replace(SETTINGS, **changes)
+def settings(
+    retries: RetryPolicy | None = None,
+    batching: Batching | None = None,
+    breaking: BreakerLimits | None = None,
+    **changes: Any,
+) -> Settings:
+    given = SETTINGS | changes
+    if retries is not None:
+        given |= {
+            "retry_steps": retries.steps,
+            "give_up_seconds": retries.give_up_seconds,
+            "refused_attempts": retries.refused_attempts,
+        }
+    if batching is not None:
+        given |= {f"batch_{name}": value for name, value in dataclasses.asdict(batching).items()}
+    return Settings(**given, **({} if breaking is None else dataclasses.asdict(breaking)))
 
 
 @asynccontextmanager
@@ -127,9 +141,9 @@ async def notifying(
     makers = {"http": HttpSink, "https": HttpSink, "mailto": MailSink, **(further or {})}
     async with Sinks(given, makers) as sinks:
         notifier = Notifier(
-            hosting=kit.hosting,
+            view=RegistryView(kit.registry),
             writer=kit.writer,
-            reader=kit.folder.connect(read_only=True),
+            reader=kit.reader(),
             sinks=sinks,
             key="0" * 32,
             settings=given,
@@ -167,14 +181,14 @@ def fill(kit: Kit, *urls: str, rows: int = 1) -> None:
 
 
 @asynccontextmanager
-async def asking(kit: Kit, **changes: Any) -> AsyncIterator[tuple[Notifier, Evidence]]:
+async def asking(kit: Kit, **changes: Any) -> AsyncIterator[tuple[Notifier, DeliveryStatus]]:
     given = {"retries": ONE, **changes}
     async with notifying(kit, **given) as notifier:
-        evidence = Evidence(
-            hosting=kit.hosting,
+        evidence = DeliveryStatus(
+            view=RegistryView(kit.registry),
             notifier=notifier,
             writer=kit.writer,
-            reader=kit.folder.connect(read_only=True),
+            reader=kit.reader(),
             settings=settings(**given),
         )
         try:

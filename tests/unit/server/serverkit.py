@@ -8,16 +8,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from edn import wire
-from edn.schema import Schema
-from edn.webhooks import KeyRing
-from edn_server import doubts, outbox
-from edn_server.database import Folder
-from edn_server.loading import load
-from edn_server.replaying import ApplyReplay
-from edn_server.storing import StoreVersions, prepare
-from edn_server.stream import Applied, ApplyFrame
-from edn_server.writer import Writer
+from edn import protocol
+from edn.formats.webhooks import KeyRing
+from edn.model.schema import Schema
+from edn.runtime.ownership import share
+from edn_server.ingest import undecided as doubts
+from edn_server.ingest.apply_frame import Applied, ApplyFrame
+from edn_server.ingest.replay import ApplyReplay
+from edn_server.outbox import bodies, cleanup
+from edn_server.storage import outbox
+from edn_server.storage.database import Folder, SqliteReader
+from edn_server.storage.writer import Writer
+from edn_server.subscriptions.load import load
+from edn_server.subscriptions.store import StoreVersions, prepare
 
 COLUMNS = [("symbol", "string"), ("price", "number")]
 LOG = "log-a"
@@ -29,8 +32,8 @@ def topic(
     columns: Sequence[tuple[str, str]] = COLUMNS,
     name: str = "quotes",
     tenant: str = "",
-) -> wire.TopicInfo:
-    return wire.TopicInfo(uid, tenant, name, list(columns), "scan")
+) -> protocol.TopicInfo:
+    return protocol.TopicInfo(uid, tenant, name, list(columns), "scan")
 
 
 def item(
@@ -43,15 +46,15 @@ def item(
     expires: int | None = None,
     ring: str = "",
     tenant: str = "",
-) -> wire.StoreItem:
-    return wire.StoreItem(id, version, tenant, "owner", filter, url, recipient, expires, ring)
+) -> protocol.StoreItem:
+    return protocol.StoreItem(id, version, tenant, "owner", filter, url, recipient, expires, ring)
 
 
-def control(offset: int, kind: wire.Kind, *, time: int | None = None, **fields: Any) -> wire.Control:
-    return wire.Control(offset=offset, time=offset if time is None else time, kind=kind, **fields)
+def control(offset: int, kind: protocol.Kind, *, time: int | None = None, **fields: Any) -> protocol.Control:
+    return protocol.Control(offset=offset, time=offset if time is None else time, kind=kind, **fields)
 
 
-def activate(offset: int, *versions: tuple[str, int]) -> wire.Control:
+def activate(offset: int, *versions: tuple[str, int]) -> protocol.Control:
     return control(offset, "activate", versions=list(versions))
 
 
@@ -61,19 +64,19 @@ def segment(
     uid: int = 1,
     columns: Sequence[tuple[str, str]] = COLUMNS,
     times: dict[int, int] | None = None,
-) -> wire.Segment:
+) -> protocol.Segment:
     """Events as (offset, attributes); an event's id is e<offset>, its log time its offset unless given."""
     listed = list(events)
     batch = Schema.from_wire(columns).decode_events(
         json.dumps([attributes for _, attributes in listed]).encode()
     )
     offsets = [offset for offset, _ in listed]
-    return wire.Segment(
+    return protocol.Segment(
         topic=uid,
-        offsets=wire.int64_bytes(offsets),
-        times=wire.int64_bytes([(times or {}).get(offset, offset) for offset in offsets]),
-        stamps=wire.int64_bytes([offset * 1_000_000 for offset in offsets]),
-        points=wire.points_bytes(batch.points),
+        offsets=protocol.int64_bytes(offsets),
+        times=protocol.int64_bytes([(times or {}).get(offset, offset) for offset in offsets]),
+        stamps=protocol.int64_bytes([offset * 1_000_000 for offset in offsets]),
+        points=protocol.points_bytes(batch.points),
         width=len(columns),
         ids=[f"e{offset}" for offset in offsets],
         lines=batch.lines,
@@ -93,8 +96,9 @@ class Kit:
         self.folder = Folder(self._path)
         self.epoch = self.folder.identity.epoch
         self.db = self.folder.connect()
-        self.hosting = load(self.db)
+        self.registry = load(self.db)
         self.writer = Writer(self.db, self.fatal.append)
+        share(self.registry)
 
     def close(self) -> None:
         self.writer.close()
@@ -106,21 +110,21 @@ class Kit:
 
     def store(
         self,
-        *items: wire.StoreItem,
-        info: wire.TopicInfo | None = None,
+        *items: protocol.StoreItem,
+        info: protocol.TopicInfo | None = None,
         log: str = LOG,
         incarnation: int = 1,
         rings: Sequence[KeyRing] = (),
-    ) -> wire.Stored:
-        request = wire.Store(log, incarnation, info or topic(), list(items), list(rings))
-        return self.writer.submit(StoreVersions(self.hosting, self.epoch, prepare(request))).result(30)
+    ) -> protocol.Stored:
+        request = protocol.Store(log, incarnation, info or topic(), list(items), list(rings))
+        return self.writer.submit(StoreVersions(self.registry, self.epoch, prepare(request))).result(30)
 
     def frame(
         self,
         after: int,
         upto: int,
-        *controls: wire.Control,
-        segments: Sequence[wire.Segment] = (),
+        *controls: protocol.Control,
+        segments: Sequence[protocol.Segment] = (),
         events: Iterable[tuple[int, dict[str, Any]]] = (),
         times: dict[int, int] | None = None,
         log: str = LOG,
@@ -129,10 +133,10 @@ class Kit:
         self._batch = max(self._batch, self._newest_batch()) + 1
         listed = list(events)
         own = [segment(listed, times=times)] if listed else []
-        frame = wire.Frame(log, incarnation, after, upto, list(controls), [*own, *segments])
+        frame = protocol.Frame(log, incarnation, after, upto, list(controls), [*own, *segments])
         # Through the wire, so that nothing works that would not travel.
-        frame = wire.msgspec.msgpack.decode(wire.encode(frame), type=wire.Frame)
-        job = ApplyFrame(self.hosting, self.epoch, self._batch, frame, lambda *_: None)
+        frame = protocol.msgspec.msgpack.decode(protocol.encode(frame), type=protocol.Frame)
+        job = ApplyFrame(self.registry, self.epoch, self._batch, frame, lambda *_: None)
         return self.writer.submit(job).result(30)
 
     def replay(
@@ -145,44 +149,47 @@ class Kit:
         version: int = 1,
         final: bool = False,
         log: str = LOG,
-    ) -> wire.ReplayAck:
+    ) -> protocol.ReplayAck:
         self._batch = max(self._batch, self._newest_batch()) + 1
         listed = list(events)
         own = segment(listed) if listed else None
-        page = wire.ReplayPage(log, id, version, after, upto, own, final)
-        page = wire.msgspec.msgpack.decode(wire.encode(page), type=wire.ReplayPage)
-        return self.writer.submit(ApplyReplay(self.hosting, self._batch, page, lambda *_: None)).result(30)
+        page = protocol.ReplayPage(log, id, version, after, upto, own, final)
+        page = protocol.msgspec.msgpack.decode(protocol.encode(page), type=protocol.ReplayPage)
+        return self.writer.submit(ApplyReplay(self.registry, self._batch, page, lambda *_: None)).result(30)
 
     def decide(self) -> int:
         """Decide all rows in doubt; how many there were."""
         decided = 0
         with contextlib.closing(self.folder.connect(read_only=True)) as reader:
-            library = doubts.Library(reader)
+            library = doubts.Library()
             while found := doubts.find(reader):
                 for row in [row for rows in found.values() for row in rows]:
-                    decision = doubts.Decision(row, reader, library)
+                    decision = doubts.Decision(row, library)
                     while not decision.done:
-                        decision.run(0.0)
-                    self.writer.submit(doubts.Decided(decision, self.hosting)).result(30)
+                        decision.run(reader, 0.0)
+                    self.writer.submit(doubts.Decided(decision, self.registry)).result(30)
                     decided += 1
         return decided
 
+    def reader(self) -> SqliteReader:
+        return SqliteReader(self.folder.connect(read_only=True), "tests")
+
     def collect(self) -> int:
-        return self.writer.submit(outbox.Collect(self.hosting)).result(30)
+        return self.writer.submit(cleanup.Collect(self.registry)).result(30)
 
     def rows(self) -> list[outbox.Row]:
         with contextlib.closing(self.folder.connect(read_only=True)) as db:
-            found = db.execute("SELECT id, address, batch, composition FROM outbox ORDER BY id").fetchall()
-            return [outbox.Row(*values) for values in found]
+            ids = [id for (id,) in db.execute("SELECT id FROM outbox").fetchall()]
+            return outbox.rows_by_id(db, ids)
 
     def body(self, row: outbox.Row) -> dict[str, Any]:
         """What the row's POST says."""
         with contextlib.closing(self.folder.connect(read_only=True)) as db:
             events = outbox.read_events(db, row.batch, row.places)
-        names = self.hosting.topics
-        fragments = [outbox.event_fragment(events[p], names[events[p].topic].name) for p in row.places]
+        names = self.registry.topics
+        fragments = [bodies.event_fragment(events[p], names[events[p].topic].name) for p in row.places]
         body: dict[str, Any] = json.loads(
-            outbox.enclose([outbox.entries_of(row, fragments, self.hosting.fragments)])
+            bodies.enclose([bodies.entries_of(row, fragments, self.registry.fragments)])
         )
         return body
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edn import namespace
-from edn_server import addresses
-from edn_server.addresses import address_of, ring_of, tenant_of, url_of
+from edn.model import namespace
+from edn_server.storage import addresses
+from edn_server.storage.addresses import address_of, ring_of, tenant_of, url_of
 
 TENANTS = st.from_regex(r"[A-Za-z0-9_-]{0,64}", fullmatch=True)
 RINGS = st.from_regex(r"([0-9a-f]{16})?", fullmatch=True)
@@ -36,11 +36,12 @@ def test_two_addresses_are_equal_only_if_everything_is(
 
 
 @pytest.mark.parametrize("tenant", ["", "acme", "hold", "stream"])
-def test_streams_and_buffers_name_the_tenant_of_their_subscription(tenant: str) -> None:
+def test_a_stream_names_its_subscription_and_the_tenant_of_that(tenant: str) -> None:
     key = namespace.key_of(tenant, "s1")
-    for address in (addresses.stream_of(key), addresses.held(key), addresses.held(key) + addresses.PAST):
-        assert not addresses.is_sink(address)
-        assert (tenant_of(address), ring_of(address), url_of(address)) == (tenant, "", address)
+    address = addresses.stream_of(key)
+    assert not addresses.is_sink(address)
+    assert (tenant_of(address), ring_of(address), url_of(address)) == (tenant, "", address)
+    assert addresses.streaming(address) == key
     assert address_of(tenant, addresses.stream_of(key), "") == addresses.stream_of(key)
 
 

@@ -12,14 +12,14 @@ import pytest
 from deliverykit import Post, Receiver, eventually, fill, notifying, run, settings
 from serverkit import Kit
 
-from edn.cloudevents import SinkAddress
 from edn.errors import InvalidSink
-from edn_server import consent
-from edn_server.addresses import address_of
-from edn_server.cloudevents import CloudEventsSink
-from edn_server.consent import Consents, Granted, Withheld, read, read_rate
-from edn_server.parcels import Batching
-from edn_server.sinks import Answer
+from edn.formats.cloudevents import SinkAddress
+from edn_server.policies import Batching
+from edn_server.sinks import consent
+from edn_server.sinks.base import Answer
+from edn_server.sinks.cloudevents import CloudEventsSink
+from edn_server.sinks.consent import Consents, Granted, Withheld, read, read_rate
+from edn_server.storage.addresses import address_of
 
 ORIGIN = "edn.example.org"
 CALLBACK = "https://edn.example.org"

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from serverkit import Kit, activate, control, item
 
 from edn.errors import Conflict, InvalidInput, NotFound
-from edn_server import deadletters, outbox
-from edn_server.addresses import address_of
-from edn_server.breaker import Limits
-from edn_server.parcels import Batching
-from edn_server.retry import Policy
+from edn_server.delivery import dead_letters as deadletters
+from edn_server.policies import Batching, BreakerLimits, RetryPolicy
+from edn_server.storage import dead_letters as letter_table
+from edn_server.storage import outbox
+from edn_server.storage.addresses import address_of
 
 
 def names(posts: list[Any]) -> list[str]:
@@ -30,7 +30,10 @@ def test_a_row_that_is_refused_too_often_makes_way_for_those_behind_it(kit: Kit)
     async def scenario(receiver: Receiver) -> None:
         fill(kit, receiver.url("/a"), rows=3)
         receiver.answers["/a"] = [REFUSED] * 3
-        async with asking(kit, retries=Policy(steps=(0.001,), refused_attempts=3)) as (notifier, evidence):
+        async with asking(kit, retries=RetryPolicy(steps=(0.001,), refused_attempts=3)) as (
+            notifier,
+            evidence,
+        ):
             await notifier.idle()
             [letter], following = await evidence.letters("s0", None, 10)
             whole = await evidence.letter(int(letter["id"].rpartition(".")[2]))
@@ -52,7 +55,10 @@ def test_a_row_that_is_refused_too_often_makes_way_for_those_behind_it(kit: Kit)
 def test_what_waited_behind_a_row_that_is_too_old_and_is_as_old_dies_with_it(kit: Kit) -> None:
     async def scenario(receiver: Receiver) -> None:
         fill(kit, "http://127.0.0.1:1/dead", rows=30)
-        async with asking(kit, retries=Policy(steps=(0.001,), give_up_seconds=0)) as (notifier, evidence):
+        async with asking(kit, retries=RetryPolicy(steps=(0.001,), give_up_seconds=0)) as (
+            notifier,
+            evidence,
+        ):
             await notifier.idle()
             assert notifier.counters.dead == 30
             assert notifier.counters.failed == 1
@@ -100,7 +106,7 @@ def test_recovering_since_a_time_sends_what_died_from_then_on_in_order(kit: Kit)
             await notifier.idle()
             letters, _ = await evidence.letters("s0", None, 10)
             with contextlib.closing(kit.folder.connect(read_only=True)) as db:
-                third = deadletters.page(db, "s0", (0, 0), 10)[2]
+                third = letter_table.page(db, "s0", (0, 0), 10)[2]
             receiver.posts.clear()
             queued = await evidence.recover("s0", third.died)
             await notifier.idle()
@@ -186,7 +192,7 @@ def test_what_nobody_is_left_to_be_told_cannot_be_sent_and_goes(kit: Kit) -> Non
             with pytest.raises(Conflict):
                 await evidence.resend(number)
             assert await evidence.letter(number)
-            purge = deadletters.Purge(0, lambda id: id not in kit.hosting.numbers)
+            purge = deadletters.Purge(0, lambda id: id not in kit.registry.numbers)
             assert await asyncio.wrap_future(kit.writer.submit(purge)) == 1
             with pytest.raises(NotFound):
                 await evidence.letter(number)
@@ -202,7 +208,7 @@ def test_letters_that_are_too_old_go(kit: Kit) -> None:
         async with asking(kit) as (notifier, evidence):
             await notifier.idle()
             with contextlib.closing(kit.folder.connect(read_only=True)) as db:
-                newest = deadletters.page(db, None, (0, 0), 10)[-1]
+                newest = letter_table.page(db, None, (0, 0), 10)[-1]
             purge = deadletters.Purge(newest.died, lambda _: False)
             assert await asyncio.wrap_future(kit.writer.submit(purge)) == 2
             assert len((await evidence.letters("s0", None, 10))[0]) == 1
@@ -229,8 +235,8 @@ def test_unsubscribing_drops_what_a_failing_address_has_for_nobody_else(kit: Kit
         kit.frame(2, 3, events=[(3, {"symbol": "B", "price": 1})])
         kit.frame(3, 4, events=[(4, {"symbol": "A", "price": 1})])
         # Failing for long begins at once here.
-        limits = Limits(warn_seconds=0)
-        async with notifying(kit, retries=Policy(steps=(0.001, 3600)), breaking=limits) as notifier:
+        limits = BreakerLimits(warn_seconds=0)
+        async with notifying(kit, retries=RetryPolicy(steps=(0.001, 3600)), breaking=limits) as notifier:
             await eventually(lambda: notifier.health(address_of("", dead, "")).failures > 1)
             await notifier.drop_ended()
             assert len(kit.rows()) == 3
@@ -277,7 +283,7 @@ def test_a_parcel_of_which_any_row_is_for_somebody_stays_whole(kit: Kit) -> None
         dead = "http://127.0.0.1:1/dead"
         kit.store(item("ends", {"symbol": "A"}, url=dead), item("stays", {"symbol": "B"}, url=dead))
         kit.frame(0, 1, activate(1, ("ends", 1), ("stays", 1)))
-        policy, limits = Policy(steps=(3600,)), Limits(warn_seconds=0)
+        policy, limits = RetryPolicy(steps=(3600,)), BreakerLimits(warn_seconds=0)
         batching = Batching(events=2, delay=3600)
         async with notifying(kit, retries=policy, batching=batching, breaking=limits) as notifier:
             for offset, symbol in ((2, "A"), (3, "B")):
@@ -299,7 +305,7 @@ def test_what_is_due_is_not_dropped_because_its_address_failed_once(kit: Kit) ->
     async def scenario(receiver: Receiver) -> None:
         fill(kit, receiver.url("/a"))
         receiver.answers["/a"] = ["503 Busy\r\n", "503 Busy\r\n"]
-        async with notifying(kit, retries=Policy(steps=(0.05, 0.05, 3600))) as notifier:
+        async with notifying(kit, retries=RetryPolicy(steps=(0.05, 0.05, 3600))) as notifier:
             await eventually(lambda: notifier.health(address_of("", receiver.url("/a"), "")).failures > 0)
             await asyncio.to_thread(kit.frame, 2, 3, control(3, "deactivate", ids=["s0"]))
             await notifier.drop_ended()

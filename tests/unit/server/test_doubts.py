@@ -12,10 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serverkit import Kit, activate, control, item, segment, topic
 
-from edn.filter import BoundFilter, Filter
-from edn.schema import Schema
-from edn_server import doubts, outbox
-from edn_server.doubts import Budget, Decider
+from edn.model.filter import BoundFilter, Filter
+from edn.model.schema import Schema
+from edn_server.ingest import undecided as doubts
+from edn_server.ingest.undecided import Budget, Decider
+from edn_server.outbox import cleanup
+from edn_server.storage import outbox
+from edn_server.storage.writer import Call
 from tests.oracle import meaning
 from tests.oracle.values import read_event
 
@@ -70,8 +73,8 @@ def test_what_is_decided_later_is_what_would_have_been_decided_at_once(kit: Kit)
     assert {id: told(kit, id) for id in FILTERS} == TOLD
     assert len(outbox.page(kit.db, address, 100)) == 1
     for id, events in TOLD.items():
-        [number] = kit.hosting.numbers[id]
-        assert kit.hosting.tally.of([number], 1).matched == len(events)
+        [number] = kit.registry.numbers[id]
+        assert kit.registry.tally.of([number], 1).matched == len(events)
     assert kit.decide() == 0
 
 
@@ -116,7 +119,7 @@ def test_doubts_survive_a_restart_and_the_end_of_the_version(kit: Kit) -> None:
     kit.frame(0, 1, activate(1, ("some", 1)))
     kit.frame(1, 14, control(14, "deactivate", ids=["some"]), events=EVENTS)
     kit.collect()
-    kit.writer.submit(outbox.ForgetTopics(kit.hosting)).result(30)
+    kit.writer.submit(cleanup.ForgetTopics(kit.registry)).result(30)
     kit.reopen()
     assert kit.decide() == 1
     assert told(kit, "some") == ["e10", "e13"]
@@ -166,7 +169,7 @@ def test_an_expensive_filter_is_not_asked_in_the_writer_s_thread(
     many = {"$any": [{"symbol": {"contains": f"pattern {n}"}} for n in range(900)]}
     kit.store(item("s", many))
     kit.frame(0, 1, activate(1, ("s", 1)))
-    kit.hosting.bound(0)
+    kit.writer.submit(Call(lambda _: kit.registry.bound(0))).result(30)
     assert not kit.frame(1, 2, events=[(2, {"symbol": "short"})]).doubtful
     never = property(lambda _: pytest.fail("asked in the writer's thread"))
     monkeypatch.setattr(BoundFilter, "matches", never, raising=False)
@@ -187,8 +190,8 @@ def test_tenants_take_turns(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def work() -> None:
         decider = Decider(
-            kit.folder.connect(read_only=True),
-            kit.hosting,
+            kit.reader(),
+            kit.registry,
             lambda job: asyncio.wrap_future(kit.writer.submit(job)),
             lambda address, _: decided.append(address),
         )
@@ -249,7 +252,7 @@ def test_decisions_are_those_of_the_definition(
     schema = Schema.parse(types)
     bound = [Filter.parse(filter).bind(schema) for filter in given]
 
-    library = doubts.Library(kit_less_reader())
+    library = doubts.Library()
     for place, event in enumerate(events):
         texts = doubts._Texts(bound, library)
         values = library.values(1, place, json.dumps(event).encode(), schema)
@@ -264,7 +267,7 @@ def kit_less_reader() -> sqlite3.Connection:
 
 def test_prepared_patterns_are_kept_up_to_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doubts, "PREPARED", 10_000)
-    library = doubts.Library(kit_less_reader())
+    library = doubts.Library()
     schema = Schema.parse({"symbol": "string"})
     for batch in range(20):
         words = {"$any": [{"symbol": {"contains": f"{batch} {n}"}} for n in range(30)]}

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from deliverykit import EVENT, eventually, notifying
 from serverkit import Kit, activate, item, segment, topic
 
-from edn.namespace import key_of
-from edn_server.settings import Settings
-from edn_server.sinks import Answer, Message
+from edn.model.namespace import key_of
+from edn_server.config import Settings
+from edn_server.sinks.base import Answer, Message
 
 
 class ControlledSink:
@@ -97,7 +97,7 @@ def test_rows_of_a_quiet_tenant_are_read_between_those_of_a_noisy_one(kit: Kit) 
         order: list[str] = []
         first = threading.Event()
 
-        def read(name: str) -> None:
+        def read(_: Any, name: str) -> None:
             first.wait(30)
             order.append(name)
 

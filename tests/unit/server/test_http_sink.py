@@ -11,11 +11,11 @@ import pytest
 import uvloop
 from deliverykit import settings
 
-from edn import sinkpolicy
 from edn.errors import InvalidSink
-from edn_server.delivery import HttpSink
-from edn_server.settings import Settings
-from edn_server.sinks import Answer, Message, Sinks
+from edn.http import sink_policy
+from edn_server.config import Settings
+from edn_server.sinks.base import Answer, Message, Sinks
+from edn_server.sinks.http import HttpSink
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -80,6 +80,13 @@ SAID = [
     (b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n\xff\xfe!", 200, None, "��!", None),
     (b"", None, None, "", "closed before"),
     (b"SSH-2.0-OpenSSH_9.2\r\n", None, None, "", "not HTTP"),
+    (
+        b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
+        None,
+        None,
+        "",
+        "not HTTP",
+    ),
     (b"HTTP/1.1 200 OK\r\n" + b"x: " + b"y" * 70_000 + b"\r\n\r\n", None, None, "", "head"),
 ]
 
@@ -222,14 +229,14 @@ def test_another_scheme_is_an_entry_point_that_checks_and_sends_its_own(
         def load() -> type[PagerSink]:
             return PagerSink
 
-    monkeypatch.setattr(sinkpolicy, "entry_points", lambda group: [Point] if group == "edn.sinks" else [])
-    sinkpolicy._extensions.cache_clear()
+    monkeypatch.setattr(sink_policy, "entry_points", lambda group: [Point] if group == "edn.sinks" else [])
+    sink_policy._extensions.cache_clear()
     try:
-        sinkpolicy.check_url("pager:42")
+        sink_policy.check_url("pager:42")
         with pytest.raises(InvalidSink, match="number"):
-            sinkpolicy.check_url("pager:home")
+            sink_policy.check_url("pager:home")
         with pytest.raises(InvalidSink, match="fax"):
-            sinkpolicy.check_url("fax:42")
+            sink_policy.check_url("fax:42")
 
         async def main() -> list[Answer]:
             async with Sinks(settings(), {}) as sinks:
@@ -238,7 +245,7 @@ def test_another_scheme_is_an_entry_point_that_checks_and_sends_its_own(
 
         taken, failed, unknown = asyncio.run(main())
     finally:
-        sinkpolicy._extensions.cache_clear()
+        sink_policy._extensions.cache_clear()
     assert taken.status == 200
     assert (failed.status, "battery" in (failed.reason or "")) == (None, True)
     assert (unknown.status, "fax" in (unknown.reason or "")) == (None, True)

@@ -15,10 +15,11 @@ from deliverykit import EVENT, Receiver, fill, notifying, run
 from serverkit import Kit, activate, item
 from standardwebhooks import Webhook
 
-from edn import sinkpolicy, webhooks
 from edn.errors import InvalidSink
-from edn.webhooks import KeyRing
-from edn_server.parcels import Batching
+from edn.formats import webhooks
+from edn.formats.webhooks import KeyRing
+from edn.http import sink_policy
+from edn_server.policies import Batching
 from tests.network.processes import free_port
 
 
@@ -154,12 +155,12 @@ MAILBOXES = [
 def test_which_mailboxes_are_taken(url: str, expected: str | None) -> None:
     if expected is None:
         with pytest.raises(InvalidSink):
-            sinkpolicy.check_url(url, allow_mail=True)
+            sink_policy.check_url(url, allow_mail=True)
     else:
-        sinkpolicy.check_url(url, allow_mail=True)
-        assert sinkpolicy.mail_address(url) == expected
+        sink_policy.check_url(url, allow_mail=True)
+        assert sink_policy.mail_address(url) == expected
 
 
 def test_mail_is_refused_where_it_is_not_allowed() -> None:
     with pytest.raises(InvalidSink, match="--allow-mail-sinks"):
-        sinkpolicy.check_url("mailto:ann@example.org")
+        sink_policy.check_url("mailto:ann@example.org")

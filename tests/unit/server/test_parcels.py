@@ -10,9 +10,9 @@ import pytest
 from deliverykit import EVENT, Receiver, fill, notifying, run
 from serverkit import Kit, activate, item
 
-from edn_server import notifier as notifier_module
-from edn_server import outbox
-from edn_server.parcels import Batching
+from edn_server.delivery import notifier as notifier_module
+from edn_server.outbox import cleanup
+from edn_server.policies import Batching
 
 
 def ids(post: object) -> list[str]:
@@ -117,14 +117,14 @@ def test_a_row_that_was_taken_but_could_not_be_settled_is_sent_again_as_it_was(
     kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing = iter([sqlite3.OperationalError("database or disk is full")])
-    settle = outbox.Settle.work
+    settle = cleanup.Settle.work
 
-    def work(job: outbox.Settle, db: sqlite3.Connection) -> int:
+    def work(job: cleanup.Settle, db: sqlite3.Connection) -> int:
         for error in failing:
             raise error
         return settle(job, db)
 
-    monkeypatch.setattr(outbox.Settle, "work", work)
+    monkeypatch.setattr(cleanup.Settle, "work", work)
     monkeypatch.setattr(notifier_module, "FAILED_SECONDS", 0.05)
 
     async def scenario(receiver: Receiver) -> None:

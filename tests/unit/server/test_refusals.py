@@ -8,7 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from edn.errors import Unauthorized
-from edn_server.refusals import MOST, Refusals
+from edn_server.api.refusals import MOST, Refusals
 
 SECRET = "s" * 24
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from edn.process import CannotStart
-from edn_server import resolver as module
-from edn_server.resolver import Resolver, Unresolved
-from edn_server.settings import Settings, parse
+from edn.runtime.process import CannotStart
+from edn_server.config import Settings
+from edn_server.sinks import resolver as module
+from edn_server.sinks.resolver import Resolver, Unresolved
 
 
 class Names:
@@ -168,7 +168,8 @@ def test_a_silent_name_server_neither_blocks_the_loop_nor_other_names(run: objec
 def parsed(folder: Path, nameservers: str) -> Settings:
     (folder / "secret").write_text("a secret of the tests")
     flags = ["--id", "s1", "--data", str(folder), "--dispatcher", "http://127.0.0.1:1"]
-    return parse([*flags, "--secret-file", str(folder / "secret")], {"EDN_SERVER_NAMESERVERS": nameservers})
+    flags += ["--secret-file", str(folder / "secret")]
+    return Settings.load(flags, {"EDN_SERVER_NAMESERVERS": nameservers})
 
 
 @pytest.mark.parametrize(

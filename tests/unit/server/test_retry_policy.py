@@ -8,13 +8,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edn_server import retry
-from edn_server.breaker import HEALTHY, Health, Limits
-from edn_server.retry import Decision, Failed, Policy
+from edn_server.delivery import retry
+from edn_server.delivery.circuit_breaker import HEALTHY, Health
+from edn_server.delivery.retry import Decision, Failed
+from edn_server.policies import BreakerLimits, RetryPolicy
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = 3600.0
-POLICY = Policy(steps=(0.5, 1, 2, 4, 8, 16), give_up_seconds=72 * HOUR, refused_attempts=4)
+POLICY = RetryPolicy(steps=(0.5, 1, 2, 4, 8, 16), give_up_seconds=72 * HOUR, refused_attempts=4)
 
 # status, Retry-After, (attempts of the row, failures of the address, age of the row), chance → decision
 DECISIONS = [
@@ -106,7 +107,7 @@ def test_what_a_sink_calls_permanent_is_not_tried_again() -> None:
 
 def test_a_dead_address_is_tried_seventy_odd_times_over_three_days_then_given_up() -> None:
     """The default steps on a clock of its own, with no luck: 1 + 12 steps up to an hour, then hourly."""
-    policy = Policy()
+    policy = RetryPolicy()
     clock, attempts, decision = 0.0, 0, Decision("again")
     while decision.kind == "again":
         clock += decision.delay
@@ -120,7 +121,7 @@ def test_a_dead_address_is_tried_seventy_odd_times_over_three_days_then_given_up
     assert decision == Decision("dead")
 
 
-LIMITS = Limits(warn_seconds=100, disable_seconds=200)
+LIMITS = BreakerLimits(warn_seconds=100, disable_seconds=200)
 
 
 def fail(health: Health, seconds: float, row: int = 1) -> Health:

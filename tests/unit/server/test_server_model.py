@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serverkit import Kit, control, item, segment
 
-from edn import wire
+from edn import protocol
 
 IDS = ["a", "b", "c", "d"]
 SINKS = ["http://127.0.0.1:9/x", "http://127.0.0.1:9/y"]
@@ -50,8 +50,8 @@ class Life:
 class Script:
     """A log: stores that must precede an offset, and the records."""
 
-    stores: dict[int, list[wire.StoreItem]] = field(default_factory=dict)
-    controls: dict[int, wire.Control] = field(default_factory=dict)
+    stores: dict[int, list[protocol.StoreItem]] = field(default_factory=dict)
+    controls: dict[int, protocol.Control] = field(default_factory=dict)
     events: dict[int, int] = field(default_factory=dict)
     times: dict[int, int] = field(default_factory=dict)
     lives: dict[str, list[Life]] = field(default_factory=dict)
@@ -126,7 +126,7 @@ def _begin(draw: st.DrawFn, script: Script, id: str, now: int, active: bool) -> 
             expires=life.expires,
         )
     )
-    kind: wire.Kind = "change" if active else "activate"
+    kind: protocol.Kind = "change" if active else "activate"
     script.controls[offset] = control(offset, kind, time=now, versions=[(id, version)])
 
 
@@ -159,7 +159,7 @@ def test_every_match_of_the_model_is_told_once_and_nothing_else_is(
             kit.collect()
         assert Counter(kit.told()) == script.expected()
         living = sum(lives[-1].until is None for lives in script.lives.values() if lives)
-        assert len(kit.hosting.numbers) == living
+        assert len(kit.registry.numbers) == living
     finally:
         kit.close()
         shutil.rmtree(folder)

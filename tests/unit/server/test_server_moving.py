@@ -13,12 +13,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from serverkit import LOG, Kit, activate, control, item
 
-from edn import wire
-from edn_server import addresses, departing, outbox
-from edn_server.arriving import Arrive, TakeKept, TakeTold
-from edn_server.controls import Follow
-from edn_server.departing import Depart
-from edn_server.writer import Call
+from edn import protocol
+from edn_server.handover import departures as departing
+from edn_server.handover.arrivals import Arrive, TakeKept, TakeTold
+from edn_server.handover.departures import Depart
+from edn_server.ingest.control_records import Follow
+from edn_server.outbox import cleanup
+from edn_server.storage import addresses
+from edn_server.storage.writer import Call
+from edn_server.subscriptions.view import RegistryView
 
 EVENT = {"symbol": "GE", "price": 31.0}
 OTHER = "log-b"
@@ -36,25 +39,25 @@ def pair(tmp_path: Path) -> Iterator[tuple[Kit, Kit]]:
         kit.close()
 
 
-def departed(kit: Kit, *versions: tuple[str, int], forget: list[str] | None = None) -> wire.Departed:
-    request = wire.Departures(list(versions), forget or [])
-    return kit.writer.submit(Depart(kit.hosting, request)).result(30)[0]
+def departed(kit: Kit, *versions: tuple[str, int], forget: list[str] | None = None) -> protocol.Departed:
+    request = protocol.Departures(list(versions), forget or [])
+    return kit.writer.submit(Depart(kit.registry, request)).result(30)[0]
 
 
 def arrive(kit: Kit, *versions: tuple[str, int]) -> None:
-    request = wire.Arrivals(list(versions))
-    kit.writer.submit(Arrive(kit.hosting, request, lambda *_: None)).result(30)
+    request = protocol.Arrivals(list(versions))
+    kit.writer.submit(Arrive(kit.registry, request, lambda *_: None)).result(30)
 
 
 def hand_over(source: Kit, destination: Kit, id: str, version: int) -> None:
     """What the dispatcher does, page by page."""
     position = 0
     while True:
-        question = wire.KeptAfter(id, position)
+        question = protocol.KeptAfter(id, position)
         page = source.writer.submit(Call(lambda db, q=question: departing.kept(db, q))).result(30)
-        page = wire.msgspec.structs.replace(page, version=version)
+        page = protocol.msgspec.structs.replace(page, version=version)
         destination._batch = max(destination._batch, destination._newest_batch()) + 1
-        job = TakeKept(destination.hosting, destination._batch, page, lambda *_: None)
+        job = TakeKept(destination.registry, destination._batch, page, lambda *_: None)
         taken = destination.writer.submit(job).result(30)
         if taken.unknown or (page.final and taken.position >= page.upto):
             break
@@ -69,14 +72,14 @@ def deliver(kit: Kit) -> list[tuple[str, str]]:
 
 def deliver_to(kit: Kit) -> list[tuple[str, str, str]]:
     """The same, with the address of each."""
-    rows = [row for row in kit.rows() if not row.address.startswith(addresses.HELD)]
+    rows = [row for row in kit.rows() if row.address]
     heard = [
         (match["subscription"], entry["event"]["id"], addresses.url_of(row.address))
         for row in rows
         for entry in kit.body(row)["notifications"]
         for match in entry["matches"]
     ]
-    kit.writer.submit(outbox.Settle([(row.id, row.batch) for row in rows])).result(30)
+    kit.writer.submit(cleanup.Settle([(row.id, row.batch) for row in rows])).result(30)
     return heard
 
 
@@ -85,11 +88,11 @@ def began(kit: Kit) -> None:
     kit.frame(1, 2, activate(2, ("s", 1)))
 
 
-def coming(version: int = 2) -> wire.StoreItem:
-    return wire.msgspec.structs.replace(item("s", version=version, url=URL), arriving=True)
+def coming(version: int = 2) -> protocol.StoreItem:
+    return protocol.msgspec.structs.replace(item("s", version=version, url=URL), arriving=True)
 
 
-def move(offset: int, version: int = 2) -> wire.Control:
+def move(offset: int, version: int = 2) -> protocol.Control:
     return control(offset, "move", versions=[("s", version)])
 
 
@@ -100,7 +103,7 @@ def test_the_old_server_matches_up_to_the_record_and_the_new_one_after_it(pair: 
     events = [(3, EVENT), (6, EVENT)]
     here.frame(2, 6, move(4), events=events)
     there.frame(1, 6, move(5), events=events)
-    assert departed(here, ("s", 2)) == wire.Departed(ended=["s"], keeping=[], delivered=[])
+    assert departed(here, ("s", 2)) == protocol.Departed(ended=["s"], keeping=[], delivered=[])
     assert deliver(there) == []
     assert deliver(here) == [("s", "e3")]
     assert departed(here, ("s", 2)).delivered == ["s"]
@@ -116,16 +119,16 @@ def test_the_old_server_matches_up_to_the_record_and_the_new_one_after_it(pair: 
 
 def test_until_every_log_has_ended_it_nothing_is_said_to_have_left(pair: tuple[Kit, Kit]) -> None:
     here, _ = pair
-    here.hosting.several = True
+    here.registry.several = True
     for url, log in (("http://here", LOG), ("http://there", OTHER)):
-        here.writer.submit(Follow(here.hosting, url, log, 1)).result(30)
+        here.writer.submit(Follow(here.registry, url, log, 1)).result(30)
     here.frame(0, 1, control(1, "join", incarnation=1), log=OTHER)
     began(here)
     here.frame(1, 2, activate(2, ("s", 1)), log=OTHER)
     here.frame(2, 3, move(3))
-    assert departed(here, ("s", 2)) == wire.Departed([], [], [])
+    assert departed(here, ("s", 2)) == protocol.Departed([], [], [])
     here.frame(2, 4, move(4), log=OTHER, events=[(3, EVENT)])
-    assert departed(here, ("s", 2)) == wire.Departed(["s"], [], [])
+    assert departed(here, ("s", 2)) == protocol.Departed(["s"], [], [])
     assert deliver(here) == [("s", "e3")]
     assert departed(here, ("s", 2)).delivered == ["s"]
 
@@ -167,10 +170,10 @@ def test_a_store_for_nothing_leaves_nothing(pair: tuple[Kit, Kit]) -> None:
 
 def test_a_dispatcher_that_will_not_come_back_is_not_waited_for(pair: tuple[Kit, Kit]) -> None:
     _, there = pair
-    there.writer.submit(Follow(there.hosting, "http://d", LOG, 1)).result(30)
+    there.writer.submit(Follow(there.registry, "http://d", LOG, 1)).result(30)
     there.store(coming())
     there.frame(1, 3, move(2), events=[(3, EVENT)])
-    there.writer.submit(Follow(there.hosting, "http://d", OTHER, 1)).result(30)
+    there.writer.submit(Follow(there.registry, "http://d", OTHER, 1)).result(30)
     assert deliver(there) == [("s", "e3")]
 
 
@@ -179,9 +182,9 @@ def test_what_the_old_server_told_is_taken_out_though_another_log_brought_it_fir
 ) -> None:
     here, there = pair
     for kit in pair:
-        kit.hosting.several = True
+        kit.registry.several = True
         for url, log in (("http://here", LOG), ("http://there", OTHER)):
-            kit.writer.submit(Follow(kit.hosting, url, log, 1)).result(30)
+            kit.writer.submit(Follow(kit.registry, url, log, 1)).result(30)
         kit.frame(0, 1, control(1, "join", incarnation=1), log=OTHER)
     began(here)
     here.frame(1, 2, activate(2, ("s", 1)), log=OTHER)
@@ -191,10 +194,12 @@ def test_what_the_old_server_told_is_taken_out_though_another_log_brought_it_fir
     here.frame(2, 3, move(3))
     here.frame(2, 5, move(5), events=[(3, EVENT)], log=OTHER)  # e3 again, by the other, on the old one
     assert deliver(here) == [("s", "e3")]
-    page = here.writer.submit(Call(lambda db: departing.told(db, wire.ToldAfter(["s"], (-1, ""))))).result(30)
+    page = here.writer.submit(
+        Call(lambda db: departing.told(db, protocol.ToldAfter(["s"], (-1, ""))))
+    ).result(30)
     assert [event for _, event, *_ in page.events] == ["e3"]
     for _ in range(2):  # a repeated page changes nothing
-        there.writer.submit(TakeTold(there.hosting, page, lambda *_: None)).result(30)
+        there.writer.submit(TakeTold(there.registry, page, lambda *_: None)).result(30)
     arrive(there, ("s", 2))
     assert deliver(there) == [("s", "e4")]
     there.frame(2, 3, events=[(3, EVENT)], log=OTHER)
@@ -204,14 +209,14 @@ def test_what_the_old_server_told_is_taken_out_though_another_log_brought_it_fir
 def test_an_address_that_fails_for_long_keeps_the_rows_of_those_who_live_elsewhere(
     pair: tuple[Kit, Kit],
 ) -> None:
-    from edn_server import ended
+    from edn_server.delivery import cleanup as ended
 
     here, _ = pair
     began(here)
     here.frame(2, 4, move(4), events=[(3, EVENT)])
-    assert ended.find(here.db, URL, here.hosting) == []
+    assert ended.find(here.db, URL, RegistryView(here.registry)) == []
     here.reopen()
-    assert ended.find(here.db, URL, here.hosting) == []
+    assert ended.find(here.db, URL, RegistryView(here.registry)) == []
 
 
 def changed_between_move_and_hand_over(here: Kit, there: Kit, *, kept: int) -> None:
@@ -229,14 +234,16 @@ def changed_between_move_and_hand_over(here: Kit, there: Kit, *, kept: int) -> N
     there.frame(last + 2, last + 3, control(last + 3, "change", versions=[("s", 3)]))
 
 
-def page_of(kit: Kit, position: int) -> wire.Kept:
-    page = kit.writer.submit(Call(lambda db: departing.kept(db, wire.KeptAfter("s", position)))).result(30)
-    return wire.msgspec.structs.replace(page, version=2)
+def page_of(kit: Kit, position: int) -> protocol.Kept:
+    page = kit.writer.submit(Call(lambda db: departing.kept(db, protocol.KeptAfter("s", position)))).result(
+        30
+    )
+    return protocol.msgspec.structs.replace(page, version=2)
 
 
-def take(kit: Kit, page: wire.Kept) -> wire.Taken:
+def take(kit: Kit, page: protocol.Kept) -> protocol.Taken:
     kit._batch = max(kit._batch, kit._newest_batch()) + 1
-    return kit.writer.submit(TakeKept(kit.hosting, kit._batch, page, lambda *_: None)).result(30)
+    return kit.writer.submit(TakeKept(kit.registry, kit._batch, page, lambda *_: None)).result(30)
 
 
 def test_a_repeated_page_adds_nothing_after_a_change_between_move_and_hand_over(
@@ -295,9 +302,9 @@ class World:
     late: list[list[str]] = field(default_factory=list)
     #: what a server that is behind has not read yet, if one is
     behind: int | None = None
-    unread: list[tuple[int, int, list[wire.Control], list[tuple[int, Any]]]] = field(default_factory=list)
+    unread: list[tuple[int, int, list[protocol.Control], list[tuple[int, Any]]]] = field(default_factory=list)
 
-    def tell(self, *controls: tuple[int, wire.Control], event: int | None = None) -> None:
+    def tell(self, *controls: tuple[int, protocol.Control], event: int | None = None) -> None:
         upto = max([offset.offset for _, offset in controls] + ([event] if event else []))
         for place, kit in enumerate(self.kits):
             own = [each for where, each in controls if where == place]
@@ -332,7 +339,7 @@ class World:
     def pause(self) -> None:
         if self.ended:
             return
-        kind: wire.Kind = "resume" if self.paused else "pause"
+        kind: protocol.Kind = "resume" if self.paused else "pause"
         self.paused = not self.paused
         self.tell((self.at, control(self.offset + 1, kind, ids=["s"])))
         self.late += [[self.url] for _ in self.kept]
@@ -360,7 +367,7 @@ class World:
             return
         self.version += 1
         there = 1 - self.at
-        self.kits[there].store(wire.msgspec.structs.replace(coming(self.version), url=self.url))
+        self.kits[there].store(protocol.msgspec.structs.replace(coming(self.version), url=self.url))
         controls = [
             (self.at, move(self.offset + 1, self.version)),
             (there, move(self.offset + 2, self.version)),

@@ -14,14 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serverkit import LOG, Kit, activate, control, item, segment
 
-from edn import wire
-from edn_server import addresses, departing, outbox
-from edn_server.arriving import Arrive, TakeKept, TakeTold
-from edn_server.controls import Follow
-from edn_server.departing import Depart
-from edn_server.outbox import Event
-from edn_server.stream import Applied, ApplyFrame
-from edn_server.writer import Call
+from edn import protocol
+from edn_server.handover import departures as departing
+from edn_server.handover.arrivals import Arrive, TakeKept, TakeTold
+from edn_server.handover.departures import Depart
+from edn_server.ingest.apply_frame import Applied, ApplyFrame
+from edn_server.ingest.control_records import Follow
+from edn_server.outbox import cleanup
+from edn_server.storage.outbox import Event
+from edn_server.storage.writer import Call
 
 OTHER = "log-b"
 LOGS = (LOG, OTHER)
@@ -49,7 +50,7 @@ class Server:
 class World:
     servers: list[Server]
     #: of each log: (offset, server or None for an event, control or the event's id)
-    logs: dict[str, list[tuple[int, int | None, wire.Control | str]]] = field(
+    logs: dict[str, list[tuple[int, int | None, protocol.Control | str]]] = field(
         default_factory=lambda: {log: [] for log in LOGS}
     )
     at: int = 0
@@ -110,7 +111,7 @@ class World:
         self.merge()
         self.version += 1
         there = (self.at + by) % 3
-        stored = wire.msgspec.structs.replace(item("s", version=self.version, url=URL), arriving=True)
+        stored = protocol.msgspec.structs.replace(item("s", version=self.version, url=URL), arriving=True)
         self.servers[there].kit.store(stored)
         named: dict[str, object] = {"versions": [("s", self.version)]}
         records = [(self.at, "move", named), (there, "move", named)]
@@ -133,36 +134,40 @@ class World:
         where, version = self.unsettled
         source, destination = self.servers[where], self.servers[self.at]
         answer, _ = source.kit.writer.submit(
-            Depart(source.kit.hosting, wire.Departures([("s", version)]))
+            Depart(source.kit.registry, protocol.Departures([("s", version)]))
         ).result(30)
         if answer.keeping:
             self._hand_over(source, destination, version)
         if answer.delivered:
             self._tell(source, destination)
-            arrive = Arrive(destination.kit.hosting, wire.Arrivals([("s", version)]), destination.applied)
+            arrive = Arrive(
+                destination.kit.registry, protocol.Arrivals([("s", version)]), destination.applied
+            )
             destination.kit.writer.submit(arrive).result(30)
             self.unsettled = None
 
     def _hand_over(self, source: Server, destination: Server, version: int) -> None:
         position = 0
         while True:
-            question = wire.KeptAfter("s", position)
+            question = protocol.KeptAfter("s", position)
             page = source.kit.writer.submit(Call(lambda db, q=question: departing.kept(db, q))).result(30)
-            page = wire.msgspec.structs.replace(page, version=version)
+            page = protocol.msgspec.structs.replace(page, version=version)
             destination.batch += 1
-            job = TakeKept(destination.kit.hosting, destination.batch, page, destination.applied)
+            job = TakeKept(destination.kit.registry, destination.batch, page, destination.applied)
             taken = destination.kit.writer.submit(job).result(30)
             if taken.unknown or (page.final and taken.position >= page.upto):
                 break
             position = taken.position
-        forget = wire.Departures([], forget=["s"])
-        _, dropped = source.kit.writer.submit(Depart(source.kit.hosting, forget)).result(30)
+        forget = protocol.Departures([], forget=["s"])
+        _, dropped = source.kit.writer.submit(Depart(source.kit.registry, forget)).result(30)
         source.backlog -= dropped
 
     def _tell(self, source: Server, destination: Server) -> None:
-        question = wire.ToldAfter(["s"], (-1, ""))
+        question = protocol.ToldAfter(["s"], (-1, ""))
         page = source.kit.writer.submit(Call(lambda db: departing.told(db, question))).result(30)
-        destination.kit.writer.submit(TakeTold(destination.kit.hosting, page, destination.applied)).result(30)
+        destination.kit.writer.submit(TakeTold(destination.kit.registry, page, destination.applied)).result(
+            30
+        )
 
     # -- what servers do --------------------------------------------------------------------------------
 
@@ -173,37 +178,39 @@ class World:
         if not fresh:
             return
         events = [(offset, str(id)) for offset, to, id in fresh if to is None]
-        controls = [each for _, to, each in fresh if to == place and isinstance(each, wire.Control)]
+        controls = [each for _, to, each in fresh if to == place and isinstance(each, protocol.Control)]
         segments = []
         if events:
             plain = segment([(offset, EVENT) for offset, _ in events])
-            segments = [wire.msgspec.structs.replace(plain, ids=[id for _, id in events])]
+            segments = [protocol.msgspec.structs.replace(plain, ids=[id for _, id in events])]
         server.batch += 1
         # Offset 1 of what a server sees is its join.
-        frame = wire.Frame(log, 1, after + 1, len(records) + 1, _later(controls), _shifted(segments))
+        frame = protocol.Frame(log, 1, after + 1, len(records) + 1, _later(controls), _shifted(segments))
         server.kit.writer.submit(
-            ApplyFrame(server.kit.hosting, server.kit.epoch, server.batch, frame, server.applied)
+            ApplyFrame(server.kit.registry, server.kit.epoch, server.batch, frame, server.applied)
         ).result(30)
         server.read[log] = len(records)
 
     def deliver(self, place: int) -> None:
         server = self.servers[place]
-        rows = [row for row in server.kit.rows() if not row.address.startswith(addresses.HELD)]
+        rows = [row for row in server.kit.rows() if row.address]
         for row in rows:
             for entry in server.kit.body(row)["notifications"]:
                 self.heard.append(entry["event"]["id"])
         server.backlog -= server.kit.writer.submit(
-            outbox.Settle([(row.id, row.batch) for row in rows])
+            cleanup.Settle([(row.id, row.batch) for row in rows])
         ).result(30)
 
 
-def _later(controls: list[wire.Control]) -> list[wire.Control]:
-    return [wire.msgspec.structs.replace(each, offset=each.offset + 1) for each in controls]
+def _later(controls: list[protocol.Control]) -> list[protocol.Control]:
+    return [protocol.msgspec.structs.replace(each, offset=each.offset + 1) for each in controls]
 
 
-def _shifted(segments: list[wire.Segment]) -> list[wire.Segment]:
+def _shifted(segments: list[protocol.Segment]) -> list[protocol.Segment]:
     return [
-        wire.msgspec.structs.replace(each, offsets=wire.int64_bytes(wire.int64_array(each.offsets) + 1))
+        protocol.msgspec.structs.replace(
+            each, offsets=protocol.int64_bytes(protocol.int64_array(each.offsets) + 1)
+        )
         for each in segments
     ]
 
@@ -225,9 +232,9 @@ def test_whoever_reads_what_when_everything_is_heard_once(steps: list[str | tupl
     with tempfile.TemporaryDirectory() as folder:
         servers = [Server(Kit(Path(folder) / name)) for name in ("a", "b", "c")]
         for server in servers:
-            server.kit.hosting.several = True
+            server.kit.registry.several = True
             for url, log in (("http://here", LOG), ("http://there", OTHER)):
-                server.kit.writer.submit(Follow(server.kit.hosting, url, log, 1)).result(30)
+                server.kit.writer.submit(Follow(server.kit.registry, url, log, 1)).result(30)
                 server.kit.frame(0, 1, control(1, "join", incarnation=1), log=log)
             server.batch = 10
         world = World(servers)

@@ -11,14 +11,16 @@ import pytest
 from deliverykit import EVENT, REFUSED, Receiver, asking, eventually, fill, notifying, run, settings
 from serverkit import Kit, activate, control, item
 
-from edn_server import notifier as notifier_module
-from edn_server import outbox, retry
-from edn_server.addresses import address_of, url_of
-from edn_server.breaker import HEALTHY
-from edn_server.delivery import HttpSink
-from edn_server.posting import Posting, Sent
-from edn_server.retry import Policy
-from edn_server.sinks import Message
+from edn_server.delivery import notifier as notifier_module
+from edn_server.delivery import retry
+from edn_server.delivery.circuit_breaker import HEALTHY
+from edn_server.delivery.sender import Sender, Sent
+from edn_server.outbox import bodies, cleanup
+from edn_server.policies import RetryPolicy
+from edn_server.sinks.base import Message
+from edn_server.sinks.http import HttpSink
+from edn_server.storage import outbox
+from edn_server.storage.addresses import address_of, url_of
 
 
 def test_a_notification_has_the_documented_form_and_headers_and_its_row_goes(kit: Kit) -> None:
@@ -143,9 +145,9 @@ def test_an_error_of_the_servers_own_is_a_failed_attempt_with_evidence_and_ends_
         raise OverflowError("date value out of range")
 
     if broken == "composing":
-        compose = outbox.event_fragment
+        compose = bodies.event_fragment
         monkeypatch.setattr(
-            outbox,
+            bodies,
             "event_fragment",
             lambda event, topic: (fail if event.id == "e2" else compose)(event, topic),
         )
@@ -158,18 +160,18 @@ def test_an_error_of_the_servers_own_is_a_failed_attempt_with_evidence_and_ends_
 
         monkeypatch.setattr(retry, "decide", deciding)
     else:
-        posting = Posting.send
+        posting = Sender.send
 
-        async def signing(self: Posting, address: str, name: str, *rest: Any) -> Sent:
+        async def signing(self: Sender, address: str, name: str, *rest: Any) -> Sent:
             return fail() if name.endswith("_1") else await posting(self, address, name, *rest)
 
-        monkeypatch.setattr(Posting, "send", signing)
+        monkeypatch.setattr(Sender, "send", signing)
 
     async def scenario(receiver: Receiver) -> None:
         address = receiver.url("/a")
         fill(kit, address, rows=2)
         receiver.answers["/a"] = ["503 No\r\n"] * 3 if broken == "deciding" else []
-        policy = Policy(steps=(0.001,), refused_attempts=3)
+        policy = RetryPolicy(steps=(0.001,), refused_attempts=3)
         async with asking(kit, retries=policy) as (notifier, evidence):
             await notifier.idle()
             shown = await evidence.attempts("s0")
@@ -189,14 +191,14 @@ def test_an_address_that_the_full_disk_keeps_from_delivery_says_so(
 ) -> None:
     monkeypatch.setattr(notifier_module, "FAILED_SECONDS", 0.01)
     full = True
-    settle = outbox.Settle.work
+    settle = cleanup.Settle.work
 
-    def work(job: outbox.Settle, db: sqlite3.Connection) -> int:
+    def work(job: cleanup.Settle, db: sqlite3.Connection) -> int:
         if full:
             raise sqlite3.OperationalError("database or disk is full")
         return settle(job, db)
 
-    monkeypatch.setattr(outbox.Settle, "work", work)
+    monkeypatch.setattr(cleanup.Settle, "work", work)
 
     async def scenario(receiver: Receiver) -> None:
         nonlocal full

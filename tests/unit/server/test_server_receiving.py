@@ -13,33 +13,35 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from edn import wire
-from edn.asgi import install
-from edn_server.dispatchers import Dispatchers
-from edn_server.exchange import Exchange
-from edn_server.receiving import Receiving, routes
+from edn import protocol
+from edn.http.asgi import install
+from edn_server.api.proxy import DispatcherProxy, routes
+from edn_server.dispatchers.client import Dispatchers
+from edn_server.dispatchers.placement_hints import PlacementHints
 
-TOPIC = wire.TopicInfo(3, "", "quotes", [("price", "number")], "bitmap")
+TOPIC = protocol.TopicInfo(3, "", "quotes", [("price", "number")], "bitmap")
 Handler = Callable[[httpx.Request], httpx.Response]
 
 
-def boxes(server: str, *sides: tuple[float, float], topic: int = 3) -> wire.Boxes:
+def boxes(server: str, *sides: tuple[float, float], topic: int = 3) -> protocol.Boxes:
     lo, hi = np.array([[lo] for lo, _ in sides]), np.array([[hi] for _, hi in sides])
-    return wire.Boxes(topic, server, wire.points_bytes(lo), wire.points_bytes(hi), 1 if sides else 0)
+    return protocol.Boxes(
+        topic, server, protocol.points_bytes(lo), protocol.points_bytes(hi), 1 if sides else 0
+    )
 
 
 def summaries(
-    *told: wire.Boxes, loads: dict[str, int] | None = None, **changes: Any
-) -> wire.RoutingSummaries:
+    *told: protocol.Boxes, loads: dict[str, int] | None = None, **changes: Any
+) -> protocol.RoutingSummaries:
     given: dict[str, Any] = {
         "incarnation": 1,
         "version": 1,
-        "rule": wire.PlacementRule("rtree", None, None, 64, 0),
+        "rule": protocol.PlacementRule("rtree", None, None, 64, 0),
         "topics": [TOPIC],
-        "peers": [wire.Peer(name, load, [], 1.0) for name, load in (loads or {"a": 5, "b": 5}).items()],
+        "peers": [protocol.Peer(name, load, [], 1.0) for name, load in (loads or {"a": 5, "b": 5}).items()],
         "boxes": list(told),
     }
-    return wire.RoutingSummaries(**(given | changes))
+    return protocol.RoutingSummaries(**(given | changes))
 
 
 class Dispatcher:
@@ -52,14 +54,14 @@ class Dispatcher:
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         if request.url.path == "/internal/routing-summaries":
-            return httpx.Response(200, content=wire.encode(self.summaries))
+            return httpx.Response(200, content=protocol.encode(self.summaries))
         self.asked.append(request)
         return self._answer(request)
 
     @property
-    def subscribed(self) -> wire.Subscribe:
+    def subscribed(self) -> protocol.Subscribe:
         assert self.asked[-1].url.path == "/internal/subscribe"
-        return msgspec.msgpack.decode(self.asked[-1].content, type=wire.Subscribe)
+        return msgspec.msgpack.decode(self.asked[-1].content, type=protocol.Subscribe)
 
 
 def call(
@@ -76,12 +78,12 @@ def call(
 
     async def run() -> httpx.Response:
         dispatchers = Dispatchers(urls, "secret", transport=httpx.MockTransport(dispatcher))
-        exchange = Exchange(dispatchers, 5.0)
+        exchange = PlacementHints(dispatchers, 5.0)
         if learn:
             await exchange.refresh()
         app = FastAPI()
         install(app)
-        app.include_router(routes(lambda: Receiving(dispatchers, exchange, "secret")))
+        app.include_router(routes(DispatcherProxy(dispatchers, exchange, "secret")))
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://server") as door:
             answer = await door.request(method, path, content=content, **more)
         await dispatchers.close()
@@ -120,8 +122,8 @@ def test_the_host_with_the_best_overlap_is_suggested(given: Any, suggested: list
 def test_a_body_that_is_no_json_goes_on_as_it_is() -> None:
     dispatcher = Dispatcher(lambda _: httpx.Response(400, json={"detail": "no JSON"}))
     assert call(dispatcher, "POST", "/v1/subscriptions", content=b"{").status_code == 400
-    client = wire.Client(address="127.0.0.1", host="server")
-    assert dispatcher.subscribed == wire.Subscribe(b"{", [], client)
+    client = protocol.Client(address="127.0.0.1", host="server")
+    assert dispatcher.subscribed == protocol.Subscribe(b"{", [], client)
 
 
 def test_a_server_that_knows_nothing_yet_suggests_nobody() -> None:
@@ -188,7 +190,7 @@ def test_a_dispatcher_that_does_not_answer_is_unavailable(failure: Exception, sa
 
 
 def test_what_is_learnt_replaces_what_was_known() -> None:
-    exchange = Exchange(Dispatchers(["http://dispatcher"], "secret"), 5.0)
+    exchange = PlacementHints(Dispatchers(["http://dispatcher"], "secret"), 5.0)
 
     def host(price: float) -> str | None:
         [chosen] = exchange.suggest(exchange.candidates(json.dumps(wanted({"price": price})).encode()))
@@ -209,9 +211,9 @@ def test_what_is_learnt_replaces_what_was_known() -> None:
 
 
 def test_location_and_limits_count_as_on_the_dispatcher() -> None:
-    exchange = Exchange(Dispatchers(["http://dispatcher"], "secret"), 5.0)
-    peers = [wire.Peer("east", 4, [100.0], 1.0), wire.Peer("west", 4, [0.0], 1.0)]
-    rule = wire.PlacementRule("rtree", 6, None, 64, 0)
+    exchange = PlacementHints(Dispatchers(["http://dispatcher"], "secret"), 5.0)
+    peers = [protocol.Peer("east", 4, [100.0], 1.0), protocol.Peer("west", 4, [0.0], 1.0)]
+    rule = protocol.PlacementRule("rtree", 6, None, 64, 0)
     exchange.learn(summaries(peers=peers, rule=rule))
     near = [wanted("price == 1", location=[1.0]), wanted("price == 1", location=[98.0])] * 3
     found = exchange.suggest(exchange.candidates(json.dumps(near).encode()))
@@ -225,7 +227,7 @@ def test_location_and_limits_count_as_on_the_dispatcher() -> None:
 def test_while_nobody_comes_nothing_is_asked_and_the_first_who_comes_is_left_to_the_dispatcher(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("edn_server.exchange.NOBODY_SECONDS", -1.0)
+    monkeypatch.setattr("edn_server.dispatchers.placement_hints.NOBODY_SECONDS", -1.0)
     asked = 0
 
     async def ask() -> None:
@@ -233,7 +235,7 @@ def test_while_nobody_comes_nothing_is_asked_and_the_first_who_comes_is_left_to_
         asked += 1
 
     async def run() -> None:
-        exchange = Exchange(Dispatchers(["http://dispatcher"], "secret"), 0.0)
+        exchange = PlacementHints(Dispatchers(["http://dispatcher"], "secret"), 0.0)
         exchange.learn(summaries(boxes("a", (0, 10)), boxes("b", (20, 30))))
         monkeypatch.setattr(exchange, "refresh", ask)
         task = asyncio.create_task(exchange.run())

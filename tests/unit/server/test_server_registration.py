@@ -9,12 +9,12 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from edn import wire
-from edn_server import registration
-from edn_server.registration import Refused, Registration
+from edn import protocol
+from edn_server.dispatchers import registration
+from edn_server.dispatchers.registration import Refused, Registration
 
-REGISTERED = wire.encode(wire.Registered("log", 1, 0.01))
-OWN = wire.Register("s1", "http://127.0.0.1:1", "k" * 16, 1, {}, 0)
+REGISTERED = protocol.encode(protocol.Registered("log", 1, 0.01))
+OWN = protocol.Register("s1", "http://127.0.0.1:1", "k" * 16, 1, {}, 0)
 
 
 class Dispatcher:
@@ -32,18 +32,25 @@ class Dispatcher:
         return httpx.Response(step[0], content=step[1])
 
 
-def _run(dispatcher: Dispatcher, on_registered: Callable[[wire.Registered], None] = lambda _: None) -> None:
-    async def follow(answer: wire.Registered) -> None:
+def _run(
+    dispatcher: Dispatcher, on_registered: Callable[[protocol.Registered], None] = lambda _: None
+) -> None:
+    async def follow(answer: protocol.Registered) -> None:
         on_registered(answer)
 
     async def run() -> None:
         transport = httpx.MockTransport(dispatcher)
         async with (
             asyncio.timeout(20),
-            httpx.AsyncClient(transport=transport, base_url="http://dispatcher") as client,
+            httpx.AsyncClient(transport=transport) as client,
         ):
             await Registration(
-                client=client, id="s1", describe=lambda: OWN, backlog=lambda: 0, on_registered=follow
+                client=client,
+                url="http://dispatcher",
+                id="s1",
+                describe=lambda: OWN,
+                backlog=lambda: 0,
+                on_registered=follow,
             ).run()
 
     asyncio.run(run())
@@ -83,7 +90,7 @@ def test_a_request_that_fails_in_any_way_is_made_again(failure: Exception) -> No
 def test_a_full_disk_while_it_notes_the_log_does_not_end_it() -> None:
     heard: list[str] = []
 
-    def follow(answer: wire.Registered) -> None:
+    def follow(answer: protocol.Registered) -> None:
         heard.append(answer.log)
         if len(heard) < 3:
             raise sqlite3.OperationalError("database or disk is full")

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from serverkit import COLUMNS, LOG, Kit, activate, control, item, segment, topic
 
-from edn import wire
+from edn import protocol
 from edn.errors import Conflict, CorruptMessage, InvalidFilter, InvalidInput
-from edn_server import outbox
-from edn_server.addresses import url_of
-from edn_server.outbox import Settle
-from edn_server.storing import prepare
-from edn_server.stream import ApplyFrame
+from edn_server.ingest.apply_frame import ApplyFrame
+from edn_server.outbox import cleanup, rows
+from edn_server.outbox.cleanup import Settle
+from edn_server.storage.addresses import url_of
+from edn_server.storage.writer import Job
+from edn_server.subscriptions.store import prepare
 
 CHEAP = {"price": {"lt": 10}}
 EVENT = {"symbol": "GE", "price": 5}
@@ -26,7 +27,7 @@ def test_a_version_matches_nothing_before_its_activation_and_everything_after_it
     kit.store(item("s", CHEAP))
     applied = kit.frame(0, 5, activate(3, ("s", 1)), events=[(o, EVENT) for o in (1, 2, 4, 5)])
     assert kit.told() == [("s", "e4"), ("s", "e5")]
-    assert applied.ack == wire.FrameAck(epoch=1, cursor=5, shrinkable=0, matched=2, useful=2)
+    assert applied.ack == protocol.FrameAck(epoch=1, cursor=5, shrinkable=0, matched=2, useful=2)
 
 
 def test_a_version_that_no_log_activates_matches_nothing(kit: Kit) -> None:
@@ -126,22 +127,22 @@ def test_a_frame_beyond_the_cursor_is_answered_with_the_cursor_and_changes_nothi
     assert applied.gap
     assert applied.ack.cursor == 3
     kit.reopen()
-    assert kit.hosting.logs[LOG].cursor == 3
+    assert kit.registry.logs[LOG].cursor == 3
 
 
 def test_a_log_never_seen_begins_at_its_join_record(kit: Kit) -> None:
     applied = kit.frame(41, 44, control(42, "join", incarnation=1))
     assert (applied.gap, applied.ack.cursor) == (False, 44)
-    assert kit.hosting.logs[LOG].joined == 42
+    assert kit.registry.logs[LOG].joined == 42
 
 
 @pytest.mark.parametrize("controls", [(), (control(43, "join", incarnation=1),)])
 def test_a_log_never_seen_that_begins_elsewhere_is_asked_for_from_its_beginning(
-    kit: Kit, controls: tuple[wire.Control, ...]
+    kit: Kit, controls: tuple[protocol.Control, ...]
 ) -> None:
     applied = kit.frame(41, 44, *controls)
     assert (applied.gap, applied.ack.cursor) == (True, 0)
-    assert LOG not in kit.hosting.logs
+    assert LOG not in kit.registry.logs
 
 
 def test_a_join_drops_what_an_earlier_incarnation_stored_and_never_activated(kit: Kit) -> None:
@@ -149,7 +150,7 @@ def test_a_join_drops_what_an_earlier_incarnation_stored_and_never_activated(kit
     kit.frame(0, 1, activate(1, ("kept", 1)))
     kit.store(item("coming"), incarnation=2)
     kit.frame(1, 2, control(2, "join", incarnation=2), incarnation=2)
-    assert sorted(kit.hosting.numbers) == ["coming", "kept"]
+    assert sorted(kit.registry.numbers) == ["coming", "kept"]
     kit.frame(2, 4, activate(3, ("coming", 1)), events=[(4, EVENT)], incarnation=2)
     assert sorted(kit.told()) == [("coming", "e4"), ("kept", "e4")]
 
@@ -178,9 +179,9 @@ def test_offsets_of_two_logs_have_nothing_to_do_with_each_other(kit: Kit) -> Non
     kit.frame(3, 4, events=[(4, EVENT)], log="log-b")
     kit.frame(100, 101, events=[(101, EVENT)])
     assert kit.told() == [("s", "e100"), ("s", "e2"), ("s", "e101")]
-    assert kit.hosting.topics[1].rectangles == 1
+    assert kit.registry.topics[1].rectangles == 1
     kit.frame(101, 102, control(102, "deactivate", ids=["s"]))
-    assert kit.hosting.topics[1].rectangles == 0
+    assert kit.registry.topics[1].rectangles == 0
 
 
 def test_a_subscription_made_anew_before_its_old_end_is_read_loses_nothing(kit: Kit) -> None:
@@ -196,7 +197,7 @@ def test_a_deactivate_can_name_versions(kit: Kit) -> None:
     kit.store(item("s"))
     kit.store(item("s", version=2, filter=CHEAP))
     kit.frame(0, 1, control(1, "deactivate", versions=[("s", 1)]))
-    assert [v.version for v in kit.hosting.versions.values()] == [2]
+    assert [v.version for v in kit.registry.versions.values()] == [2]
 
 
 def test_only_the_exact_predicate_decides_where_a_rectangle_is_a_cover(kit: Kit) -> None:
@@ -265,10 +266,10 @@ def test_columns_may_come_later_and_older_points_lack_them(kit: Kit) -> None:
 def test_rows_are_split_by_events_and_by_bytes(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
     kit.store(item("s"))
     kit.frame(0, 1, activate(1, ("s", 1)))
-    monkeypatch.setattr(outbox, "ROW_EVENTS", 4)
+    monkeypatch.setattr(rows, "ROW_EVENTS", 4)
     kit.frame(1, 11, events=[(o, EVENT) for o in range(2, 12)])
     assert [len(row.places) for row in kit.rows()] == [4, 4, 2]
-    monkeypatch.setattr(outbox, "ROW_BYTES", 500)
+    monkeypatch.setattr(rows, "ROW_BYTES", 500)
     big = {"symbol": "x" * 600, "price": 1}
     kit.frame(11, 14, events=[(12, big), (13, EVENT), (14, EVENT)])
     assert [len(row.places) for row in kit.rows()][3:] == [1, 2]
@@ -281,7 +282,7 @@ def test_what_is_committed_survives_a_crash_before_the_answer(kit: Kit) -> None:
     before = [(row.id, kit.body(row)) for row in kit.rows()]
     kit.reopen()
     assert [(row.id, kit.body(row)) for row in kit.rows()] == before
-    assert (kit.epoch, kit.hosting.logs[LOG].cursor) == (2, 3)
+    assert (kit.epoch, kit.registry.logs[LOG].cursor) == (2, 3)
     # The dispatcher had no answer and sends it again, with what came meanwhile.
     kit.frame(0, 4, activate(1, ("s", 1)), events=[(2, EVENT), (3, EVENT), (4, EVENT)])
     assert kit.told() == [("s", "e2"), ("s", "e3"), ("s", "e4")]
@@ -312,7 +313,7 @@ def test_a_transaction_that_fails_changes_nothing_in_memory(kit: Kit) -> None:
     ]
     with pytest.raises(Exception, match="no"):
         kit.frame(1, 6, *controls, events=[(4, EVENT), (6, EVENT)])
-    log = kit.hosting.logs[LOG]
+    log = kit.registry.logs[LOG]
     state = {
         name: (log.since[numbers].tolist(), log.until[numbers].tolist()) for name, numbers in _by_name(kit)
     }
@@ -332,18 +333,18 @@ def test_a_transaction_that_fails_changes_nothing_in_memory(kit: Kit) -> None:
         {"controls": [activate(9, ("s", 1))]},
         {"segments": [segment([(9, EVENT)])]},
         {"segments": [segment([(2, EVENT), (1, EVENT)])]},
-        {"segments": [wire.msgspec.structs.replace(segment([(1, EVENT), (2, EVENT)]), ids=["e1"])]},
-        {"segments": [wire.msgspec.structs.replace(segment([(1, EVENT)]), lines=b"")]},
-        {"segments": [wire.msgspec.structs.replace(segment([(1, EVENT)]), lines=b"{}\n{}\n")]},
-        {"segments": [wire.msgspec.structs.replace(segment([(1, EVENT)]), points=b"")]},
+        {"segments": [protocol.msgspec.structs.replace(segment([(1, EVENT), (2, EVENT)]), ids=["e1"])]},
+        {"segments": [protocol.msgspec.structs.replace(segment([(1, EVENT)]), lines=b"")]},
+        {"segments": [protocol.msgspec.structs.replace(segment([(1, EVENT)]), lines=b"{}\n{}\n")]},
+        {"segments": [protocol.msgspec.structs.replace(segment([(1, EVENT)]), points=b"")]},
         {"upto": -1},
     ],
 )
 def test_a_frame_that_contradicts_itself_is_refused_whole(kit: Kit, broken: dict[str, Any]) -> None:
     kit.store(item("s"))
     fields = {"after": 0, "upto": 3, "controls": [], "segments": [], **broken}
-    frame = wire.Frame(log=LOG, incarnation=1, **fields)
-    job = ApplyFrame(kit.hosting, 1, 1, frame, lambda *_: None)
+    frame = protocol.Frame(log=LOG, incarnation=1, **fields)
+    job = ApplyFrame(kit.registry, 1, 1, frame, lambda *_: None)
     with pytest.raises(CorruptMessage):
         kit.writer.submit(job).result(30)
     assert kit.frame(0, 1).ack.cursor == 1
@@ -356,7 +357,7 @@ def test_an_ended_version_leaves_matcher_and_summary_at_once_and_its_row_with_it
     kit.frame(0, 2, activate(1, ("s", 1), ("other", 1)), events=[(2, EVENT)])
     applied = kit.frame(2, 3, control(3, "deactivate", ids=["s"]))
     assert applied.ack.shrinkable == 2
-    assert kit.hosting.topics[1].rectangles == 1
+    assert kit.registry.topics[1].rectangles == 1
     assert kit.collect() == 0
     kit.reopen()
     assert ("s", "e2") in kit.told()
@@ -377,7 +378,7 @@ def test_a_number_that_is_used_again_begins_blank(kit: Kit) -> None:
     kit.frame(0, 2, activate(1, ("first", 1)), control(2, "deactivate", ids=["first"]))
     assert kit.collect() == 1
     kit.store(item("second"))
-    assert list(kit.hosting.versions) == [0]
+    assert list(kit.registry.versions) == [0]
     kit.frame(2, 5, activate(4, ("second", 1)), events=[(3, EVENT), (5, EVENT)])
     assert kit.told() == [("second", "e5")]
 
@@ -392,7 +393,7 @@ def test_payloads_that_no_waiting_row_names_are_trimmed(kit: Kit) -> None:
     row = next(row for row in kit.rows() if url_of(row.address) != SINK_B)
     kit.writer.submit(Settle([(row.id, row.batch)])).result(30)
     assert kit.count("events") == 20
-    assert kit.writer.submit(outbox.Trim(row.batch)).result(30) == 12
+    assert kit.writer.submit(cleanup.Trim(row.batch)).result(30) == 12
     assert kit.told() == [("cheap", f"e{o}") for o in range(2, 10)]
 
 
@@ -440,9 +441,9 @@ def test_a_filter_that_does_not_bind_stores_nothing_and_names_its_place(kit: Kit
 
 
 def test_an_unknown_engine_is_refused_before_anything_is_stored() -> None:
-    info = wire.TopicInfo(1, "", "quotes", COLUMNS, "no-such-engine")
+    info = protocol.TopicInfo(1, "", "quotes", COLUMNS, "no-such-engine")
     with pytest.raises(InvalidInput, match="no-such-engine"):
-        prepare(wire.Store(LOG, 1, info, [item("s")]))
+        prepare(protocol.Store(LOG, 1, info, [item("s")]))
 
 
 def test_columns_that_contradict_those_known_are_refused(kit: Kit) -> None:
@@ -454,13 +455,13 @@ def test_columns_that_contradict_those_known_are_refused(kit: Kit) -> None:
 def test_seq_and_what_is_stored_survive_a_restart(kit: Kit) -> None:
     stored = kit.store(item("s", {"$any": [{"price": {"lt": 1}}, {"price": {"gt": 9}}]}))
     kit.reopen()
-    assert kit.hosting.seq == stored.seq
-    assert kit.hosting.topics[1].rectangles == 2
+    assert kit.registry.seq == stored.seq
+    assert kit.registry.topics[1].rectangles == 2
     kit.frame(0, 2, activate(1, ("s", 1)), events=[(2, {"price": 10})])
     assert kit.told() == [("s", "e2")]
 
 
-class _Execute(outbox.Job[None]):
+class _Execute(Job[None]):
     fresh = True
 
     def __init__(self, statement: str) -> None:
@@ -471,4 +472,4 @@ class _Execute(outbox.Job[None]):
 
 
 def _by_name(kit: Kit) -> list[tuple[str, list[int]]]:
-    return sorted(kit.hosting.numbers.items())
+    return sorted(kit.registry.numbers.items())

@@ -13,9 +13,11 @@ import pytest
 from deliverykit import EVENT, notifying
 from serverkit import Kit, activate, control, item
 
-from edn_server import addresses, streams
-from edn_server.streams import Streams
-from edn_server.writer import Job
+from edn_server.sinks import sse as streams
+from edn_server.sinks.sse import Streams
+from edn_server.storage import addresses
+from edn_server.storage.writer import Job
+from edn_server.subscriptions.view import RegistryView
 
 ADDRESS = addresses.stream_of("s")
 
@@ -42,7 +44,7 @@ def at_streams(kit: Kit, work: Callable[[Streams], Awaitable[None]]) -> None:
 
     async def run() -> None:
         async with notifying(kit) as notifier:
-            await work(Streams(kit.hosting, notifier, submit))
+            await work(Streams(RegistryView(kit.registry), notifier, submit))
 
     asyncio.run(run())
 
@@ -134,17 +136,17 @@ def test_a_row_that_another_has_passed_while_half_read_is_a_gap(kit: Kit) -> Non
 
 def test_what_is_noted_of_a_stream_goes_with_its_subscription(kit: Kit) -> None:
     fill(kit, 2, rows=2)
-    before = kit.count("meta")
+    before = kit.count("stream_marks")
 
     async def work(made: Streams) -> None:
         seen = await read(made, 2)
         assert names(await read(made, 1, seen[0]["id"])) == ["e3"]
-        assert kit.count("meta") == before + 1
+        assert kit.count("stream_marks") == before + 1
         await made.trim()
-        assert kit.count("meta") == before + 1
+        assert kit.count("stream_marks") == before + 1
         kit.frame(3, 4, control(4, "deactivate", ids=["s"]))
         await made.trim()
-        assert kit.count("meta") == before
+        assert kit.count("stream_marks") == before
 
     at_streams(kit, work)
 

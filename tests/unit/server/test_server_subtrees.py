@@ -6,13 +6,13 @@ import pytest
 from deliverykit import EVENT, REFUSED, Receiver, asking, run
 from serverkit import Kit, activate, control, item, segment, topic
 
-from edn import wire
+from edn import protocol
 from edn.errors import NotFound
-from edn.soap.address import SoapAddress
-from edn.soap.addressing import WSA_2005, Endpoint
-from edn.soap.envelope import SOAP_12
-from edn.soap.eventing import CANCELLED, WSE_2004
-from edn_server.departing import Depart
+from edn.formats.soap.address import SoapAddress
+from edn.formats.soap.addressing import WSA_2005, Endpoint
+from edn.formats.soap.envelope import SOAP_12
+from edn.formats.soap.eventing import CANCELLED, WSE_2004
+from edn_server.handover.departures import Depart
 
 FIRST, SECOND = "w+a", "w+b"
 
@@ -36,18 +36,18 @@ def test_notifications_name_the_whole_also_after_a_restart(kit: Kit) -> None:
     assert kit.told() == [("w", "e2"), ("w", "e3")]
     kit.reopen()
     assert kit.told() == [("w", "e2"), ("w", "e3")]
-    assert sorted(kit.hosting.parts("w")) == [FIRST, SECOND]
-    assert kit.hosting.parts(FIRST) == [FIRST]
-    assert kit.hosting.parts("x") == []
+    assert sorted(kit.registry.parts("w")) == [FIRST, SECOND]
+    assert kit.registry.parts(FIRST) == [FIRST]
+    assert kit.registry.parts("x") == []
 
 
 def test_an_ended_member_leaves_the_others(kit: Kit) -> None:
     host(kit, "http://127.0.0.1:9/hook")
     kit.frame(1, 2, control(2, "deactivate", ids=[FIRST]))
-    assert kit.hosting.parts("w") == [SECOND]
+    assert kit.registry.parts("w") == [SECOND]
     kit.frame(2, 3, control(3, "deactivate", ids=[SECOND]))
-    assert kit.hosting.parts("w") == []
-    assert kit.hosting.members == {}
+    assert kit.registry.parts("w") == []
+    assert kit.registry.members == {}
 
 
 def test_letters_and_counters_are_asked_for_by_the_name_of_the_whole(kit: Kit) -> None:
@@ -87,7 +87,7 @@ def test_one_member_tells_of_the_end_and_names_the_whole(kit: Kit) -> None:
     first = control(2, "deactivate", ids=[FIRST], end=CANCELLED)
     kit.frame(1, 3, first, control(3, "deactivate", ids=[SECOND]))
     [row] = kit.rows()
-    assert b'"subscription":"w"' in row.composition
+    assert b'"subscription":"w"' in row.body
 
 
 def test_a_departed_member_is_asked_about_by_itself(kit: Kit) -> None:
@@ -95,8 +95,8 @@ def test_a_departed_member_is_asked_about_by_itself(kit: Kit) -> None:
     host(kit, "http://127.0.0.1:9/hook")
     tell(kit, 1)
     kit.frame(3, 4, control(4, "move", versions=[(FIRST, 2)]))
-    departed, _ = kit.writer.submit(Depart(kit.hosting, wire.Departures([(FIRST, 2), (SECOND, 2)]))).result(
-        30
-    )
+    departed, _ = kit.writer.submit(
+        Depart(kit.registry, protocol.Departures([(FIRST, 2), (SECOND, 2)]))
+    ).result(30)
     assert departed.ended == [FIRST]
-    assert kit.hosting.parts("w") == [SECOND]
+    assert kit.registry.parts("w") == [SECOND]

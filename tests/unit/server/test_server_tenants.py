@@ -9,13 +9,14 @@ import pytest
 from serverkit import Kit, activate, control, item, segment, topic
 
 from edn.errors import CorruptMessage
-from edn.namespace import key_of
-from edn.soap.address import SoapAddress
-from edn.soap.addressing import Endpoint
-from edn.soap.eventing import CANCELLED
-from edn_server import addresses, deadletters, outbox
-from edn_server.deadletters import Bury, Death, Purge
-from edn_server.parcels import Parcel
+from edn.formats.soap.address import SoapAddress
+from edn.formats.soap.addressing import Endpoint
+from edn.formats.soap.eventing import CANCELLED
+from edn.model.namespace import key_of
+from edn_server.delivery.dead_letters import Bury, Death, Purge
+from edn_server.outbox.batches import DeliveryBatch
+from edn_server.storage import addresses
+from edn_server.storage import dead_letters as letter_table
 
 TENANTS = ("acme", "evil")
 EVENT = {"symbol": "GE", "price": 31.0}
@@ -57,30 +58,35 @@ def test_streams_and_buffers_are_kept_by_key(kit: Kit) -> None:
     assert [row.address for row in kit.rows()] == ["stream:acme,s", "stream:evil,s"]
     kit.frame(4, 5, control(5, "pause", ids=["evil,s"]))
     kit.frame(5, 7, segments=[segment([(6, EVENT)], uid=1), segment([(7, EVENT)], uid=2)])
-    assert [row.address for row in kit.rows()][2:] == ["stream:acme,s", "hold:evil,s"]
+    assert [(row.address, row.subscription) for row in kit.rows()][2:] == [
+        ("stream:acme,s", "acme,s"),
+        ("", "evil,s"),
+    ]
 
 
 def test_the_end_is_told_to_the_tenants_own_address(kit: Kit) -> None:
     fill(kit, SOAP)
     kit.frame(4, 5, control(5, "deactivate", ids=["evil,s"], end=CANCELLED))
-    [row] = [row for row in kit.rows() if row.batch == outbox.READY]
+    [row] = [row for row in kit.rows() if row.batch is None]
     assert addresses.tenant_of(row.address) == "evil"
-    assert json.loads(row.composition)["end"]["subscription"] == "s"
-    assert list(kit.hosting.numbers) == ["acme,s"]
+    assert json.loads(row.body)["end"]["subscription"] == "s"
+    assert list(kit.registry.numbers) == ["acme,s"]
 
 
 def test_letters_are_found_by_key_and_go_with_their_own_subscription(kit: Kit) -> None:
     fill(kit)
-    deaths = [Death(Parcel((row,), json.dumps(kit.body(row)).encode()), 1, 410, "gone") for row in kit.rows()]
+    deaths = [
+        Death(DeliveryBatch((row,), json.dumps(kit.body(row)).encode()), 1, 410, "gone") for row in kit.rows()
+    ]
     kit.writer.submit(Bury(deaths, 10)).result(30)
     with contextlib.closing(kit.folder.connect(read_only=True)) as reader:
         for tenant in TENANTS:
-            [letter] = deadletters.page(reader, key_of(tenant, "s"), (0, 0), 10)
+            [letter] = letter_table.page(reader, key_of(tenant, "s"), (0, 0), 10)
             assert addresses.tenant_of(letter.address) == tenant
-            assert deadletters.count(reader, key_of(tenant, "s")) == 1
-        assert deadletters.page(reader, "s", (0, 0), 10) == []
+            assert letter_table.count(reader, key_of(tenant, "s")) == 1
+        assert letter_table.page(reader, "s", (0, 0), 10) == []
         kit.writer.submit(Purge(0, lambda key: key == "evil,s")).result(30)
-        [left] = deadletters.page(reader, None, (0, 0), 10)
+        [left] = letter_table.page(reader, None, (0, 0), 10)
         assert addresses.tenant_of(left.address) == "acme"
 
 

@@ -11,9 +11,10 @@ from deliverykit import EVENT, Receiver, notifying, run
 from serverkit import Kit, activate, control, item
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from edn import clock, webhooks
 from edn.errors import InvalidSink
-from edn.webhooks import KeyRing
+from edn.formats import webhooks
+from edn.formats.webhooks import KeyRing
+from edn.runtime import clock
 
 
 def verifies(secret: str, post: object) -> bool:
@@ -51,9 +52,9 @@ def test_every_delivery_verifies_before_during_and_after_a_rotation(kit: Kit) ->
     kit.reopen()
     # An older copy that comes late, with a store that was on its way, does not bring the old secret back.
     kit.store(item("t", url="http://127.0.0.1:9/a", ring="ring1"), rings=[ring])
-    assert kit.hosting.rings["ring1"].current == new
+    assert kit.registry.rings["ring1"].current == new
     kit.reopen()
-    assert kit.hosting.rings["ring1"].current == new
+    assert kit.registry.rings["ring1"].current == new
 
 
 def test_a_repeated_attempt_is_signed_anew_for_its_own_second(kit: Kit) -> None:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edn import sinkpolicy
 from edn.errors import InvalidSink
-from edn.sinkpolicy import address_allowed, check_url
+from edn.http import sink_policy
+from edn.http.sink_policy import address_allowed, check_url
 
 TAKEN = [
     "https://example.com",
@@ -209,16 +209,16 @@ def test_schemes_that_nobody_has_are_looked_up_without_being_remembered(
         asked.append(group)
         return []
 
-    monkeypatch.setattr(sinkpolicy, "entry_points", installed)
-    sinkpolicy._extensions.cache_clear()
+    monkeypatch.setattr(sink_policy, "entry_points", installed)
+    sink_policy._extensions.cache_clear()
     try:
         for number in range(100):
             with pytest.raises(InvalidSink, match=f"s{number}"):
                 check_url(f"s{number}:42")
         assert asked == ["edn.sinks"]
-        assert sinkpolicy._extensions.cache_info().currsize == 1
+        assert sink_policy._extensions.cache_info().currsize == 1
     finally:
-        sinkpolicy._extensions.cache_clear()
+        sink_policy._extensions.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -237,8 +237,8 @@ def test_schemes_that_nobody_has_are_looked_up_without_being_remembered(
     ],
 )
 def test_a_sink_is_described_for_the_log_without_its_secrets(url: str, shown: str) -> None:
-    described = sinkpolicy.redacted(url)
+    described = sink_policy.redacted(url)
     assert described.startswith(shown)
     assert "T0KEN" not in described
     assert "S3CRET" not in described
-    assert described != sinkpolicy.redacted(url + "x")
+    assert described != sink_policy.redacted(url + "x")

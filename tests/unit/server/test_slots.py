@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edn_server.slots import PARTS, Slots, Standing
+from edn_server.sinks.concurrency import PARTS, Slots, Standing
 
 
 async def settle() -> None:

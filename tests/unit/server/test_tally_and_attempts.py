@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from serverkit import Kit, activate, control, item
 
-from edn_server import attempts, tally
-from edn_server.attempts import MOST, Attempt, Attempts
-from edn_server.tally import PAGE, Counts, Tally
+from edn_server.delivery import attempts
+from edn_server.delivery.attempts import MOST, Attempt, Attempts
+from edn_server.subscriptions import counters as tally
+from edn_server.subscriptions.counters import PAGE, Counts, VersionCounters
 
 numbers = st.lists(st.integers(0, 3 * PAGE), max_size=20)
 
@@ -22,7 +23,7 @@ numbers = st.lists(st.integers(0, 3 * PAGE), max_size=20)
 def test_counters_are_those_of_a_plain_count_also_after_they_were_written(
     steps: list[tuple[str, list[int]]],
 ) -> None:
-    counted, plain = Tally(), {kind: Counter[int]() for kind in ("matched", "delivered", "failed")}
+    counted, plain = VersionCounters(), {kind: Counter[int]() for kind in ("matched", "delivered", "failed")}
     for kind, given_numbers in steps:
         getattr(counted, kind)(np.array(given_numbers, dtype=np.int32))
         plain[kind].update(given_numbers)
@@ -30,7 +31,7 @@ def test_counters_are_those_of_a_plain_count_also_after_they_were_written(
         db.execute("CREATE TABLE tallies (page INTEGER PRIMARY KEY, counts BLOB)")
         db.execute("CREATE TABLE meta (name TEXT PRIMARY KEY, value)")
         tally.Write(counted).work(db)
-        again = Tally()
+        again = VersionCounters()
         again.load(db)
     for number in {number for _, named in steps for number in named} | {0, PAGE}:
         expected = Counts(0, plain["matched"][number], plain["delivered"][number], plain["failed"][number])
@@ -38,7 +39,7 @@ def test_counters_are_those_of_a_plain_count_also_after_they_were_written(
 
 
 def counts(kit: Kit, id: str) -> tuple[int, int]:
-    found = kit.hosting.tally.of(kit.hosting.numbers[id], 1)
+    found = kit.registry.tally.of(kit.registry.numbers[id], 1)
     return found.evaluated, found.matched
 
 
@@ -53,7 +54,7 @@ def test_evaluated_counts_what_came_while_it_was_active_and_a_change_goes_on_cou
     change = control(7, "change", versions=[("early", 2)])
     kit.frame(6, 9, change, events=[(8, {"symbol": "GE", "price": 8}), (9, {"symbol": "GE", "price": 1})])
     assert counts(kit, "early") == (6, 4)
-    kit.writer.submit(tally.Write(kit.hosting.tally)).result(30)
+    kit.writer.submit(tally.Write(kit.registry.tally)).result(30)
     kit.reopen()
     assert counts(kit, "early") == (6, 4)
     # A number that is used again begins at nothing.

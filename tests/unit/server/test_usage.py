@@ -1,4 +1,4 @@
-"""Limits of bytes per tenant: what is counted, what goes at a limit, and that nothing goes silently."""
+"""UsageLimits of bytes per tenant: what is counted, what goes at a limit, and that nothing goes silently."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serverkit import Kit, activate, control, item, segment, topic
 
-from edn_server import addresses, deadletters, outbox, streams, usage
-from edn_server.usage import Limits
+from edn.model.namespace import owner_of
+from edn_server.policies import UsageLimits
+from edn_server.sinks import sse as streams
+from edn_server.storage import addresses, outbox, usage
+from edn_server.storage import dead_letters as letter_table
 
 TOPICS = {"": 1, "acme": 2, "other": 3}
 LARGE = {"symbol": "x" * 5000, "price": 31.0}
@@ -35,18 +38,32 @@ def read(kit: Kit) -> contextlib.closing[sqlite3.Connection]:
 def check(kit: Kit) -> None:
     """The counters are what a scan finds."""
     with read(kit) as db:
-        found = db.execute("SELECT address, sum(events), sum(bytes) FROM outbox WHERE bytes > 0 GROUP BY 1")
-        kept = db.execute("SELECT address, events, bytes FROM kept").fetchall()
-        assert sorted(kept) == sorted(found.fetchall())
+        found: dict[tuple[str, str], tuple[int, int]] = {}
+        for subscription, state, events, size in db.execute(
+            "SELECT subscription, state, events, bytes FROM outbox WHERE bytes > 0"
+        ):
+            before = found.get((subscription, usage.kind_of(state)), (0, 0))
+            found[subscription, usage.kind_of(state)] = (before[0] + events, before[1] + size)
+        kept = db.execute("SELECT subscription, kind, events, bytes FROM kept").fetchall()
+        assert {(name, kind): (events, size) for name, kind, events, size in kept} == found
         sums: dict[tuple[str, str], int] = {}
-        for address, _, size in kept:
-            key = (usage.kind_of(address), addresses.tenant_of(address))
+        for name, kind, _, size in kept:
+            key = (kind, owner_of(name))
             sums[key] = sums.get(key, 0) + size
         for address, size in db.execute("SELECT address, length(body) FROM dead_letters"):
             key = (usage.DEAD, addresses.tenant_of(address))
             sums[key] = sums.get(key, 0) + size
         stored = db.execute("SELECT kind, tenant, bytes FROM usage WHERE bytes != 0").fetchall()
         assert {(kind, tenant): size for kind, tenant, size in stored} == sums
+
+
+def events_kept(kit: Kit, subscription: str) -> list[str]:
+    return [
+        entry["event"]["id"]
+        for row in kit.rows()
+        if row.subscription == subscription and not row.address
+        for entry in kit.body(row)["notifications"]
+    ]
 
 
 def events_at(kit: Kit, prefix: str) -> list[str]:
@@ -81,7 +98,7 @@ def test_a_paused_tenant_loses_its_oldest_events_visibly_and_nobody_else_does(ki
         store(kit, id, tenant)
     kit.frame(0, 1, activate(1, *((id, 1) for id in ids)))
     kit.frame(1, 2, control(2, "pause", ids=list(ids)))
-    kit.hosting.limits = Limits(paused=16_000)
+    kit.registry.limits = UsageLimits(paused=16_000)
     at = 2
     for _ in range(3):
         at = publish(kit, at, "acme", "other", "")
@@ -90,9 +107,9 @@ def test_a_paused_tenant_loses_its_oldest_events_visibly_and_nobody_else_does(ki
     at = publish(kit, at, "acme", "acme")  # e12 and e13
     lost = standing(kit, "acme,s")
     assert (lost.dropped, lost.reason, lost.last is not None) == (2, "paused_bytes", True)
-    assert events_at(kit, "hold:acme,s") == ["e9", "e12", "e13"]
+    assert events_kept(kit, "acme,s") == ["e9", "e12", "e13"]
     assert [standing(kit, id).dropped for id in ("other,s", "s")] == [0, 0]
-    assert events_at(kit, "hold:other,s") == ["e4", "e7", "e10"]
+    assert events_kept(kit, "other,s") == ["e4", "e7", "e10"]
     with read(kit) as db:
         assert all(usage.used(db, usage.PAUSED, tenant) <= 16_000 for tenant in ids.values())
     check(kit)
@@ -110,7 +127,7 @@ def test_a_paused_tenant_loses_its_oldest_events_visibly_and_nobody_else_does(ki
 
 def test_an_unread_stream_drops_its_oldest_events_and_its_reader_gets_a_gap(kit: Kit) -> None:
     address = addresses.stream_of("acme,s")
-    kit.hosting.limits = Limits(stream=16_000)
+    kit.registry.limits = UsageLimits(stream=16_000)
     store(kit, "acme,s", "acme", url=address)
     kit.frame(0, 1, activate(1, ("acme,s", 1)))
     at = 1
@@ -129,18 +146,20 @@ def test_dead_letters_drop_the_oldest_of_their_tenant_and_count_them(kit: Kit) -
     with contextlib.closing(kit.folder.connect()) as db:
         for number in range(10):
             tenant = "acme" if number % 2 else "other"
-            values = (number + 1, f"{tenant}//http://x", 100 + number, 0, 1, 410, "gone", 1)
-            deadletters._insert(db, values, body % (b"x" * 1000))
-        assert deadletters._keep_within(db, "acme", 3000) == 3
-        letters = [letter.id for letter in deadletters.page(db, None, (0, 0), 20)]
-    assert letters == [1, 3, 5, 7, 8, 9, 10]
+            letter = letter_table.Letter(
+                number + 1, f"{tenant}//http://x", 100 + number, 0, 1, 410, "gone", 1
+            )
+            letter_table.insert(db, letter, body % (b"x" * 1000), [f"{tenant},s"])
+        assert letter_table.drop_excess(db, "acme", 3000) == 3
+        left = [letter.id for letter in letter_table.page(db, None, (0, 0), 20)]
+    assert left == [1, 3, 5, 7, 8, 9, 10]
     lost = standing(kit, "acme,s")
     assert (lost.dropped, lost.reason) == (3, "dead_letter_bytes")
     check(kit)
 
 
 def test_letters_of_a_sink_that_refuses_everything_stay_within_the_limit(kit: Kit) -> None:
-    kit.hosting.limits = Limits(dead=1000)
+    kit.registry.limits = UsageLimits(dead=1000)
 
     async def scenario(receiver: Receiver) -> None:
         fill(kit, receiver.url("/a"), rows=12)
@@ -164,7 +183,7 @@ def test_the_counters_are_what_a_scan_finds(
 ) -> None:
     kit = Kit(tmp_path_factory.mktemp("s") / "s1")
     try:
-        kit.hosting.limits = Limits(paused=12_000, stream=12_000)
+        kit.registry.limits = UsageLimits(paused=12_000, stream=12_000)
         url: dict[str, Any] = {"url": addresses.stream_of("acme,s")} if stream else {}
         store(kit, "acme,s", "acme", **url)
         kit.frame(0, 1, activate(1, ("acme,s", 1)))
@@ -214,9 +233,9 @@ def test_trimming_streams_reads_what_goes_and_not_all_that_waits(kit: Kit) -> No
         few = work()
         db.execute("BEGIN")
         db.executemany(
-            "INSERT INTO outbox (address, batch, events, composition, created, bytes)"
-            " SELECT address, batch, events, composition, created, bytes FROM outbox WHERE address = ?"
-            " LIMIT 1",
+            "INSERT INTO outbox (address, subscription, batch, events, composition, created, bytes)"
+            " SELECT address, subscription, batch, events, composition, created, bytes FROM outbox"
+            " WHERE address = ? LIMIT 1",
             [(address,)] * 5000,
         )
         db.execute("COMMIT")

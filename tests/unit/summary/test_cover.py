@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edn.bench.workloads import Floats, Workload, market, uniform, zipf
+from edn.arrays import Floats
 from edn.summary import new_router
+from edn.tools.bench.workloads import Workload, market, uniform, zipf
 
 INF = float("inf")
 LOWEST = -float(np.finfo(np.float64).max)

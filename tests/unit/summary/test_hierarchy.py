@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edn.bench.workloads import Floats, market_rectangles, uniform_points, uniform_rectangles
+from edn.arrays import Floats
 from edn.errors import CorruptMessage
 from edn.summary import Summary, new_router
+from edn.tools.bench.workloads import market_rectangles, uniform_points, uniform_rectangles
 
 INF = float("inf")
 

@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edn.bench.workloads import Floats, market_points, market_rectangles
+from edn.arrays import Floats
 from edn.summary import Summary, new_router
+from edn.tools.bench.workloads import market_points, market_rectangles
 
 INF = float("inf")
 

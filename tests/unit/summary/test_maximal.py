@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edn.bench.workloads import market_rectangles, uniform_rectangles
 from edn.summary import Maximal
+from edn.tools.bench.workloads import market_rectangles, uniform_rectangles
 
 INF = float("inf")
 LOWEST = -float(np.finfo(np.float64).max)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edn.bench.workloads import market_rectangles, uniform_rectangles
 from edn.summary import Summary
 from edn.summary.selection import most_selective, select, selected
+from edn.tools.bench.workloads import market_rectangles, uniform_rectangles
 
 INF = float("inf")
 

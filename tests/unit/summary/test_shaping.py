@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edn.bench.workloads import Floats, Workload, uniform, zipf
+from edn.arrays import Floats, Ints
 from edn.summary import Maximal, Summary, opening, tree
-from edn.summary.kernels import Ints
 from edn.summary.shaping import graft, shape
+from edn.tools.bench.workloads import Workload, uniform, zipf
 
 
 def unit_rectangles(seed: int, n: int, d: int) -> tuple[Floats, Floats]:

@@ -1,0 +1,1 @@
+"""Routes of operators: servers, keys, tuning, repartitions, name bindings, backup, clock, metrics."""

@@ -1,0 +1,262 @@
+"""The hot path's first half: a request's bytes become committed events. Plain ASGI, no pydantic, no logging.
+
+One msgspec call decodes and checks a body, one log operation commits it. An event id that a publisher chose
+makes publishing idempotent: the same id and body again gets the first answer again and no second event;
+another body under a taken id is refused with 409.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from urllib.parse import unquote
+
+import msgspec
+import numpy as np
+from starlette.types import Receive, Scope, Send
+
+from dispatcher.auth.access import Guard, authorization_of
+from dispatcher.auth.audit import Audit
+from dispatcher.auth.caller import EVERYBODY, Caller, Need, needs
+from dispatcher.servers.admission import Admission
+from dispatcher.store import retention, topic_rows
+from dispatcher.store.event_log import Log
+from dispatcher.store.interface import Transaction
+from dispatcher.subscriptions.topics import Topic, Topics
+from edn.api.events import Published
+from edn.arrays import Floats
+from edn.errors import (
+    Conflict,
+    EdnError,
+    Forbidden,
+    InvalidInput,
+    NotFound,
+    TooLarge,
+    Unauthorized,
+    Unsupported,
+)
+from edn.formats import cloudevents, trace_context
+from edn.http.asgi import bug_response, problem_response, read_body, too_large
+from edn.model.event import EventBatch
+
+MAX_KEY = 200
+#: bytes of one request's body
+BODY_BYTES = 1 << 20
+#: events in one array
+MAX_EVENTS = 10_000
+_JSON = (b"content-type", b"application/json")
+
+
+#: media types of plain events; none is one of them
+_PLAIN = (b"application/json", b"text/json", b"")
+_BEFORE, _AFTER = "/v1/topics/", "/events"
+_SLASHES = 4
+
+
+@needs(Need.PUBLISH)
+class PublishEndpoint:
+    """`POST /v1/topics/{name}/events`, a whole ASGI app: it needs nothing of what surrounds other routes."""
+
+    PATH = "/v1/topics/{name}/events"
+
+    def __init__(
+        self,
+        log: Log,
+        admission: Admission,
+        topics: Topics,
+        guard: Guard,
+        audit: Audit,
+        *,
+        retained_bytes: int = 0,
+    ) -> None:
+        """`retained_bytes`: limit of the events per tenant that stay available; 0 is none."""
+        self._guard = guard
+        self._audit = audit
+        self._log = log
+        self._admission = admission
+        self._topics = topics
+        self._retained_bytes = retained_bytes or None
+
+    @staticmethod
+    def serves(scope: Scope) -> bool:
+        path: str = scope.get("path", "")
+        return (
+            path.startswith(_BEFORE)
+            and path.endswith(_AFTER)
+            and path.count("/") == _SLASHES
+            and scope.get("method") == "POST"
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        try:
+            limit = BODY_BYTES
+            self._guard.check_browser(scope, Need.PUBLISH)
+            who = self._guard.identify(authorization_of(scope))
+            who.require(Need.PUBLISH)
+            self._guard.quotas.request(who)
+            if who.quota.body is not None:
+                limit = min(limit, who.quota.body)
+            key, trace, mode = _read_headers(scope, limit)
+            topic = self._topics.get(path[len(_BEFORE) : -len(_AFTER)], who.tenant)
+            body = await read_body(receive, limit)
+            if mode is not None:
+                body, trace = _from_cloudevents(mode, scope, body, topic, trace)
+            accepted = msgspec.json.encode(await self.publish(topic, body, key, trace, who))
+        except EdnError as error:
+            if isinstance(error, Unauthorized | Forbidden):
+                error = self._audit.refused(scope, error)
+            await problem_response(error)(scope, receive, send)
+        except Exception as error:
+            await bug_response(path, error)(scope, receive, send)
+        else:
+            length = b"%d" % len(accepted)
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": 202,
+                    "headers": [_JSON, (b"content-length", length)],
+                }
+            )
+            await send({"type": "http.response.body", "body": accepted})
+
+    async def publish(
+        self, topic: Topic, body: bytes, key: str | None = None, trace: str = "", who: Caller = EVERYBODY
+    ) -> Published:
+        """Accept one event or an array of them, all or nothing; `trace` is the context they came with."""
+        buckets = self._guard.quotas.publishing(who)
+        await self._admission.admit(len(body))
+        batch = topic.schema.decode_events(body)
+        if len(batch) > MAX_EVENTS:
+            raise TooLarge(f"{len(batch)} events in one request; at most {MAX_EVENTS} are taken")
+        if not len(batch):
+            return Published(0, [])
+        for bucket in buckets:
+            bucket.spend(len(batch))
+        ids = batch.ids
+        if key is not None:
+            ids = [name if name is not None else f"{key}/{place}" for place, name in enumerate(ids)]
+        named = await self._commit(topic, batch, ids, trace, who, size=len(body))
+        return Published(len(named), named)
+
+    async def _commit(
+        self, topic: Topic, batch: EventBatch, ids: list[str | None], trace: str, who: Caller, *, size: int
+    ) -> list[str]:
+        """Append the events in one transaction; return their ids once it is committed."""
+        lasting = _availability(topic, batch)
+        limits = [self._retained_bytes, who.quota.retained_bytes]
+        limit = min((most for most in limits if most is not None), default=None)
+
+        def append(transaction: Transaction) -> list[str]:
+            if not topic_rows.exists(transaction.connection, topic.uid):
+                raise NotFound(f'no topic "{topic.name}": it was deleted meanwhile')
+            if ids.count(None) < len(ids):
+                named = _append_once(transaction, topic, ids, batch, lasting, trace)
+            else:
+                named = transaction.append_events(
+                    topic.uid, ids, batch.stamps, batch.lines, batch.points, lasting, trace
+                )
+            if lasting is not None:
+                retention.check(transaction.connection, topic.tenant, limit)
+            return named
+
+        return await self._log.submit(append, size=size)
+
+
+def _availability(topic: Topic, batch: EventBatch) -> Floats | None:
+    """Seconds for which each event stays available; None where none does."""
+    if not topic.availability and batch.availabilities.count(None) == len(batch):
+        return None
+    given = [topic.availability if own is None else own for own in batch.availabilities]
+    return np.array(given) if any(given) else None
+
+
+def _append_once(
+    transaction: Transaction,
+    topic: Topic,
+    ids: list[str | None],
+    batch: EventBatch,
+    lasting: Floats | None,
+    trace: str,
+) -> list[str]:
+    """Append the events whose chosen id is new; those that came before are answered, not repeated."""
+    connection = transaction.connection
+    seen: dict[str, bytes] = {}
+    fresh: list[int] = []
+    bodies = batch.bodies
+    for place, name in enumerate(ids):
+        if name is None:
+            fresh.append(place)
+            continue
+        digest = hashlib.blake2b(
+            b"%d|%s" % (batch.stamps[place] or 0, bodies[place]), digest_size=16
+        ).digest()
+        before = seen.get(name)
+        if before is None:
+            before = retention.find_event(connection, topic.uid, name)
+        if before is None:
+            retention.insert_event(connection, topic.uid, name, digest, transaction.steady)
+            fresh.append(place)
+        elif before != digest:
+            raise Conflict(
+                f'event {place}: id "{name[:80]}" was used for another event of this topic',
+                pointer=f"/{place}/$id",
+            )
+        seen[name] = digest
+    made = iter(
+        transaction.append_events(
+            topic.uid,
+            [ids[place] for place in fresh],
+            [batch.stamps[place] for place in fresh],
+            b"".join([bodies[place] + b"\n" for place in fresh]),
+            batch.points[fresh],
+            None if lasting is None else lasting[fresh],
+            trace,
+        )
+        if fresh
+        else []
+    )
+    placed = set(fresh)
+    return [next(made) if place in placed else str(name) for place, name in enumerate(ids)]
+
+
+def _read_headers(scope: Scope, limit: int) -> tuple[str | None, str, str | None]:
+    """The Idempotency-Key, if there is one, the trace context (`edn.formats.trace_context`), and how
+    CloudEvents come.
+
+    Refuses a body that is not JSON, or says that it is too long.
+    """
+    key, parent, state, mode, media = None, b"", b"", None, b""
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            media = value.partition(b";")[0].strip().lower()
+        elif name == b"content-length":
+            if value.isdigit() and int(value) > limit:
+                raise too_large(limit)
+        elif name == b"idempotency-key":
+            key = unquote(value.decode("latin-1")).strip().strip('"')
+            if not 1 <= len(key) <= MAX_KEY:
+                raise InvalidInput(f"Idempotency-Key: 1 to {MAX_KEY} characters")
+        elif name == b"traceparent":
+            parent = value
+        elif name == b"tracestate":
+            state = value
+        elif name == b"ce-specversion":
+            mode = "binary"
+    if media not in _PLAIN:
+        if media.startswith(b"application/cloudevents"):
+            mode = cloudevents.mode_of(media, ())
+        elif mode is None:
+            raise Unsupported(
+                f"events are taken as application/json, or as CloudEvents; got {media.decode('latin-1')[:80]}"
+            )
+    return key, trace_context.read(parent, state) if parent else "", mode
+
+
+def _from_cloudevents(mode: str, scope: Scope, body: bytes, topic: Topic, trace: str) -> tuple[bytes, str]:
+    """The events as the topic takes them, and the trace context, which one event may bring itself."""
+    kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+    events = cloudevents.read(mode, kind, scope["headers"], body)
+    if not trace and len(events) == 1:
+        given = [str(events[0].context.get(name, "")).encode() for name in ("traceparent", "tracestate")]
+        trace = trace_context.read(*given)
+    return cloudevents.plain(events, topic.schema.attributes), trace

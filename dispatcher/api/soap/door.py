@@ -1,0 +1,182 @@
+"""`/soap`: a message in, an answer or a fault out; plain ASGI, because events come in here, too."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qs
+
+import structlog
+from lxml import etree
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from dispatcher.api.leader_proxy import Leading, replayed
+from dispatcher.api.publish import BODY_BYTES
+from dispatcher.api.soap import faults, wsdl
+from dispatcher.api.soap.operations import Operation, Request, Table
+from dispatcher.auth.access import Guard, caller_of
+from dispatcher.replication.lease import Peers
+from edn.errors import EdnError, Unsupported
+from edn.formats import xml
+from edn.formats.event_xml import NAMESPACE
+from edn.formats.soap import addressing, envelope
+from edn.formats.soap.addressing import WSA_2005, Headers
+from edn.formats.soap.envelope import SOAP_11, SOAP_12, Envelope, Fault, Version
+from edn.formats.xml import Element
+from edn.http.asgi import problem_response, read_body
+
+logger = structlog.get_logger()
+
+PATH = "/soap"
+_MEDIA_TYPES = (b"text/xml", b"application/soap+xml")
+
+
+class SoapEndpoint:
+    """A whole ASGI app; of several dispatchers, only the leader carries out what changes something."""
+
+    def __init__(self, guard: Guard, operations: Table, peers: Peers | None, secret: str) -> None:
+        """`operations`: of `eventing`, `publishing` and `management`; `secret`: the network's."""
+        self._guard = guard
+        self._limit = min(BODY_BYTES, xml.MAX_BYTES)
+        self._table = operations
+        self._leading = (
+            None if peers is None else Leading(self._carry_out, peers, limit=self._limit, secret=secret)
+        )
+
+    @staticmethod
+    def serves(scope: Scope) -> bool:
+        return scope.get("path") == PATH and scope.get("method") in ("GET", "HEAD", "POST")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] != "POST":
+            page = wsdl.document(_url(scope))
+            await Response(page, media_type="text/xml")(scope, receive, send)
+            return
+        try:
+            _check_media_type(scope)
+            body = await read_body(receive, self._limit)
+        except EdnError as error:
+            await problem_response(error)(scope, receive, send)
+            return
+        await self._answer(scope, body, send, pass_on=self._leading is not None)
+
+    async def _carry_out(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What the leader does with a message that changes something."""
+        await self._answer(scope, await read_body(receive), send, pass_on=False)
+
+    async def _answer(self, scope: Scope, body: bytes, send: Send, *, pass_on: bool) -> None:
+        receive = replayed(body)
+        version, headers = _expected(scope), Headers()
+        try:
+            message = envelope.read(body, limit=self._limit)
+            version = message.version
+            headers = addressing.read(message)
+            operation = self._operation(message, headers)
+            caller = caller_of(scope)
+            self._guard.require(caller, operation.need, scope)
+            if pass_on and operation.changes:
+                assert self._leading is not None
+                await self._leading(scope, receive, send)
+                return
+            assert message.payload is not None
+            request = Request(message, headers, message.payload, _url(scope), _topic(scope), caller)
+            reply = await operation.run(request)
+            status, action, payload, extra = 200, reply.action, reply.payload, []
+        except Exception as error:
+            fault = _fault(error)
+            status = 400 if version is SOAP_12 and fault.code == "Sender" else 500
+            action = fault.action or headers.edition.fault_action
+            payload, extra = envelope.fault_body(version, fault), envelope.not_understood(version, fault)
+        answered = headers.fault_to if status != 200 else None
+        if (answered or headers.reply_to) == WSA_2005.nowhere:
+            await Response(status_code=202)(scope, receive, send)
+            return
+        if headers.given:
+            extra += addressing.message_headers(
+                headers.edition, action=action, relates_to=headers.message_id, to=headers.edition.anonymous
+            )
+        await Response(
+            envelope.write(version, extra, payload),
+            status_code=status,
+            headers={"content-type": version.content_type(action)},
+        )(scope, receive, send)
+
+    def _operation(self, message: Envelope, headers: Headers) -> Operation:
+        """What a message asks for; raises `Fault`."""
+        unknown = [
+            etree.QName(header)
+            for header in message.mandatory()
+            if xml.namespace_of(header) not in (NAMESPACE, *addressing.EDITIONS)
+            and not header.get(addressing.WSA_2005.tag("IsReferenceParameter"))
+        ]
+        if unknown:
+            names = ", ".join(f"{{{name.namespace}}}{name.localname}" for name in unknown)
+            raise Fault(
+                "MustUnderstand", f"headers that must be understood are not: {names}", not_understood=unknown
+            )
+        if message.payload is None:
+            raise Fault("Sender", "the Body is empty; an operation's element is right")
+        operation = self._table.get(message.payload.tag)
+        if operation is None:
+            raise Fault(
+                "Sender",
+                f"nothing here answers {message.payload.tag[:200]}; GET {PATH}?wsdl tells what is there",
+                subcode=etree.QName(headers.edition.namespace, "ActionNotSupported"),
+                action=headers.edition.fault_action,
+            )
+        if headers.action is not None and headers.action != operation.action:
+            raise Fault(
+                "Sender",
+                f"wsa:Action is {headers.action[:200]}; for this Body {operation.action} is right",
+                subcode=etree.QName(headers.edition.namespace, "ActionNotSupported"),
+                detail=[_problem_action(headers)],
+                action=headers.edition.fault_action,
+            )
+        return operation
+
+
+def _fault(error: Exception) -> Fault:
+    if isinstance(error, Fault):
+        return error
+    if isinstance(error, EdnError):
+        return faults.translate(error)
+    logger.error("unhandled", path=PATH, exc_info=error)
+    return Fault("Receiver", "the service failed at this request; its log says why")
+
+
+def _problem_action(headers: Headers) -> Element:
+    root = etree.Element(headers.edition.tag("ProblemAction"), nsmap={"a": headers.edition.namespace})
+    etree.SubElement(root, headers.edition.tag("Action")).text = headers.action
+    return root
+
+
+def _expected(scope: Scope) -> Version:
+    """The version of an answer to what cannot be read."""
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            return SOAP_12 if value.strip().lower().startswith(b"application/soap+xml") else SOAP_11
+    return SOAP_11
+
+
+def _check_media_type(scope: Scope) -> None:
+    """Refuse what is no SOAP message: a web page can send text/plain anywhere without being asked."""
+    given = dict(scope["headers"]).get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if given not in _MEDIA_TYPES:
+        raise Unsupported(
+            "Content-Type must be text/xml (SOAP 1.1) or application/soap+xml (SOAP 1.2), got "
+            f'"{given.decode("latin-1")[:80]}"'
+        )
+
+
+def _topic(scope: Scope) -> str | None:
+    named = parse_qs(scope["query_string"].decode("latin-1")).get("topic")
+    return named[0] if named else None
+
+
+def _url(scope: Scope) -> str:
+    """Where the client reached this door."""
+    host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+    if not host or any(character in host for character in "<>\"' "):
+        server: Any = scope.get("server") or ("localhost", 80)
+        host = f"{server[0]}:{server[1]}"
+    return f"{scope.get('scheme', 'http')}://{host}{PATH}"

@@ -1,0 +1,283 @@
+"""Explains across tiers: what would become of an event, and what a filter would hear.
+
+An event is asked about where it would go: the routing table says which servers would get it and by which
+rectangle, each of those says which subscriptions match and by which clauses. A server that would get it for
+nothing is a false positive. Nothing is stored, counted or sent.
+
+A filter is compared with stored ones, as far as a budget goes, and with recent traffic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from msgspec.structs import replace
+
+from dispatcher.routing.table import RoutingTable
+from dispatcher.servers.client import ServerClient
+from dispatcher.servers.registry import Server, ServerRegistry
+from dispatcher.store import directory
+from dispatcher.store.event_log import Log
+from dispatcher.store.log_tail import Tail
+from dispatcher.subscriptions.service import Subscriptions
+from dispatcher.subscriptions.topics import Topic
+from edn import protocol
+from edn.api.explain import (
+    ExplainedEvent,
+    ExplainedFilter,
+    ExplainedServer,
+    ExplainedSubscription,
+    MetServer,
+    RecentMatches,
+    Why,
+)
+from edn.api.fields import fill
+from edn.arrays import Floats
+from edn.errors import EdnError, InvalidInput
+from edn.formats.ndjson import split
+from edn.model.coordinates import rfc3339
+from edn.model.display import shown_rect
+from edn.model.filter import BoundFilter, Filter
+from edn.model.namespace import told_as
+from edn.model.rect import Rects
+
+#: subscriptions that a server names
+NAMED = 100
+#: stored filters that one is compared with, and the seconds that this may take
+COMPARED = 5_000
+COMPARING_SECONDS = 2.0
+#: recent events that a filter is tried on
+RECENT = 2_000
+#: rectangles of a filter that are shown
+SHOWN = 16
+
+_explained = protocol.Decoder(protocol.Explained)
+
+
+class Explainer:
+    def __init__(
+        self,
+        log: Log,
+        tail: Tail,
+        table: RoutingTable,
+        members: ServerRegistry,
+        calls: ServerClient,
+        subscriptions: Subscriptions,
+    ) -> None:
+        self._log = log
+        self._tail = tail
+        self._table = table
+        self._members = members
+        self._calls = calls
+        self._subscriptions = subscriptions
+
+    # -- an event ---------------------------------------------------------------------------------------
+
+    async def event(self, topic: Topic, event: Any) -> ExplainedEvent:
+        """What would become of it if it were published now."""
+        batch = topic.schema.decode_events(msgspec.json.encode(event))
+        if len(batch) != 1:
+            raise InvalidInput("one event is explained at a time", pointer="/event")
+        line = split(batch.lines)[0]
+        table = self._table
+        servers, routed = table.servers, table.would_route(topic.uid, batch.points)[0]
+        asked = protocol.Explain(
+            log=self._log.id,
+            topic=topic.uid,
+            time=self._log.now(),
+            point=protocol.points_bytes(batch.points),
+            line=line,
+            limit=NAMED,
+        )
+        explained = await asyncio.gather(
+            *(
+                self._server(topic, server, bool(goes), batch.points[0], asked)
+                for server, goes in zip(servers, routed, strict=True)
+            )
+        )
+        return ExplainedEvent(
+            topic=topic.name,
+            event=msgspec.json.decode(line),
+            precision=table.describe(servers[0]).precision if servers else None,
+            matched=sum(one.matched or 0 for one in explained),
+            false_positives=[one.server for one in explained if one.false_positive],
+            servers=explained,
+        )
+
+    async def _server(
+        self, topic: Topic, server: str, routed: bool, point: Floats, question: protocol.Explain
+    ) -> ExplainedServer:
+        member = self._members.get(server)
+        why, rectangle, tried = self._why(topic, server, routed, point)
+        found = ExplainedServer(
+            server=server,
+            state=self._members.state(member) if member is not None else "away",
+            routed=routed,
+            why=why,
+            rectangle=rectangle,
+            rectangles=tried,
+        )
+        if not routed:
+            return replace(found, matched=0)
+        try:
+            answer = _explained.decode(await self._calls.tell(server, "/internal/explain", question))
+        except (EdnError, msgspec.MsgspecError) as error:
+            return replace(found, failure=str(error))
+        return replace(
+            found,
+            matched=answer.matched,
+            false_positive=answer.matched == 0,
+            subscriptions=await self._named(answer.subscriptions),
+        )
+
+    async def _named(self, explained: Sequence[protocol.Explanation]) -> list[ExplainedSubscription]:
+        found = await self._log.reading(
+            lambda connection: [(one, directory.find(connection, one.id)) for one in explained]
+        )
+        return [
+            fill(
+                ExplainedSubscription,
+                one,
+                id=told_as(one.id),
+                recipient=stored.recipient if stored else None,
+                filter=stored.filter if stored else None,
+            )
+            for one, stored in found
+        ]
+
+    def _why(
+        self, topic: Topic, server: str, routed: bool, point: Floats
+    ) -> tuple[Why, dict[str, Any] | None, int]:
+        """Why it goes there or not, by which rectangle, and how many there were."""
+        table, columns = self._table, topic.schema.to_wire()
+        if table.describe(server).everything:
+            return "everything", None, 0
+        tried = 0
+        for why, lo, hi in table.rectangles(server, topic.uid):
+            place = _containing(lo, hi, point)
+            if place is not None:
+                return why if routed else "mask", shown_rect(columns, lo[place], hi[place]), tried + len(lo)
+            tried += len(lo)
+        return "no rectangle", None, tried
+
+    # -- a filter ---------------------------------------------------------------------------------------
+
+    async def filter(self, topic: Topic, given: Any) -> ExplainedFilter:
+        """What it says, which stored ones it covers or is covered by, what it would have heard of late."""
+        try:
+            bound = Filter.parse(given).bind(topic.schema)
+        except EdnError as error:
+            error.pointer = "/filter" + (error.pointer or "")
+            raise
+        columns, rects = topic.schema.to_wire(), bound.rects()
+        return ExplainedFilter(
+            topic=topic.name,
+            filter=bound.filter.to_json(),
+            text=bound.filter.to_text(),
+            exact=bool(rects.exact.all()),
+            rectangles=[
+                shown_rect(columns, lo, hi) for lo, hi in zip(rects.lo[:SHOWN], rects.hi[:SHOWN], strict=True)
+            ],
+            rectangle_count=len(rects),
+            servers=[self._meeting(member, topic, rects) for member in self._members],
+            recent=await self._recent(topic, bound),
+            **await self._compared(topic, bound),
+        )
+
+    def _meeting(self, member: Server, topic: Topic, rects: Rects) -> MetServer:
+        """How many of a server's rectangles the filter's meet."""
+        table = self._table
+        everything = table.describe(member.id).everything
+        meeting = total = 0
+        for _, lo, hi in table.rectangles(member.id, topic.uid):
+            width = min(lo.shape[1], rects.width)
+            total += len(lo)
+            met = np.zeros(len(lo), dtype=np.bool_)
+            for low, high in zip(rects.lo[:, :width], rects.hi[:, :width], strict=True):
+                met |= ((lo[:, :width] <= high) & (low <= hi[:, :width])).all(axis=1)
+            meeting += int(np.count_nonzero(met))
+        return MetServer(server=member.id, everything=everything, meeting=meeting, rectangles=total)
+
+    async def _recent(self, topic: Topic, bound: BoundFilter) -> RecentMatches:
+        records = self._tail.recent(topic.uid, RECENT)
+        rects = bound.rects()
+
+        def count() -> tuple[int, int, int | None]:
+            matched = seen = 0
+            oldest: int | None = None
+            for record in records:
+                points = np.full((record.count, rects.width), -np.inf)
+                shared = min(rects.width, record.points.shape[1])
+                points[:, :shared] = record.points[:, :shared]
+                inside = rects.contain(points)
+                surely: npt.NDArray[np.bool_] = np.logical_or.reduce(inside & rects.exact, axis=1)
+                lines = split(record.lines)
+                for place in np.flatnonzero(inside.any(axis=1) & ~surely).tolist():
+                    surely[place] = bound.matches(topic.schema.values(lines[place]))
+                matched += int(np.count_nonzero(surely))
+                seen += record.count
+                oldest = record.time
+            return matched, seen, oldest
+
+        matched, seen, oldest = await asyncio.to_thread(count)
+        return RecentMatches(
+            events=seen,
+            matched=matched,
+            share=matched / seen if seen else None,
+            since=None if oldest is None else rfc3339(oldest),
+        )
+
+    async def _compared(self, topic: Topic, bound: BoundFilter) -> dict[str, Any]:
+        covers: list[str] = []
+        covered_by: list[str] = []
+        examined = 0
+        began = time.monotonic()
+        async for page in self._pages(topic):
+
+            def compare(page: list[directory.Subscription] = page) -> list[tuple[str, bool, bool]]:
+                stored = [(one.id, Filter.parse(one.filter).bind(topic.schema)) for one in page]
+                return [(id, bound.covers(other), other.covers(bound)) for id, other in stored]
+
+            # It may take a while; publishers shall not wait for it.
+            for id, wider, narrower in await asyncio.to_thread(compare):
+                if wider:
+                    covers.append(told_as(id))
+                if narrower:
+                    covered_by.append(told_as(id))
+            examined += len(page)
+            if examined >= COMPARED or time.monotonic() - began > COMPARING_SECONDS:
+                break
+        count = await self._log.reading(lambda connection: directory.count(connection, topic.uid))
+        return {
+            "covers": covers[:NAMED],
+            "covers_count": len(covers),
+            "covered_by": covered_by[:NAMED],
+            "covered_by_count": len(covered_by),
+            "examined": examined,
+            "subscriptions": count,
+        }
+
+    async def _pages(self, topic: Topic) -> AsyncIterator[list[directory.Subscription]]:
+        cursor: str | None = None
+        while True:
+            page, cursor = await self._subscriptions.page(limit=200, cursor=cursor, topic=topic, owner=None)
+            if page:
+                yield page
+            if cursor is None:
+                return
+
+
+def _containing(lo: Floats, hi: Floats, point: Floats) -> int | None:
+    """The first rectangle that contains a point; columns that either lacks are unconstrained or missing."""
+    width = lo.shape[1]
+    fitted = np.full(width, -np.inf)
+    shared = min(width, len(point))
+    fitted[:shared] = point[:shared]
+    inside = np.flatnonzero(((lo <= fitted) & (fitted <= hi)).all(axis=1))
+    return int(inside[0]) if len(inside) else None

@@ -1,0 +1,71 @@
+"""The routing entries that there really are: a topic and a server each, with what the table holds of them."""
+
+from __future__ import annotations
+
+from dispatcher.routing.table import RoutingTable
+from dispatcher.servers.bindings import Bindings
+from dispatcher.servers.registry import ServerRegistry
+from dispatcher.store import directory
+from dispatcher.store.event_log import Log
+from dispatcher.store.topic_rows import Binding
+from dispatcher.subscriptions.topics import Topics
+from edn.api.routes import Route
+from edn.model import namespace
+
+
+class RoutingEntries:
+    def __init__(
+        self, log: Log, table: RoutingTable, members: ServerRegistry, bindings: Bindings, topics: Topics
+    ) -> None:
+        self._log = log
+        self._table = table
+        self._members = members
+        self._bindings = bindings
+        self._topics = topics
+
+    async def found(self, name: str | None = None) -> list[Route]:
+        """Those of all topics, or of one, or of a subtree, by its path; in the order of topics and servers.
+
+        There is one if a server hosts a subscription to the topic, or the table still holds a rectangle.
+        """
+        hosted = await self._log.reading(directory.count_by_topic)
+        routes = []
+        tables = [self._table.describe(member.id) for member in self._members]
+        for topic in self._topics.all():
+            if name is not None and not namespace.reaches(name, topic.path):
+                continue
+            for table in tables:
+                held = table.topics.get(topic.uid)
+                count = hosted.get((topic.uid, table.server), 0)
+                if held is None and not count:
+                    continue
+                epoch, seq = table.epoch, table.seq
+                routes.append(
+                    Route(
+                        name=topic.path,
+                        server=table.server,
+                        everything=table.everything,
+                        rectangles=held.rectangles + held.widenings if held else 0,
+                        maximal=held.maximal if held else 0,
+                        precision=held.rectangles / held.maximal if held and held.maximal else None,
+                        bytes=held.bytes if held else 0,
+                        subscriptions=count,
+                        revision=None if epoch is None or seq is None else [epoch, seq],
+                    )
+                )
+        return routes
+
+    async def misplaced(self, binding: Binding) -> int:
+        """Count subscriptions on servers that a binding does not allow; they stay until they are moved."""
+        if binding.servers is None:
+            return 0
+        bound = {topic.uid for topic in self._topics.all() if self._bindings.hosts_of(topic.path) == binding}
+        counts = await self._log.reading(
+            lambda connection: [directory.count_by_server(connection, uid) for uid in bound]
+        )
+        return sum(
+            count
+            for by_server in counts
+            for server, count in by_server.items()
+            if server not in binding.servers
+        )

@@ -1,0 +1,268 @@
+"""The parts of a dispatcher, made once in the order of their needs, started and stopped together."""
+
+from __future__ import annotations
+
+import structlog
+
+from dispatcher.auth.access import Guard
+from dispatcher.auth.audit import Audit
+from dispatcher.auth.keys import Keys
+from dispatcher.config import Settings
+from dispatcher.observe.event_trace import EventTrace
+from dispatcher.observe.explain import Explainer
+from dispatcher.observe.projection import Projector
+from dispatcher.observe.routes import RoutingEntries
+from dispatcher.observe.sampler import Sampler
+from dispatcher.observe.servers import ServerDescriptions
+from dispatcher.rebalance.advisor import RepartitionAdvisor
+from dispatcher.rebalance.handover import Handover
+from dispatcher.rebalance.mover import Mover
+from dispatcher.rebalance.runner import RepartitionRunner
+from dispatcher.replication.lease import Peers
+from dispatcher.replication.reconcile import Merger
+from dispatcher.routing.table import RoutingTable
+from dispatcher.servers.admission import Admission, Alone, Leadership
+from dispatcher.servers.backup_gate import BackupGate
+from dispatcher.servers.bindings import Bindings
+from dispatcher.servers.client import ServerClient
+from dispatcher.servers.counters import PipelineCounters
+from dispatcher.servers.limits import Link
+from dispatcher.servers.pipeline import Pipeline
+from dispatcher.servers.placement import Placing
+from dispatcher.servers.registration import Registration
+from dispatcher.servers.registry import ServerRegistry
+from dispatcher.servers.summaries import Summaries
+from dispatcher.servers.upkeep import Upkeep
+from dispatcher.store import change_feed
+from dispatcher.store.event_log import Log
+from dispatcher.subscriptions.bulk_unsubscribe import Covering
+from dispatcher.subscriptions.installer import SubscriptionInstaller
+from dispatcher.subscriptions.replay import Replayer
+from dispatcher.subscriptions.requests import SubscriptionRequests
+from dispatcher.subscriptions.restore import Restoring
+from dispatcher.subscriptions.service import Subscriptions
+from dispatcher.subscriptions.subtree_sync import SubtreeSync
+from dispatcher.subscriptions.topics import Topics
+from dispatcher.tuning.loop import Tuner, stored_tuning
+from edn.errors import Unavailable
+from edn.runtime import clock
+from edn.runtime.tasks import Tasks, periodic
+
+logger = structlog.get_logger()
+
+
+class Services:
+    """Wires the parts; nothing but `create_app` and tests knows it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.tasks = Tasks()
+        self._make_core(settings)
+        self._make_subscriptions(settings)
+        self._make_servers()
+        self._make_rebalance(settings)
+        self._make_observers()
+
+    def _make_core(self, settings: Settings) -> None:
+        """Make the store, the pipeline to the servers, and the place among other dispatchers."""
+        self.log = log = Log(
+            settings.data,
+            clock=clock.now,
+            steady=clock.steady,
+            estimate=clock.estimate,
+            resume=lambda saved, least: clock.resume(saved, settings.clock, least=least),
+            watermark=settings.disk_reserve,
+        )
+        change_feed.prepare(log, shared=bool(settings.peers))
+        self.table = RoutingTable(router=settings.router, cut=settings.cut, bloom=settings.bloom)
+        self.members = ServerRegistry()
+        self.calls = ServerClient(settings, self.members)
+        self.counters = PipelineCounters()
+        self.link = Link(settings.link_bytes)
+        self.pipeline = Pipeline(
+            log, self.table, self.members, self.calls, self.counters, self.link, lag_limit=settings.lag_limit
+        )
+        self.placing = Placing(settings, self.members)
+        self.summaries = Summaries(
+            self.table,
+            self.members,
+            self.placing,
+            self.counters,
+            self.calls,
+            self.tasks,
+            settings.summary_attributes,
+        )
+        self.bindings = Bindings(log)
+        self.backup_gate = BackupGate()
+        #: the other dispatchers, if there are any
+        self.peers = (
+            Peers(log, self.calls, self.tasks, settings.peers, settings.url) if settings.peers else None
+        )
+        self.leadership: Leadership = self.peers or Alone(log.id, settings.url)
+        self.upkeep = Upkeep(log, self.members, self.pipeline.backpressure, self.backup_gate)
+        self.admission = Admission(log, self.upkeep, self.pipeline.backpressure, self.leadership)
+
+    def _make_subscriptions(self, settings: Settings) -> None:
+        self.keys = Keys(self.log)
+        self.guard = Guard(
+            self.keys,
+            settings.secret,
+            open=settings.open,
+            admin_port=settings.admin_port,
+            hosts=settings.allowed_hosts,
+            limits=settings.tenant_limits,
+        )
+        self.audit = Audit(settings.data)
+        self.topics = Topics(self.log)
+        self.replayer = Replayer(
+            self.log,
+            self.topics,
+            self.members,
+            self.calls,
+            self.pipeline,
+            self.backup_gate,
+            self.tasks,
+            self.leadership.level,
+        )
+        self.installer = SubscriptionInstaller(
+            self.log,
+            self.placing,
+            self.bindings,
+            self.calls,
+            self.summaries,
+            self.tasks,
+            self.replayer.begin,
+        )
+        self.subscriptions = Subscriptions(self.log, self.topics, self.placing, self.installer)
+        self.covering = Covering(self.log, self.topics, self.subscriptions, self.installer)
+        self.requests = SubscriptionRequests(
+            settings,
+            self.log,
+            self.topics,
+            self.placing,
+            self.subscriptions,
+            self.replayer,
+            self.guard.quotas,
+        )
+        self.subtree_sync = SubtreeSync(
+            self.log, self.topics, self.subscriptions, self.installer, self.summaries, self.leadership
+        )
+
+    def _make_servers(self) -> None:
+        """Make the ways in which servers, and changes of other dispatchers, enter."""
+        self.registration = Registration(
+            self.log,
+            self.table,
+            self.members,
+            self.placing,
+            self.pipeline,
+            self.summaries,
+            self.tasks,
+            Restoring(self.log, self.topics, self.calls).store_again,
+        )
+        self.merger = Merger(
+            self.log,
+            self.table,
+            self.topics,
+            self.registration,
+            self.placing,
+            self.bindings,
+            self.summaries,
+            self.replayer.begin,
+            on_keys=self.keys.reload,
+            on_names=self.subtree_sync.doubt,
+        )
+
+    def _make_rebalance(self, settings: Settings) -> None:
+        """Make the parts that tune the precision and move subscriptions."""
+        tuning = stored_tuning(self.log, settings.tuning)
+        self.table.set_precision(tuning.precision)
+        self.tuner = Tuner(
+            self.log,
+            self.table,
+            self.members,
+            self.pipeline,
+            self.counters,
+            self.link,
+            tuning,
+            interval=settings.tuning_seconds,
+        )
+        self.handover = Handover(self.log, self.members, self.calls, self.backup_gate)
+        self.mover = Mover(
+            self.log,
+            self.topics,
+            self.placing,
+            self.subscriptions.lock,
+            self.installer,
+            on_moved=self.handover.wake,
+            on_replay=self.replayer.begin,
+        )
+        self.advisor = RepartitionAdvisor(settings, self.log, self.counters, tuning, self.tasks)
+        self.runner = RepartitionRunner(
+            self.log,
+            self.topics,
+            self.members,
+            self.registration,
+            self.bindings,
+            self.placing,
+            self.pipeline,
+            self.summaries,
+            self.backup_gate,
+            self.mover,
+            self.handover,
+            self.advisor,
+            self.leadership,
+        )
+
+    def _make_observers(self) -> None:
+        tail = self.pipeline.tail
+        self.descriptions = ServerDescriptions(self.members, self.table, tail)
+        self.entries = RoutingEntries(self.log, self.table, self.members, self.bindings, self.topics)
+        self.explainer = Explainer(self.log, tail, self.table, self.members, self.calls, self.subscriptions)
+        self.event_trace = EventTrace(self.log, tail, self.calls)
+        self.projector = Projector(self.table, self.counters)
+        self.sampler = Sampler(
+            self.log, self.table, self.pipeline, self.counters, self.descriptions, self.topics, self.tuner
+        )
+
+    async def start(self) -> None:
+        self.log.start()
+        self.replayer.start()
+        if self.peers is not None:
+            self.peers.start(self.merger)
+        for name, work in (
+            ("housekeeping", periodic(1.0, self.upkeep.step, "housekeeping")),
+            ("summaries", periodic(1.0, self.summaries.settle, "settling summaries")),
+            ("expiry", periodic(1.0, self._end_expired, "ending expired subscriptions")),
+            ("clock", clock.keep(self._save_clock, self._step_clock)),
+            ("tuning", self.tuner.run()),
+            ("sampling", self.sampler.run()),
+            ("settling", self.handover.run()),
+            ("repartitioning", self.runner.run()),
+            ("proposing", self.advisor.run()),
+            ("joining", self.subtree_sync.run()),
+        ):
+            self.tasks.spawn(work, name)
+
+    async def stop(self) -> None:
+        await self.tasks.stop()
+        await self.log.stop()
+        await self.calls.stop()
+        self.replayer.stop()
+        self.audit.close()
+
+    async def _end_expired(self) -> None:
+        while self.leadership.leads() and await self.subscriptions.sweep():
+            pass
+
+    async def _save_clock(self, text: str) -> None:
+        try:
+            await self.log.save_clock(text)
+        except Unavailable as error:
+            logger.warning("clock_not_saved", reason=str(error))
+
+    async def _step_clock(self) -> None:
+        try:
+            await self.subscriptions.step_clock(sweep=self.leadership.leads())
+        except Unavailable as error:
+            logger.warning("clock_not_adopted", reason=str(error))

@@ -1,0 +1,64 @@
+"""The youngest part of the log, in memory: what forwarders that keep up read from.
+
+Bounded by bytes; a forwarder that fell behind what is kept here reads from disk instead.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from dispatcher.store.records import EventsRecord, Record
+
+
+class Tail:
+    """Committed records in order, the oldest dropped first. Event loop only."""
+
+    def __init__(self, *, head: int, limit_bytes: int) -> None:
+        #: last committed offset
+        self.head = head
+        #: everything after this offset is here
+        self.floor = head
+        self._limit = limit_bytes
+        self._size = 0
+        self._records: list[Record] = []
+        self._lasts: list[int] = []
+
+    def extend(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self._records.append(record)
+            self._lasts.append(record.last)
+            self._size += record.size
+        if self._lasts:
+            self.head = self._lasts[-1]
+        if self._size > self._limit:
+            self._evict()
+
+    def _evict(self) -> None:
+        # Down to three quarters, so that cutting a list's front is rare. At least one record stays.
+        goal = self._limit * 3 // 4
+        drop = 0
+        while self._size > goal and drop < len(self._records) - 1:
+            self._size -= self._records[drop].size
+            drop += 1
+        if drop:
+            self.floor = self._lasts[drop - 1]
+            del self._records[:drop]
+            del self._lasts[:drop]
+
+    def recent(self, topic: int, events: int) -> list[EventsRecord]:
+        """The youngest records of a topic that hold so many events together, the newest first."""
+        found: list[EventsRecord] = []
+        for record in reversed(self._records):
+            if events <= 0:
+                break
+            if isinstance(record, EventsRecord) and record.topic == topic:
+                found.append(record)
+                events -= record.count
+        return found
+
+    def after(self, offset: int) -> list[Record] | None:
+        """Records beyond `offset`, or None when some of them are no longer here."""
+        if offset < self.floor:
+            return None
+        return self._records[bisect_right(self._lasts, offset) :]

@@ -1,0 +1,34 @@
+"""Single values of the data folder, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dispatcher.store.interface import Connection
+
+
+def read(connection: Connection, *keys: str) -> dict[str, Any]:
+    """Return the values of these keys, of those that have one."""
+    found = {}
+    for key in keys:
+        row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        if row is not None:
+            found[key] = row[0]
+    return found
+
+
+def write(connection: Connection, values: Mapping[str, Any]) -> None:
+    """Set values."""
+    connection.executemany(
+        "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        list(values.items()),
+    )
+
+
+def raise_to(connection: Connection, key: str, value: int) -> None:
+    """Set a number that never falls."""
+    connection.execute(
+        "INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = max(value, ?2)",
+        (key, value),
+    )

@@ -1,0 +1,197 @@
+"""Records of the log, as the forwarders see them: in order, already committed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from edn import protocol
+from edn.formats.ndjson import ends_of
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRecord:
+    """A change of subscriptions; it concerns one server."""
+
+    offset: int
+    server: str
+    control: protocol.Control
+
+    @property
+    def first(self) -> int:
+        return self.offset
+
+    @property
+    def last(self) -> int:
+        return self.offset
+
+    @property
+    def size(self) -> int:
+        return 64 + 32 * (len(self.control.versions) + len(self.control.ids) + len(self.control.expiries))
+
+
+@dataclass(slots=True)
+class EventsRecord:
+    """Events that share a topic and the log's time, and lie side by side: those of one accepted request; in
+    memory also of several that were committed together (`coalesce`).
+    """
+
+    #: offset of the first of them
+    first: int
+    #: the log's time, microseconds
+    time: int
+    #: uid of the topic
+    topic: int
+    #: empty where no publisher chose one: then they follow from the offsets
+    ids: list[str]
+    #: the events' own times, microseconds
+    stamps: npt.NDArray[np.int64]
+    #: attributes as JSON, a line each, serialised once for all copies
+    lines: bytes
+    points: npt.NDArray[np.float64]
+    #: until when each is kept for those who subscribe later, in the log's time; None: none is
+    expiries: npt.NDArray[np.int64] | None = None
+    #: which of `servers` needs which event; filled once, right after the commit
+    routed: npt.NDArray[np.bool_] | None = None
+    servers: tuple[str, ...] = ()
+    #: the trace context of each (`edn.formats.trace_context`); empty where no publisher sent one
+    traces: Sequence[str] = ()
+    _ends: npt.NDArray[np.int64] | None = None
+
+    @property
+    def count(self) -> int:
+        return len(self.stamps)
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.stamps) - 1
+
+    def add_server(self, server: str, chosen: npt.NDArray[np.bool_]) -> None:
+        """Note which events one more server needs; the array of the other servers is not changed in place."""
+        routed = np.empty((self.count, 0), dtype=np.bool_) if self.routed is None else self.routed
+        self.routed = np.column_stack([routed, chosen])
+        self.servers = (*self.servers, server)
+
+    def routed_to(self, server: str) -> npt.NDArray[np.bool_]:
+        """Return which events a server needs; it must be one of `servers`."""
+        assert self.routed is not None
+        return self.routed[:, self.servers.index(server)]
+
+    @property
+    def size(self) -> int:
+        return len(self.lines) + self.points.nbytes + 32 * len(self.stamps) + 96 * len(self.ids)
+
+    @property
+    def ends(self) -> npt.NDArray[np.int64]:
+        """Where each line ends."""
+        if self._ends is None:
+            self._ends = ends_of(self.lines)
+        return self._ends
+
+
+Record = ControlRecord | EventsRecord
+
+#: the expiry of what is kept for ever
+FOREVER = 2**62
+
+
+class _StoredEvents(msgspec.Struct, frozen=True, array_like=True):
+    """What the log keeps of an `EventsRecord` on disk."""
+
+    ids: list[str]
+    stamps: bytes
+    lines: bytes
+    width: int
+    points: bytes
+    #: empty where none of them is kept for later subscribers
+    expiries: bytes = b""
+    #: empty where none was sent
+    traces: Sequence[str] = ()
+
+
+_events_decoder = msgspec.msgpack.Decoder(_StoredEvents)
+_control_decoder = msgspec.msgpack.Decoder(protocol.Control)
+
+
+def events_payload(record: EventsRecord) -> bytes:
+    return msgspec.msgpack.encode(
+        _StoredEvents(
+            record.ids,
+            protocol.view(record.stamps),
+            record.lines,
+            record.points.shape[1],
+            protocol.view(record.points),
+            b"" if record.expiries is None else protocol.view(record.expiries),
+            record.traces,
+        )
+    )
+
+
+def load_events(first: int, time: int, topic: int, payload: bytes) -> EventsRecord:
+    stored = _events_decoder.decode(payload)
+    points = protocol.points_array(stored.points, stored.width)
+    stamps = protocol.int64_array(stored.stamps)
+    expiries = protocol.int64_array(stored.expiries) if stored.expiries else None
+    return EventsRecord(
+        first, time, topic, stored.ids, stamps, stored.lines, points, expiries, traces=stored.traces
+    )
+
+
+def expiries_of(time: int, availability: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Until when events logged at that time are available; those that are not end at once."""
+    until = time + np.minimum(availability * 1e6, float(FOREVER - time - 1024))
+    return np.where(np.isinf(availability), FOREVER, until.astype(np.int64))
+
+
+def coalesce(records: Sequence[Record], limit: int) -> list[Record]:
+    """The same records with neighbours made one, up to `limit` events: what is committed together is routed
+    and sent together, and each step of that is paid for by the record.
+
+    Without expiries: those are for replays, which read the records as they are on disk.
+    """
+    out: list[Record | list[EventsRecord]] = []
+    for record in records:
+        if isinstance(record, ControlRecord):
+            out.append(record)
+            continue
+        run = out[-1] if out else None
+        if isinstance(run, list) and _alike(run[0], record) and record.last - run[0].first < limit:
+            run.append(record)
+        else:
+            out.append([record])
+    return [_merged(one) if isinstance(one, list) else one for one in out]
+
+
+def _alike(one: EventsRecord, other: EventsRecord) -> bool:
+    return (
+        one.topic == other.topic
+        and one.time == other.time
+        and bool(one.ids) == bool(other.ids)
+        and bool(one.traces) == bool(other.traces)
+        and one.points.shape[1] == other.points.shape[1]
+    )
+
+
+def _merged(run: list[EventsRecord]) -> EventsRecord:
+    first = run[0]
+    if len(run) == 1:
+        return first
+    return EventsRecord(
+        first.first,
+        first.time,
+        first.topic,
+        [name for record in run for name in record.ids],
+        np.concatenate([record.stamps for record in run]),
+        b"".join([record.lines for record in run]),
+        np.concatenate([record.points for record in run]),
+        traces=[trace for record in run for trace in record.traces],
+    )
+
+
+def load_control(server: str, payload: bytes) -> ControlRecord:
+    control = _control_decoder.decode(payload)
+    return ControlRecord(control.offset, server, control)

@@ -1,0 +1,11 @@
+"""Published events."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Published(msgspec.Struct, frozen=True):
+    accepted: int
+    #: in the order of the events
+    ids: list[str]

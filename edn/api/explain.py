@@ -1,0 +1,132 @@
+"""Explanations: the routing of an event, the reach of a filter, and the trace of a recent event."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from edn.api.delivery import Outcome
+from edn.api.servers import State
+
+#: why an event goes to a server, or not: `everything` goes there; a rectangle of its `summary` or of a
+#: `widening` contains the event; a rectangle does, but its Bloom `mask` does not; `no rectangle` does
+Why = Literal["everything", "summary", "widening", "mask", "no rectangle"]
+
+
+class ExplainedSubscription(msgspec.Struct, frozen=True):
+    """A subscription whose rectangles contain the event."""
+
+    id: str
+    #: false where only its rectangles contain the event, and its predicate does not hold
+    matches: bool
+    #: clauses that decided it, as text
+    clauses: list[str]
+    paused: bool
+    recipient: str | None
+    filter: Any
+
+
+class ExplainedServer(msgspec.Struct, frozen=True):
+    server: str
+    state: State
+    #: the event would be sent there
+    routed: bool
+    why: Why
+    #: the rectangle as a filter
+    rectangle: dict[str, Any] | None
+    #: number of rectangles that were tried
+    rectangles: int
+    #: subscriptions that match; null where the server did not answer
+    matched: int | None = None
+    #: the event would be sent there and match nothing
+    false_positive: bool = False
+    #: at most 100 of them
+    subscriptions: list[ExplainedSubscription] = []
+    failure: str | None = None
+
+
+class ExplainedEvent(msgspec.Struct, frozen=True):
+    topic: str
+    event: dict[str, Any]
+    precision: float | None
+    matched: int
+    false_positives: list[str]
+    servers: list[ExplainedServer]
+
+
+class MetServer(msgspec.Struct, frozen=True):
+    server: str
+    #: every event goes there
+    everything: bool
+    #: its rectangles in use that intersect the filter's, and all of them
+    meeting: int
+    rectangles: int
+
+
+class RecentMatches(msgspec.Struct, frozen=True):
+    events: int
+    matched: int
+    share: float | None
+    since: str | None
+
+
+class ExplainedFilter(msgspec.Struct, frozen=True):
+    topic: str
+    filter: Any
+    text: str | None
+    #: false where the predicate decides inside its rectangles
+    exact: bool
+    #: as filters, at most 16 of them
+    rectangles: list[dict[str, Any]]
+    rectangle_count: int
+    servers: list[MetServer]
+    #: matches among recent events
+    recent: RecentMatches
+    #: at most 100 ids each
+    covers: list[str]
+    covers_count: int
+    covered_by: list[str]
+    covered_by_count: int
+    #: number of subscriptions that it was compared with, and that the topic has
+    examined: int
+    subscriptions: int
+
+
+class FollowedAttempt(msgspec.Struct, frozen=True):
+    time: str
+    webhook_id: str
+    status: int | None
+    reason: str | None
+    seconds: float
+    outcome: Outcome
+
+
+class FollowedMatch(msgspec.Struct, frozen=True):
+    #: empty if it has ended since
+    subscription: str
+    #: the oldest first
+    attempts: list[FollowedAttempt]
+
+
+class FollowedServer(msgspec.Struct, frozen=True):
+    server: str
+    #: when it applied the event; null if it has not, or has forgotten it
+    taken: str | None = None
+    matches: list[FollowedMatch] = []
+    failure: str | None = None
+
+
+class FollowedEvent(msgspec.Struct, frozen=True):
+    id: str
+    topic: str
+    offset: int
+    #: when it was committed, and its own time
+    accepted: str
+    time: str
+    attributes: dict[str, Any]
+    traceparent: str | None
+    #: servers whose summary did not contain it
+    not_sent_to: list[str]
+    #: servers that it was sent to
+    servers: list[FollowedServer]

@@ -1,0 +1,213 @@
+"""What both services' HTTP doors share: problem+json for every error, strict JSON, limits, the bearer check.
+
+Nothing here knows a route. `install(app)` makes a FastAPI app answer every failure, its own 404 and 405
+included, as RFC 9457; `StrictRoute` reads bodies with `edn.formats.strict_json`, so that NaN, repeated keys
+and bottomless nesting are refused at every control route alike; `BodyLimit` counts bytes while they stream
+in.
+"""
+
+from __future__ import annotations
+
+import hmac
+import math
+import sys
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from edn.errors import EdnError, InvalidInput, TooLarge, Unauthorized
+from edn.formats import strict_json
+
+PROBLEM = "application/problem+json"
+#: fields of a client's call that a server passes on: the network's secret, which vouches for the others, the
+#: address of the client, and the Host field that it sent
+VIA, CLIENT, CLIENT_HOST = "x-edn-via", "x-edn-client", "x-edn-host"
+
+log = structlog.get_logger()
+
+
+def problem_response(error: EdnError) -> Response:
+    """The one translation of an error to HTTP."""
+    headers = {}
+    if error.retry_after is not None:
+        headers["retry-after"] = str(math.ceil(error.retry_after))
+    if isinstance(error, Unauthorized):
+        headers["www-authenticate"] = "Bearer"
+    return Response(
+        msgspec.json.encode(error.problem()), status_code=error.status, media_type=PROBLEM, headers=headers
+    )
+
+
+async def refuse(error: EdnError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a request, or an opening WebSocket, with an error."""
+    response = problem_response(error)
+    if scope["type"] == "websocket":
+        if "websocket.http.response" not in scope.get("extensions", {}):
+            await send({"type": "websocket.close", "code": 1008, "reason": error.title})
+            return
+        await response(scope, receive, send)  # Starlette's responses know WebSockets
+        return
+    await response(scope, receive, send)
+
+
+def bug_response(path: str, error: Exception) -> Response:
+    """For what nobody expected: the cause goes to the log, not to the client."""
+    log.error("unhandled", path=path, exc_info=error)
+    return problem_response(EdnError("the service failed at this request; its log says why"))
+
+
+def invalid(errors: list[Any], *, skip: frozenset[str] = frozenset(), prefix: str = "") -> InvalidInput:
+    """The first of pydantic's errors as ours, with its place as a JSON pointer.
+
+    `skip` holds the tags of discriminated unions, which pydantic puts into the location.
+    """
+    first = errors[0]
+    location = [part for part in first["loc"] if part not in skip]
+    where = location[0] if location and location[0] in ("body", "query", "path", "header") else None
+    parts = location[1:] if where else location
+    pointer = prefix + "".join("/" + strict_json.token(str(part)) for part in parts)
+    name = ".".join(str(part) for part in parts)
+    detail = first["msg"]
+    if where and where != "body":
+        detail = f'{where} parameter "{name}": {detail}'
+    elif name:
+        detail = f'"{name}": {detail}'
+    else:
+        detail = f"the body: {detail}" if first["type"] != "missing" else "a JSON body is required"
+    return InvalidInput(detail, pointer=pointer or None)
+
+
+def install(app: FastAPI, *, union_tags: frozenset[str] = frozenset()) -> None:
+    """Make every failure of this app a problem+json."""
+
+    async def on_edn_error(_: Request, error: Exception) -> Response:
+        assert isinstance(error, EdnError)
+        return problem_response(error)
+
+    async def on_validation(_: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        return problem_response(invalid(list(error.errors()), skip=union_tags))
+
+    async def on_http(_: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        # FastAPI wraps whatever reading a body raised into a bare 400.
+        if isinstance(error.__cause__, EdnError):
+            return problem_response(error.__cause__)
+        body = {
+            "type": "about:blank",
+            "title": HTTPStatus(error.status_code).phrase,
+            "status": error.status_code,
+            "detail": str(error.detail),
+        }
+        return Response(
+            msgspec.json.encode(body),
+            status_code=error.status_code,
+            media_type=PROBLEM,
+            headers=dict(error.headers or {}),
+        )
+
+    async def on_bug(request: Request, error: Exception) -> Response:
+        return bug_response(request.url.path, error)
+
+    app.add_exception_handler(EdnError, on_edn_error)
+    app.add_exception_handler(RequestValidationError, on_validation)
+    app.add_exception_handler(HTTPException, on_http)
+    app.add_exception_handler(Exception, on_bug)
+
+
+class StrictRequest(Request):
+    async def json(self) -> Any:
+        if not hasattr(self, "_json"):
+            self._json = strict_json.decode(await self.body())
+        return self._json
+
+
+class StrictRoute(APIRoute):
+    """A FastAPI route whose JSON is read strictly."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def strict(request: Request) -> Response:
+            return await handler(StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+async def read_body(receive: Receive, limit: int = sys.maxsize) -> bytes:
+    """The whole body of a plain ASGI request, refused as soon as it is longer than `limit` bytes.
+
+    Without a limit it is for routes that `BodyLimit` watches over.
+    """
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise InvalidInput("the client went away before its request was complete")
+        body: bytes = message.get("body", b"")
+        size += len(body)
+        if size > limit:
+            raise too_large(limit)
+        if not message.get("more_body"):
+            return b"".join((*parts, body)) if parts else body
+        parts.append(body)
+
+
+def too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {limit} bytes; send it in smaller parts")
+
+
+class BodyLimit:
+    """Refuses a body longer than `limit` bytes (those of `paths` by their own), counted as it arrives."""
+
+    def __init__(self, app: ASGIApp, *, limit: int, paths: dict[str, int] | None = None) -> None:
+        self.app = app
+        self.limit = limit
+        self.paths = paths or {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        limit = self.paths.get(scope["path"], self.limit)
+        refusal = too_large(limit)
+        for name, value in scope["headers"]:
+            if name == b"content-length" and value.isdigit() and int(value) > limit:
+                await problem_response(refusal)(scope, receive, send)
+                return
+        seen = 0
+
+        async def counted() -> Message:
+            nonlocal seen
+            message = await receive()
+            if message["type"] == "http.request":
+                seen += len(message.get("body", b""))
+                if seen > limit:
+                    raise refusal
+            return message
+
+        await self.app(scope, counted, send)
+
+
+def bearer(header: str) -> str:
+    """Return the token of an Authorization header, "" if there is none."""
+    scheme, _, token = header.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def check_bearer(header: str | None, secret: str) -> None:
+    """Raise unless the Authorization header carries the secret; compared in constant time."""
+    if not hmac.compare_digest(bearer(header or "").encode(), secret.encode()):
+        raise Unauthorized(
+            "this call is for the network's own processes: send Authorization: Bearer <network secret>"
+        )

@@ -1,0 +1,337 @@
+"""A lean HTTP/1.1 client for the two hot paths: frames to servers and notifications to webhooks.
+
+A general client costs several times as much CPU per request (docs/adr/0020). This one sends a body of known
+length and reads a bounded answer. `httptools` parses, as in the web server.
+
+A connection carries one request at a time and is reused. The other side may close an idle connection in the
+moment in which it is reused; such a request is repeated on a new connection if no byte of an answer arrived
+and the caller allows it. No redirect and no proxy is followed. Event loop only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple, cast
+from urllib.parse import urlsplit
+
+import httptools
+
+#: limit of an answer's head, in bytes
+HEAD_BYTES = 64 << 10
+#: how long an idle connection is kept; servers keep it longer
+IDLE_SECONDS = 30.0
+
+Headers = Iterable[tuple[str, str]]
+#: resolves a host to the addresses to connect to
+Resolve = Callable[[str], Awaitable[Sequence[str]]]
+
+
+class ExchangeFailed(Exception):
+    """The request may or may not have arrived; the message says what happened."""
+
+    def __init__(self, reason: str, *, is_unanswered: bool = False) -> None:
+        """`is_unanswered`: the connection ended before the first byte of an answer."""
+        super().__init__(reason)
+        self.is_unanswered = is_unanswered
+
+
+class Origin(NamedTuple):
+    scheme: str
+    host: str
+    port: int
+
+
+class Target(NamedTuple):
+    """A parsed URL."""
+
+    origin: Origin
+    #: value of the Host header
+    host: str
+    #: path and query
+    path: str
+
+
+class HttpAnswer(NamedTuple):
+    status: int
+    #: names in lower case; of repeated headers the last
+    headers: dict[bytes, bytes]
+    #: the first `Limits.kept` bytes
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of an answer's body, in bytes."""
+
+    #: how much is read
+    read: int
+    #: how much is kept
+    kept: int
+    #: an answer must state its length and fit into `read`; otherwise a longer answer is cut off
+    whole: bool = False
+
+
+@lru_cache(maxsize=4096)
+def parse_url(url: str) -> Target:
+    """Parse an http or https URL; raises `ValueError`."""
+    if not (url.isascii() and url.isprintable()) or " " in url:
+        raise ValueError("a URL must be printable ASCII without spaces")
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("no http address")
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Target(Origin(parts.scheme, parts.hostname, port), parts.netloc, path)
+
+
+class HttpConnection(asyncio.Protocol):
+    """One connection; made by `loop.create_connection`, then one `exchange` after another."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._answer: asyncio.Future[HttpAnswer] | None = None
+        #: loop time since when the connection is idle
+        self.idle_since = 0.0
+        self._reset()
+
+    def _reset(self) -> None:
+        self._status = 0
+        self._headers: dict[bytes, bytes] = {}
+        self._parts: list[bytes] = []
+        # bytes of complete headers, of an incomplete head, and of the body
+        self._head = self._unended = self._read = 0
+        self._is_answering = self._is_reusable = False
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether another request can follow."""
+        return self._is_reusable and self._transport is not None and not self._transport.is_closing()
+
+    async def exchange(self, head: bytes, body: bytes, deadline: float) -> HttpAnswer:
+        """Send a request and return the answer; raises `ExchangeFailed`, or `TimeoutError` at `deadline`."""
+        if self._transport is None or self._transport.is_closing():
+            raise ExchangeFailed("the connection was closed", is_unanswered=True)
+        self._reset()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[HttpAnswer] = loop.create_future()
+        self._answer = answer
+        timer = loop.call_at(deadline, self._fail, TimeoutError())
+        try:
+            self._transport.writelines((head, body))
+            return await answer
+        except RuntimeError as error:  # of uvloop: the connection was reset while it was idle
+            self.close()
+            raise ExchangeFailed(str(error), is_unanswered=True) from error
+        except BaseException:
+            self.close()  # a late answer must not reach the next request
+            raise
+        finally:
+            timer.cancel()
+            self._answer = None
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- called by the event loop -----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are no subclasses of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._answer is None:  # nothing was asked
+            self.close()
+            return
+        self._is_answering = True
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._fail(ExchangeFailed(f"an answer that is not HTTP: {error}"))
+        if not self._status:
+            # The parser buffers an incomplete header and reports it when it is complete.
+            self._unended += len(data)
+        if max(self._head, self._unended) > HEAD_BYTES:
+            self._fail(ExchangeFailed("an answer whose head does not end"))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        sized = b"content-length" in self._headers or b"transfer-encoding" in self._headers
+        if self._status >= 200 and error is None and not sized:
+            self._finish()  # an answer of unknown length ends with its connection
+        else:
+            reason = str(error) if error else "the connection was closed before the answer was complete"
+            self._fail(ExchangeFailed(reason, is_unanswered=not self._is_answering))
+
+    # -- called by the parser ---------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if self._answer is None or self._answer.done():  # a second answer to one request
+            self.close()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head += len(name) + len(value)
+        self._headers[name.lower()] = value
+
+    def on_headers_complete(self) -> None:
+        self._status = self._parser.get_status_code()
+        if self._limits.whole and self._status >= 200:
+            length = int(self._headers.get(b"content-length", -1))
+            if not 0 <= length <= self._limits.read:
+                reason = f"an answer without a usable content-length, status {self._status}"
+                self._fail(ExchangeFailed(reason))
+
+    def on_body(self, data: bytes) -> None:
+        if self._read < self._limits.kept:
+            self._parts.append(data[: self._limits.kept - self._read])
+        self._read += len(data)
+        if self._read > self._limits.read:
+            self._finish()
+            self.close()
+
+    def on_message_complete(self) -> None:
+        if self._status < 200:  # 100 Continue and the like: the answer is yet to come
+            self._status, self._headers = 0, {}
+            return
+        self._is_reusable = self._parser.should_keep_alive()
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(HttpAnswer(self._status, self._headers, b"".join(self._parts)))
+            self._headers = {}
+
+    def _fail(self, error: Exception) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+        self.close()
+
+
+class HttpClient:
+    """Sends requests over as many connections as there are concurrent requests, and reuses them."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        connect_seconds: float,
+        most_idle: int = 1024,
+        tls: ssl.SSLContext | bool = True,
+    ) -> None:
+        """`tls`: the context of https connections; True is the default one."""
+        self._limits = limits
+        self._connect_seconds = connect_seconds
+        self._most_idle = most_idle
+        self._tls = tls
+        #: idle connections, the longest idle first
+        self._idle: OrderedDict[HttpConnection, Origin] = OrderedDict()
+        self._by_origin: dict[Origin, list[HttpConnection]] = {}
+
+    def close(self) -> None:
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
+        self._by_origin.clear()
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        body: bytes,
+        headers: Headers,
+        *,
+        seconds: float,
+        resolve: Resolve | None = None,
+        repeat: bool = True,
+    ) -> HttpAnswer:
+        """Send a request and return the answer; raises `ExchangeFailed`.
+
+        `resolve` replaces the system's resolver. `repeat`: whether the request may be sent again if an idle
+        connection turns out to be closed.
+        """
+        origin, host, path = parse_url(url)
+        lines = [f"{method} {path} HTTP/1.1", f"host: {host}", f"content-length: {len(body)}"]
+        lines += [f"{name}: {value}" for name, value in headers]
+        head = ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
+        deadline = asyncio.get_running_loop().time() + seconds
+        try:
+            connection = self._take(origin)
+            if connection is not None:
+                try:
+                    return await self._exchange(connection, origin, head, body, deadline)
+                except ExchangeFailed as error:
+                    if not (repeat and error.is_unanswered):
+                        raise
+            async with asyncio.timeout_at(deadline):
+                connection = await self._connect(origin, resolve)
+            return await self._exchange(connection, origin, head, body, deadline)
+        except TimeoutError:
+            raise ExchangeFailed(f"no complete answer within {seconds:g} s") from None
+
+    async def _exchange(
+        self, connection: HttpConnection, origin: Origin, head: bytes, body: bytes, deadline: float
+    ) -> HttpAnswer:
+        answer = await connection.exchange(head, body, deadline)
+        if connection.is_usable:
+            self._put_back(connection, origin)
+        else:
+            connection.close()
+        return answer
+
+    # -- idle connections -------------------------------------------------------------------------------
+
+    def _take(self, origin: Origin) -> HttpConnection | None:
+        oldest = asyncio.get_running_loop().time() - IDLE_SECONDS
+        while self._idle and next(iter(self._idle)).idle_since < oldest:
+            self._drop(next(iter(self._idle)))
+        idle = self._by_origin.get(origin)
+        while idle:
+            connection = idle.pop()
+            del self._idle[connection]
+            if not idle:
+                del self._by_origin[origin]
+            if connection.is_usable:
+                return connection
+        return None
+
+    def _put_back(self, connection: HttpConnection, origin: Origin) -> None:
+        connection.idle_since = asyncio.get_running_loop().time()
+        self._idle[connection] = origin
+        self._by_origin.setdefault(origin, []).append(connection)
+        if len(self._idle) > self._most_idle:
+            self._drop(next(iter(self._idle)))
+
+    def _drop(self, connection: HttpConnection) -> None:
+        origin = self._idle.pop(connection)
+        idle = self._by_origin[origin]
+        idle.remove(connection)
+        if not idle:
+            del self._by_origin[origin]
+        connection.close()
+
+    # -- new connections --------------------------------------------------------------------------------
+
+    async def _connect(self, origin: Origin, resolve: Resolve | None) -> HttpConnection:
+        """Connect to the first address that accepts; Host header and TLS name stay those of the URL."""
+        scheme, host, port = origin
+        tls, name = (self._tls, host) if scheme == "https" else (None, None)
+        loop = asyncio.get_running_loop()
+        failure = ExchangeFailed(f"the name {host} has no address")
+        for address in [host] if resolve is None else await resolve(host):
+            try:
+                async with asyncio.timeout(self._connect_seconds):
+                    _, connection = await loop.create_connection(
+                        lambda: HttpConnection(self._limits), address, port, ssl=tls, server_hostname=name
+                    )
+                return connection
+            except TimeoutError:
+                failure = ExchangeFailed(f"no connection to {address} within {self._connect_seconds:g} s")
+            except OSError as error:  # TLS failures are among them
+                failure = ExchangeFailed(f"no connection to {address}: {error}")
+        raise failure

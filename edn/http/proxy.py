@@ -1,0 +1,46 @@
+"""Passes a call on to another process, and its answer back."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+import structlog
+from starlette.responses import Response
+
+from edn.errors import Unavailable
+from edn.http.control_client import NOT_REACHED, ControlAnswer
+
+logger = structlog.get_logger()
+
+#: headers of an answer that the caller gets
+_PASSED_BACK = ("content-type", "location", "retry-after", "allow", "www-authenticate")
+#: seconds for which an answer is awaited: longer than the other process waits for a server
+TIMEOUT = 30.0
+
+
+class NotReached(Unavailable):
+    """The other process could not be connected to, so nothing was done."""
+
+
+async def pass_back(call: Awaitable[ControlAnswer], process: str, *, retry_after: int) -> Response:
+    """Await the answer of another process and return it as ours.
+
+    `process` names it in errors. Raises `NotReached` if the call was not sent, and `Unavailable` if it was
+    sent but not answered.
+    """
+    try:
+        answer = await call
+    except NOT_REACHED as error:
+        raise NotReached(
+            f"{process} cannot be reached, and nothing was stored: try again", retry_after=retry_after
+        ) from error
+    except Exception as error:
+        # Not only the client's own errors: anyio fails with others if a connection is reset early.
+        logger.warning("proxied_call_failed", process=process, error=str(error) or type(error).__name__)
+        raise Unavailable(
+            f"{process} did not answer: it may or may not have carried out the call; repeating it is safe "
+            "with ids of your own",
+            retry_after=retry_after,
+        ) from error
+    headers = {name: answer.headers[name] for name in _PASSED_BACK if name in answer.headers}
+    return Response(answer.content, status_code=answer.status_code, headers=headers)

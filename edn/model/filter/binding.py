@@ -1,0 +1,297 @@
+"""Filters tied to a schema: names and types checked, literals turned into what events are compared with.
+
+A bound tree has the shape of the filter's own; each test knows its column, its domain and its operands as
+keys. From it come, independently of each other, the exact predicate (`predicate`) and the sets of values
+(`normal`), which for an XPath is only a cover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from edn.errors import InvalidFilter
+from edn.model.coordinates import Domain, Key, String
+from edn.model.filter.ast import (
+    ORDER_OPERATORS,
+    STRING_OPERATORS,
+    All,
+    AnyOf,
+    Node,
+    Not,
+    Test,
+    XPath,
+    exclude,
+)
+from edn.model.filter.boxes import Both, Either, Leaf, Normal
+from edn.model.filter.cells import Cell, Pattern
+from edn.model.filter.intervals import Intervals, complement, everything, single, union
+from edn.model.schema import Schema
+from edn.model.wording import listed, meant, quoted
+
+#: name → key, of the attribute's own type, which the type checker cannot know
+Values = Mapping[str, Any]
+Predicate = Callable[[Values], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTest:
+    column: int
+    domain: Domain
+    test: Test
+    #: the operands; none for `exists`
+    keys: tuple[Key, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundAll:
+    parts: tuple[BoundNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundAny:
+    parts: tuple[BoundNode, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundNot:
+    part: BoundNode
+
+
+@dataclass(frozen=True, slots=True)
+class BoundXPath:
+    path: XPath
+    #: exact
+    verdict: Predicate
+    #: holds wherever the verdict does
+    cover: BoundNode
+    #: what one evaluation may take, as `edn.model.xpath.cost` counts
+    steps: float = 0.0
+
+
+BoundNode = BoundTest | BoundAll | BoundAny | BoundNot | BoundXPath
+
+
+def bind(node: Node | None, schema: Schema) -> BoundNode:
+    """The tree under a schema; raises `InvalidFilter` with the place."""
+    match node:
+        case None:
+            return BoundAll(())
+        case Test():
+            return _bind_test(node, schema)
+        case All(parts):
+            bound = BoundAll(tuple(bind(part, schema) for part in parts))
+            _check_bounds(part for part in bound.parts if isinstance(part, BoundTest))
+            return bound
+        case AnyOf(parts):
+            return BoundAny(tuple(bind(part, schema) for part in parts))
+        case Not(part):
+            return BoundNot(bind(part, schema))
+        case XPath():
+            return _bind_xpath(node, schema)
+
+
+def _bind_xpath(node: XPath, schema: Schema) -> BoundXPath:
+    # Imported here: it brings lxml, which most filters do not need.
+    from edn.model.xpath import covering, parsing
+    from edn.model.xpath.cost import check
+    from edn.model.xpath.evaluation import Verdict
+
+    types = schema.attributes
+    try:
+        expression = parsing.parse(node.text)
+        document = covering.tree_of(types)
+        steps = check(expression, covering.count_nodes(document))
+        verdict = Verdict(expression, types)
+    except InvalidFilter as error:
+        error.pointer = node.pointer
+        raise
+    return BoundXPath(node, verdict, bind(covering.cover(expression, document), schema), steps)
+
+
+def _bind_test(test: Test, schema: Schema) -> BoundTest:
+    name, operator = test.attribute, test.operator
+    column = schema.column_of(name)
+    if column is None:
+        raise test.place.wrong(_unknown(name, schema))
+    domain = schema.columns[column].domain
+    if operator == "exists":
+        return BoundTest(column, domain, test, ())
+    if operator in STRING_OPERATORS and domain.name != "string":
+        raise test.place.wrong_operand(f'{operator} is for strings; attribute "{name}" is {domain.noun}')
+    if operator in ORDER_OPERATORS and domain.name == "boolean":
+        raise test.place.wrong_operand(
+            f'booleans have no order, so no {operator}; attribute "{name}" is a boolean'
+        )
+    keys: list[Key] = []
+    for index, literal in enumerate(test.literals):
+        try:
+            keys.append(domain.key(literal))
+        except ValueError as error:
+            raise test.place.wrong_operand(
+                f'attribute "{name}" is {domain.noun}; {error}',
+                index if isinstance(test.operand, tuple) else None,
+            ) from None
+    if operator == "between" and exclude("gte", keys[0], "lte", keys[1]):
+        raise test.place.wrong_operand("between has lo > hi")
+    return BoundTest(column, domain, test, tuple(keys))
+
+
+def _unknown(name: str, schema: Schema) -> str:
+    known = list(schema.attributes)
+    hint = meant(name, known)
+    return f"{quoted(name)} is no attribute of this topic; {hint}its attributes are {listed(known)}"
+
+
+def _check_bounds(tests: Iterable[BoundTest]) -> None:
+    """Refuse bounds of one operator object that leave nothing. Of numbers the reader knew; strings may be
+    times."""
+    lower: dict[str, list[BoundTest]] = {}
+    upper: dict[str, list[BoundTest]] = {}
+    for bound in tests:
+        group = bound.test.place.group
+        if group is not None and not bound.test.negated and bound.test.operator in ("gt", "gte", "lt", "lte"):
+            side = lower if bound.test.operator in ("gt", "gte") else upper
+            side.setdefault(group, []).append(bound)
+    for group, ones in lower.items():
+        for one in ones:
+            for other in upper.get(group, ()):
+                if exclude(one.test.operator, one.keys[0], other.test.operator, other.keys[0]):
+                    raise InvalidFilter(
+                        f"{one.test.operator} {one.test.operand!r} and {other.test.operator} "
+                        f"{other.test.operand!r} never hold together: lo > hi",
+                        pointer=group,
+                    )
+
+
+def predicate(node: BoundNode) -> Predicate:
+    """The exact test of an event's values, as nested closures."""
+    match node:
+        case BoundTest():
+            return _test_predicate(node)
+        case BoundNot(part):
+            inner = predicate(part)
+            return lambda values: not inner(values)
+        case BoundXPath(verdict=verdict):
+            return verdict
+        case BoundAll(parts):
+            wanted = tuple(map(predicate, parts))
+            if not wanted:
+                return lambda values: True
+            if len(wanted) == 2:
+                one, two = wanted
+                return lambda values: one(values) and two(values)
+
+            def every(values: Values) -> bool:
+                for part in wanted:  # a loop, for `all` over a generator costs twice as much  # noqa: SIM110
+                    if not part(values):
+                        return False
+                return True
+
+            return every
+        case BoundAny(parts):
+            alternatives = tuple(map(predicate, parts))
+
+            def some(values: Values) -> bool:
+                for part in alternatives:  # as above  # noqa: SIM110
+                    if part(values):
+                        return True
+                return False
+
+            return some
+
+
+def _test_predicate(bound: BoundTest) -> Predicate:
+    """One closure a test. Values and keys of one attribute have one type, so that they compare."""
+    if bound.test.negated:
+        name, holds = bound.test.attribute, _operator_predicate(bound)
+        return lambda values: name in values and not holds(values)
+    return _operator_predicate(bound)
+
+
+def _operator_predicate(bound: BoundTest) -> Predicate:
+    name = bound.test.attribute
+    key: Any = bound.keys[0] if bound.keys else None
+    match bound.test.operator:
+        case "exists":
+            return (
+                (lambda values: name in values) if bound.test.operand else (lambda values: name not in values)
+            )
+        case "eq":
+            return lambda values: values.get(name) == key
+        case "ne":
+            return lambda values: values.get(name, key) != key
+        case "lt":
+            return lambda values: name in values and values[name] < key
+        case "lte":
+            return lambda values: name in values and values[name] <= key
+        case "gt":
+            return lambda values: name in values and values[name] > key
+        case "gte":
+            return lambda values: name in values and values[name] >= key
+        case "between":
+            top: Any = bound.keys[1]
+            return lambda values: name in values and key <= values[name] <= top
+        case "in":
+            keys = frozenset(bound.keys)
+            return lambda values: values.get(name) in keys
+        case "prefix":
+            return lambda values: name in values and values[name].startswith(key)
+        case "suffix":
+            return lambda values: name in values and values[name].endswith(key)
+        case "contains":
+            return lambda values: name in values and key in values[name]
+    raise AssertionError(f"no operator {bound.test.operator}")
+
+
+def normal(node: BoundNode, holds: bool = True) -> Normal:
+    """The tree, or with `holds` unset its complement, without negations: cells joined by both and either."""
+    match node:
+        case BoundTest():
+            cell = _cell(node)
+            return Leaf(node.column, cell if holds else cell.complement())
+        case BoundNot(part):
+            return normal(part, not holds)
+        case BoundXPath(cover=cover):
+            # Of where it does not hold nothing is known: that may be anywhere.
+            return normal(cover) if holds else Both(())
+        case BoundAll(parts) | BoundAny(parts):
+            inner = tuple(normal(part, holds) for part in parts)
+            return Both(inner) if isinstance(node, BoundAll) == holds else Either(inner)
+
+
+def _cell(bound: BoundTest) -> Cell:
+    domain, operator, negated = bound.domain, bound.test.operator, bound.test.negated
+    if operator == "exists":
+        there = bound.test.operand is True
+        return Cell(domain, everything(domain) if there else (), not there)
+    if operator in ("suffix", "contains"):
+        assert isinstance(domain, String)
+        return Cell.fitting(domain, Pattern(operator, str(bound.keys[0]), not negated), missing=False)
+    intervals = _intervals(domain, operator, bound.keys)
+    return Cell(domain, complement(domain, intervals) if negated else intervals, False)
+
+
+def _intervals(domain: Domain, operator: str, keys: tuple[Key, ...]) -> Intervals:
+    """The values of which an operator holds."""
+    marks = [domain.mark(key) for key in keys]
+    match operator:
+        case "eq" | "in":
+            return union(single(domain, mark) for mark in marks)
+        case "ne":
+            return complement(domain, (single(domain, marks[0]),))
+        case "lt":
+            return union([(domain.least, marks[0])])
+        case "lte":
+            return union([(domain.least, domain.after(marks[0]))])
+        case "gt":
+            return union([(domain.after(marks[0]), domain.end)])
+        case "gte":
+            return union([(marks[0], domain.end)])
+        case "between":
+            return union([(marks[0], domain.after(marks[1]))])
+        case "prefix":
+            assert isinstance(domain, String)
+            return union([(marks[0], domain.after_prefix(str(keys[0])))])
+    raise AssertionError(f"no operator {operator}")

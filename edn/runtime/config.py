@@ -1,0 +1,454 @@
+"""Reads a service's settings from flags, then the environment, then a TOML file, then defaults.
+
+A service declares each setting once, as a field of its `ServiceSettings` class: name, rule, default and help.
+Flags, variables, file keys, `--help`, `--check-config` and errors follow from the field. All sources hold
+text, and the field's `Rule` parses it, so a setting means the same wherever it stands.
+
+The file has a section `[network]` that all processes share, and `[dispatcher]` and `[server]`; a key is a
+flag's name without its dashes:
+
+    [network]
+    secret-file = "/etc/edn/secret"
+
+    [dispatcher]
+    data = "/var/lib/edn/dispatcher"
+    peers = ["http://10.0.0.2:8080"]
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import json
+import math
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import Field, GetCoreSchemaHandler, ValidationError, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from edn.http.request_head import UNCOUNTED
+from edn.runtime.process import CannotStart, read_secret
+from edn.runtime.timekeeper import Limits
+
+#: sections that a file may have
+SECTIONS = ("network", "dispatcher", "server")
+_SWITCHES = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("", "0", "false", "no", "off"), False),
+}
+
+
+class InvalidSettings(CannotStart):
+    """Settings that the service refuses; `errors` has one sentence for each of them."""
+
+    exit_code = 2
+
+    def __init__(self, errors: Sequence[str]) -> None:
+        super().__init__("\n".join(errors))
+        self.errors = list(errors)
+
+
+# -- rules ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Parses the text of a setting."""
+
+    #: completes "--flag must be"
+    expected: str
+    #: raises `ValueError` for text that breaks the rule
+    parse: Callable[[str], Any]
+    metavar: str | None = None
+    #: whether None, or no text at all, turns the setting off
+    optional: bool = False
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.check)
+
+    def check(self, value: Any) -> Any:
+        if self.optional and value in (None, ""):
+            return None
+        text = ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+        try:
+            return self.parse(text)
+        except _WrongItem as error:
+            text = str(error)
+        except ValueError:
+            pass
+        got = json.dumps(text, ensure_ascii=False)
+        raise PydanticCustomError(
+            "rule", "must be {expected}, got {got}", {"expected": self.expected, "got": got}
+        )
+
+
+class _WrongItem(ValueError):
+    """One item of a list breaks the rule."""
+
+
+def integer(least: int | None = None, most: int | None = None, *, optional: bool = False) -> Rule:
+    """Require an integer within bounds; text such as 1e6 is one."""
+    bounds = f" from {least} to {most}" if most is not None else f" of {least} or more"
+
+    def parse(text: str) -> int:
+        plain = text.strip().removeprefix("-")
+        value = int(text) if plain.isascii() and plain.isdecimal() else _integral(float(text))
+        if (least is not None and value < least) or (most is not None and value > most):
+            raise ValueError
+        return value
+
+    expected = "an integer" + (bounds if least is not None else "")
+    return Rule(expected=expected, parse=parse, metavar="N", optional=optional)
+
+
+def _integral(value: float) -> int:
+    if not value.is_integer():
+        raise ValueError
+    return int(value)
+
+
+def number(least: float = 0.0, *, above: bool = False, optional: bool = False) -> Rule:
+    """Require a finite number of `least` or more; with `above`, more than that."""
+
+    def parse(text: str) -> float:
+        value = float(text)
+        if not least <= value < math.inf or (above and value == least):
+            raise ValueError
+        return value
+
+    expected = f"a number above {least:g}" if above else f"a number of {least:g} or more"
+    return Rule(expected=expected, parse=parse, metavar="X", optional=optional)
+
+
+def one_of(choices: Sequence[str]) -> Rule:
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError
+        return text
+
+    return Rule(expected=f"one of {', '.join(choices)}", parse=parse, metavar=f"{{{','.join(choices)}}}")
+
+
+def items(
+    expected: str, parse: Callable[[str], Any], metavar: str | None = None, *, unique: bool = False
+) -> Rule:
+    """Require items with commas between; with `unique`, repeated ones count once."""
+
+    def parse_item(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError:
+            raise _WrongItem(text) from None
+
+    def parse_all(text: str) -> tuple[Any, ...]:
+        found = [parse_item(item.strip()) for item in text.split(",") if item.strip()]
+        return tuple(dict.fromkeys(found) if unique else found)
+
+    return Rule(expected=expected, parse=parse_all, metavar=metavar)
+
+
+def parse_url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+        raise ValueError
+    if parts.query or parts.fragment:
+        raise ValueError
+    return text.rstrip("/")
+
+
+def _parse_network(text: str) -> str:
+    ipaddress.ip_network(text)
+    return text
+
+
+def _parse_switch(text: str) -> bool:
+    if text.lower() not in _SWITCHES:
+        raise ValueError
+    return _SWITCHES[text.lower()]
+
+
+URL = "an address such as http://10.0.0.2:8080"
+
+Switch = Annotated[bool, Rule(expected="true or false", parse=_parse_switch)]
+Port = Annotated[int, integer(0, 65535)]
+Count = Annotated[int, integer(0)]
+Positive = Annotated[float, number(above=True)]
+Folder = Annotated[Path, Rule(expected="a path", parse=Path, metavar="DIR")]
+File = Annotated[Path | None, Rule(expected="a path", parse=Path, metavar="FILE", optional=True)]
+Urls = Annotated[tuple[str, ...], items(URL, parse_url, "URL", unique=True)]
+Networks = Annotated[tuple[str, ...], items("networks such as 10.0.0.0/8", _parse_network, "NETWORKS")]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeatable:
+    """Marks a setting whose flag is given once for each value, and names that flag."""
+
+    flag: str
+
+
+def setting(default: Any, help: str) -> Any:
+    """Declare a field's default (`...` if it is required) and its help."""
+    return Field(default, description=help)
+
+
+# -- the settings of a service --------------------------------------------------------------------------
+
+
+class ServiceSettings(BaseSettings):
+    """Declares the settings that both services have.
+
+    A field with `exclude` is no setting: it is found when the process starts. Constructing the class reads
+    nothing but the arguments; `load` reads flags, environment and file.
+    """
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", enable_decoding=False)
+
+    #: as in `python -m …`
+    program: ClassVar[str]
+    description: ClassVar[str]
+    section: ClassVar[str]
+    #: how variables begin, the first that is set counts
+    prefixes: ClassVar[tuple[str, ...]]
+
+    data: Folder = setting(..., "data folder; created if missing")
+    #: shared by the network's processes; every internal call carries it
+    secret: str = Field("", exclude=True, repr=False)
+    secret_file: File = Field(
+        None, validate_default=True, description="file with the secret that the network's processes share"
+    )
+    host: str = setting("127.0.0.1", "address to listen at")
+    connections_per_address: Annotated[int | None, integer(0, optional=True)] = setting(
+        None,
+        "open connections from one client address; 0 is no limit (default 1000, or a quarter of `ulimit -n`)",
+    )
+    uncounted_clients: Networks = setting(
+        UNCOUNTED, "networks of proxies, whose connections have no such limit, separated by commas"
+    )
+    allow_loopback_sinks: Switch = setting(
+        False, "development only: notify loopback addresses, and over plain http"
+    )
+    clock_jump_seconds: Positive = setting(
+        Limits().jump, "a wall clock that departs from the elapsed time by more is suspect"
+    )
+    clock_trust_seconds: Positive = setting(
+        Limits().trust,
+        "seconds that a suspect wall clock must agree with the elapsed time to be trusted again",
+    )
+
+    @field_validator("secret_file")
+    @classmethod
+    def _require_secret(cls, file: Path | None, info: ValidationInfo) -> Path | None:
+        if file is None and not info.data.get("secret"):
+            raise PydanticCustomError("missing", "is required")
+        return file
+
+    @property
+    def clock(self) -> Limits:
+        return Limits(jump=self.clock_jump_seconds, trust=self.clock_trust_seconds)
+
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings,)
+
+    @classmethod
+    def load(cls, arguments: Sequence[str], environment: Mapping[str, str]) -> Self:
+        """Read the settings, and the secrets from their files; raises `CannotStart`.
+
+        Exits for `--help`, an unknown flag and `--check-config`.
+        """
+        flags = vars(_parser(cls).parse_args(list(arguments)))
+        check, as_json, file = (flags.pop(name) for name in ("check_config", "json", "config_file"))
+        try:
+            settings, origins = _load(cls, flags, environment, file)
+        except InvalidSettings as error:
+            if check and as_json:
+                sys.stdout.write(json.dumps({"settings": {}, "errors": error.errors}) + "\n")
+                raise SystemExit(2) from None
+            raise
+        if check:  # it may run where the secrets are not
+            sys.stdout.writelines(_report(settings, origins, as_json=as_json))
+            raise SystemExit(0)
+        return settings.read_secrets()
+
+    def read_secrets(self) -> Self:
+        """Read the files that hold secrets; raises `CannotStart`."""
+        assert self.secret_file is not None  # unless it was constructed with a secret
+        return self.model_copy(update={"secret": read_secret(self.secret_file)})
+
+
+def _settings(cls: type[ServiceSettings]) -> Iterator[tuple[str, FieldInfo, str]]:
+    """Iterate over the settings: name, field, and flag without its dashes."""
+    for name, field in cls.model_fields.items():
+        if not field.exclude:
+            marks = [mark.flag for mark in field.metadata if isinstance(mark, Repeatable)]
+            yield name, field, marks[0] if marks else _key(name)
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "-")
+
+
+S = TypeVar("S", bound=ServiceSettings)
+
+
+# -- sources --------------------------------------------------------------------------------------------
+
+
+def _parser(cls: type[ServiceSettings]) -> argparse.ArgumentParser:
+    """Make the parser of a service's flags.
+
+    pydantic-settings' own parser offers every field as a flag, secrets too, and a flag cannot have another
+    name than its variable (`--peer` and `EDN_PEERS`).
+    """
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {cls.program}",
+        description=cls.description,
+        epilog="Each flag can be set in the environment too, --secret-file as "
+        + " or ".join(f"{prefix}SECRET_FILE" for prefix in cls.prefixes),
+    )
+    add = parser.add_argument
+    add("--config-file", metavar="FILE", help="settings in TOML; flags and the environment go before it")
+    add("--check-config", action="store_true", help="print each setting and its origin, and start nothing")
+    add("--json", action="store_true", help="with --check-config: print JSON, for programs")
+    for name, field, flag in _settings(cls):
+        options: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS}
+        if field.annotation is bool:
+            options |= {"action": "store_const", "const": "true"}
+        else:
+            rules = [rule for rule in field.metadata if isinstance(rule, Rule)]
+            options["metavar"] = rules[0].metavar if rules else None
+            if any(isinstance(mark, Repeatable) for mark in field.metadata):
+                options["action"] = "append"
+        default = "" if field.is_required() or field.annotation is bool else _shown(field.default)
+        suffix = f" (default {default})" if default not in ("", "-") else ""
+        add(f"--{flag}", help=f"{field.description}{suffix}".replace("%", "%%"), **options)
+    return parser
+
+
+def _read_environment(
+    cls: type[ServiceSettings], environment: Mapping[str, str], prefix: str
+) -> dict[str, str]:
+    source = EnvSettingsSource(cls, env_prefix=prefix)
+    source.env_vars = {name.lower(): text for name, text in environment.items()}
+    found = source()
+    return {name: found[name] for name, _, _ in _settings(cls) if name in found}
+
+
+def _read_file(cls: type[ServiceSettings], path: Path) -> tuple[dict[str, str], list[str]]:
+    """Read the sections that concern a service: the text of its settings, and errors."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidSettings([f"{path} cannot be read: {error.strerror}"]) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidSettings([f"{path} must be TOML: {error}"]) from None
+    names = {_key(name): name for name, _, _ in _settings(cls)}
+    renamed = {flag: _key(name) for name, _, flag in _settings(cls)}
+    found: dict[str, str] = {}
+    errors = [
+        f"{path}: no section is called {name}; there are {', '.join(SECTIONS)}"
+        for name in sorted(document.keys() - set(SECTIONS))
+    ]
+    for section in SECTIONS:
+        values = document.get(section, {})
+        if not isinstance(values, dict):
+            errors.append(f"{path}: {section} must be a section: [{section}] above its settings")
+            continue
+        for key, value in values.items() if section in ("network", cls.section) else ():
+            if key not in names:
+                hint = f'{renamed[key]} = ["…"]' if key in renamed else "`--help` lists the flags"
+                errors.append(f"{path}: no setting is called {key}; {hint}")
+            elif (text := _text(value)) is not None:
+                found[names[key]] = text
+            else:
+                rule = "a string, a number, true or false, or a list of strings"
+                errors.append(f"{path}, [{section}] {key} must be {rule}, got {value}")
+    return found, errors
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ",".join(value)
+    return None
+
+
+def _load(
+    cls: type[S], flags: dict[str, Any], environment: Mapping[str, str], file: str | None
+) -> tuple[S, dict[str, str]]:
+    """Merge and validate the sources: the settings and their origins. `InvalidSettings` has all errors."""
+    texts = {name: ",".join(text) if isinstance(text, list) else text for name, text in flags.items()}
+    origins = dict.fromkeys(texts, "flag")
+    places: dict[str, str] = {}
+    for prefix in cls.prefixes:
+        for name, text in _read_environment(cls, environment, prefix).items():
+            if name not in texts:
+                texts[name], origins[name] = text, "environment"
+                places[name] = f" (in {prefix}{name.upper()})"
+    errors: list[str] = []
+    variables = (environment.get(f"{prefix}CONFIG_FILE") for prefix in cls.prefixes)
+    if file := file or next(filter(None, variables), None):
+        from_file, errors = _read_file(cls, Path(file))
+        for name in from_file.keys() - texts.keys():
+            texts[name], origins[name], places[name] = from_file[name], "file", f" (in {file})"
+    for name, field, _ in _settings(cls):
+        if field.is_required() and not texts.get(name, "given").strip(" ,"):
+            del texts[name]
+    try:
+        settings = cls.model_validate(texts)
+    except ValidationError as error:
+        flags_by_name = {name: flag for name, _, flag in _settings(cls)}
+        for found in error.errors():
+            name = str(found["loc"][0])
+            if found["type"] == "missing":
+                variable = f"{cls.prefixes[0]}{name.upper()}"
+                errors.append(f"--{flags_by_name[name]} is required (or {variable} in the environment)")
+            else:
+                errors.append(f"--{flags_by_name[name]} {found['msg']}{places.get(name, '')}")
+    if errors:
+        raise InvalidSettings(errors)
+    return settings, origins
+
+
+# -- reports --------------------------------------------------------------------------------------------
+
+
+def _report(settings: ServiceSettings, origins: Mapping[str, str], *, as_json: bool) -> Iterator[str]:
+    """Say what each setting is and where it comes from."""
+    rows = [
+        (flag, getattr(settings, name), origins.get(name, "default"))
+        for name, _, flag in _settings(type(settings))
+    ]
+    if as_json:
+        shown = {flag: {"value": value, "origin": origin} for flag, value, origin in rows}
+        yield json.dumps({"settings": shown, "errors": []}, default=str) + "\n"
+    else:
+        yield from (f"{flag:<24} {_shown(value):<40} {origin}\n" for flag, value, origin in rows)
+
+
+def _shown(value: Any) -> str:
+    if value in (None, "", ()):
+        return "-"
+    if isinstance(value, tuple):
+        return ",".join(map(_shown, value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.15g}" if isinstance(value, float) else str(value)

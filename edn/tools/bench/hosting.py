@@ -1,0 +1,202 @@
+"""One server with a million subscriptions: stored durably, matched, restarted.
+
+A real `edn_server` process is driven over its internal protocol by this program, which plays the dispatcher.
+So what is measured is a server's own work: binding a filter, the synced transaction, the matcher and the
+maximal set at storing; matching, grouping and the synced outbox at a frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import sys
+import tempfile
+import time
+from asyncio.subprocess import PIPE, Process
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import numpy as np
+import psutil
+
+from edn import protocol
+from edn.tools.bench.network import NOWHERE, cpu_seconds, filters, names_of
+from edn.tools.bench.plain import TAKEN, listen, path_of
+from edn.tools.bench.report import Progress, facts
+from edn.tools.bench.workloads import uniform_points, uniform_rectangles
+
+SECRET = secrets.token_hex(16)
+LOG = "0" * 32
+STORE = 1000
+FRAME = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    subscriptions: int
+    dimensions: int
+    store_us: float
+    store_cpu_us: float
+    memory_mb: float
+    disk_mb: float
+    matches_per_event: float
+    event_us: float
+    event_cpu_us: float
+    restart_seconds: float
+
+
+show = facts(
+    "One server",
+    ("subscriptions, dimensions", "{r.subscriptions:,}, {r.dimensions}"),
+    ("a durable subscription in bulk, summary kept: µs", "{r.store_us:.0f}"),
+    ("… CPU µs", "{r.store_cpu_us:.0f}"),
+    ("memory of the process", "{r.memory_mb:,.0f} MB"),
+    ("data folder", "{r.disk_mb:,.0f} MB"),
+    ("matches an event", "{r.matches_per_event:,.0f}"),
+    ("an event, to the committed outbox: µs", "{r.event_us:,.0f}"),
+    ("… CPU µs", "{r.event_cpu_us:,.0f}"),
+    ("restart with all of them", "{r.restart_seconds:.1f} s"),
+)
+
+
+def run(*, subscriptions: int, dimensions: int, events: int = 2000, seed: int, progress: Progress) -> Hosted:
+    return asyncio.run(_run(subscriptions, dimensions, events, np.random.default_rng(seed), progress))
+
+
+async def _run(
+    subscriptions: int, dimensions: int, events: int, rng: np.random.Generator, progress: Progress
+) -> Hosted:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "secret").write_text(SECRET)
+        dispatcher, at = await listen(_play_dispatcher)
+        process, url = await _start(folder, at)
+        headers = {"authorization": f"Bearer {SECRET}", "content-type": protocol.MSGPACK}
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=600) as client:
+            watched = [psutil.Process(process.pid)]
+            began, spent = time.perf_counter(), cpu_seconds(watched)
+            await _store(client, subscriptions, dimensions, rng, progress)
+            stored, store_cpu = time.perf_counter() - began, cpu_seconds(watched) - spent
+            progress.say("activating")
+            cursor = await _activate(client, subscriptions)
+            progress.say("matching")
+            cursor = (await _match(client, cursor, FRAME, dimensions, rng))[0]  # warms up
+            began, spent = time.perf_counter(), cpu_seconds(watched)
+            _, matched = await _match(client, cursor, events, dimensions, rng)
+            took, event_cpu = time.perf_counter() - began, cpu_seconds(watched) - spent
+            memory = watched[0].memory_info().rss / 1e6
+        await _stop(process)
+        disk = sum(file.stat().st_size for file in (folder / "data").iterdir()) / 1e6
+        progress.say("restarting")
+        began = time.perf_counter()
+        process, _ = await _start(folder, at)
+        restart = time.perf_counter() - began
+        await _stop(process)
+        dispatcher.close()
+    return Hosted(
+        subscriptions,
+        dimensions,
+        stored / subscriptions * 1e6,
+        store_cpu / subscriptions * 1e6,
+        memory,
+        disk,
+        matched / events,
+        took / events * 1e6,
+        event_cpu / events * 1e6,
+        restart,
+    )
+
+
+def _topic(dimensions: int) -> protocol.TopicInfo:
+    return protocol.TopicInfo(1, "", "bench", [(name, "number") for name in names_of(dimensions)], "bitmap")
+
+
+async def _store(
+    client: httpx.AsyncClient, count: int, dimensions: int, rng: np.random.Generator, progress: Progress
+) -> None:
+    topic = _topic(dimensions)
+    for start in range(0, count, STORE):
+        progress.say(f"storing, {start:,} of {count:,}")
+        drawn = uniform_rectangles(rng, min(STORE, count - start), dimensions)
+        items = [
+            protocol.StoreItem(
+                f"sub_{start + row}", 1, "", "bench", filter, f"{NOWHERE}/{row % 10}", None, None
+            )
+            for row, filter in enumerate(filters(*drawn))
+        ]
+        answer = await client.post(
+            "/internal/subscriptions", content=protocol.encode(protocol.Store(LOG, 1, topic, items))
+        )
+        answer.raise_for_status()
+
+
+async def _activate(client: httpx.AsyncClient, count: int) -> int:
+    """The join, then everything active; the cursor after it."""
+    versions = [(f"sub_{number}", 1) for number in range(count)]
+    controls = [
+        protocol.Control(offset=1, time=1, kind="join", incarnation=1),
+        protocol.Control(offset=2, time=1, kind="activate", versions=versions),
+    ]
+    await _send(client, protocol.Frame(LOG, 1, 0, 2, controls, []))
+    return 2
+
+
+async def _match(
+    client: httpx.AsyncClient, cursor: int, count: int, dimensions: int, rng: np.random.Generator
+) -> tuple[int, int]:
+    """Send events in frames; the cursor after them and the pairs that were found."""
+    matched = 0
+    for start in range(0, count, FRAME):
+        size = min(FRAME, count - start)
+        offsets = np.arange(cursor + 1, cursor + 1 + size)
+        segment = protocol.Segment(
+            topic=1,
+            offsets=protocol.int64_bytes(offsets),
+            times=protocol.int64_bytes(np.full(size, 2)),
+            stamps=protocol.int64_bytes(np.full(size, 2)),
+            points=protocol.points_bytes(uniform_points(rng, size, dimensions)),
+            width=dimensions,
+            ids=[f"e{offset}" for offset in offsets.tolist()],
+            lines=b"{}\n" * size,
+        )
+        ack = await _send(client, protocol.Frame(LOG, 1, cursor, cursor + size, [], [segment]))
+        cursor, matched = cursor + size, matched + ack.matched
+    return cursor, matched
+
+
+async def _send(client: httpx.AsyncClient, frame: protocol.Frame) -> protocol.FrameAck:
+    answer = await client.post("/internal/stream", content=protocol.encode(frame))
+    answer.raise_for_status()
+    return protocol.decode(answer.content, protocol.FrameAck)
+
+
+async def _play_dispatcher(head: bytes, _: bytes) -> bytes:
+    """Registers whoever asks, and takes heartbeats."""
+    if path_of(head).endswith("/heartbeat"):
+        return TAKEN
+    body = protocol.encode(protocol.Registered(LOG, 1, 5.0))
+    return b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n%s" % (
+        protocol.MSGPACK.encode(),
+        len(body),
+        body,
+    )
+
+
+async def _start(folder: Path, dispatcher: str) -> tuple[Process, str]:
+    command = [sys.executable, "-m", "edn_server", "--id", "s1", "--data", str(folder / "data")]
+    command += ["--port", "0", "--dispatcher", dispatcher, "--secret-file", str(folder / "secret")]
+    process = await asyncio.create_subprocess_exec(
+        *command, "--allow-loopback-sinks", stdout=PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    assert process.stdout is not None
+    line = await process.stdout.readline()
+    if not line:
+        raise RuntimeError("the server did not start")
+    return process, str(json.loads(line)["url"])
+
+
+async def _stop(process: Process) -> None:
+    process.terminate()
+    await process.wait()

@@ -1,0 +1,189 @@
+"""One index of a million subscriptions in four dimensions: what loading, matching and changing it cost.
+
+Pauses are measured from outside: a thread matches one event after the other while the index is rebuilt, and
+the longest that one of them took is the pause. Where the system tells how long a thread that could run waited
+for a processor (Linux does), that is not counted: other programs would be measured, not the index.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from edn.arrays import Floats
+from edn.index.bitmap import BitmapMatcher
+from edn.tools.bench.report import Progress, facts, interleaved
+from edn.tools.bench.workloads import uniform_points, uniform_rectangles
+
+DIMENSIONS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Times are the processor's, so that other programs do not count."""
+
+    subscriptions: int
+    dimensions: int
+    load_seconds: float
+    index_bytes: int
+    #: of the process, while it loaded, on top of the rectangles themselves
+    peak_bytes: int
+    us_per_event: float
+    found_per_event: float
+    #: changes come one by one, and 1,000 at a time
+    insert_us: float
+    insert_batch_us: float
+    delete_us: float
+    delete_batch_us: float
+    #: of all threads, until all merging was done, for each change
+    settled_us: float
+    #: the longest that one event took: while nothing else happened, and during a rebuild of everything
+    longest_quiet_ms: float
+    longest_rebuild_ms: float
+    rebuild_seconds: float
+
+
+show = facts(
+    "One large index",
+    ("subscriptions, dimensions", "{r.subscriptions:,}, {r.dimensions}"),
+    ("load in one call", "{r.load_seconds:.2f} s"),
+    ("memory of the index", lambda r: f"{r.index_bytes / 1e6:.0f} MB"),
+    ("peak while loading", lambda r: f"{r.peak_bytes / 1e6:.0f} MB"),
+    ("match", "{r.us_per_event:.1f} µs an event"),
+    ("found", "{r.found_per_event:,.0f} an event"),
+    ("insert one, delete one", "{r.insert_us:.1f} µs, {r.delete_us:.1f} µs"),
+    ("the same, 1,000 a call", "{r.insert_batch_us:.2f} µs, {r.delete_batch_us:.2f} µs"),
+    ("a change, all merging included", "{r.settled_us:.2f} µs"),
+    ("longest event, index at rest", "{r.longest_quiet_ms:.1f} ms"),
+    ("longest event during a rebuild", "{r.longest_rebuild_ms:.1f} ms"),
+    ("that rebuild", "{r.rebuild_seconds:.2f} s"),
+)
+
+
+def run(*, quick: bool, seed: int, progress: Progress) -> Result:
+    """Everything, in the order of the fields."""
+    count, changes, events = (20_000, 2_000, 20) if quick else (1_000_000, 100_000, 500)
+    rng = np.random.default_rng(seed)
+    lo, hi = uniform_rectangles(rng, count + 2 * changes, DIMENSIONS)
+    points = uniform_points(rng, events, DIMENSIONS)
+    matcher = BitmapMatcher(DIMENSIONS)
+
+    progress.say(f"loading {count:,} subscriptions")
+    with _most(_growth, 0.001) as peak:
+        began = time.thread_time()
+        matcher.insert(np.arange(count), lo[:count], hi[:count])
+        loaded = time.thread_time() - began
+    index_bytes = matcher.nbytes
+
+    progress.say("matching")
+    seconds = interleaved({"match": lambda: matcher.match(points)}, repeats=5, at_least=0.0)["match"]
+    found = len(matcher.match(points)[1])
+    with _most(lambda: _event_seconds(matcher, points)) as quiet:
+        time.sleep(0.05 if quick else 2.0)
+
+    progress.say("inserting and deleting")
+    began = time.process_time()
+    single = min(changes, 20_000)
+    insert_us = _each(
+        single, 1, lambda a, b: matcher.insert(np.arange(count + a, count + b), lo[a:b], hi[a:b])
+    )
+    start = count + single
+    batch_us = _each(
+        changes, 1000, lambda a, b: matcher.insert(np.arange(start + a, start + b), lo[a:b], hi[a:b])
+    )
+    delete_us = _each(single, 1, lambda a, b: matcher.delete(np.arange(a, b)))
+    delete_batch_us = _each(changes, 1000, lambda a, b: matcher.delete(np.arange(single + a, single + b)))
+    matcher.settle()
+    settled_us = 1e6 * (time.process_time() - began) / (2 * (single + changes))
+
+    progress.say("rebuilding")
+    with _most(lambda: _event_seconds(matcher, points)) as rebuilding:
+        began = time.perf_counter()
+        # more than the share that makes a segment be rebuilt
+        matcher.delete(np.arange(single + changes, single + changes + int(0.35 * count)))
+        matcher.settle()
+        rebuilt = time.perf_counter() - began
+    return Result(
+        subscriptions=count,
+        dimensions=DIMENSIONS,
+        load_seconds=loaded,
+        index_bytes=index_bytes,
+        peak_bytes=int(peak[0]),
+        us_per_event=1e6 * seconds / events,
+        found_per_event=found / events,
+        insert_us=insert_us,
+        insert_batch_us=batch_us,
+        delete_us=delete_us,
+        delete_batch_us=delete_batch_us,
+        settled_us=settled_us,
+        longest_quiet_ms=1e3 * quiet[0],
+        longest_rebuild_ms=1e3 * rebuilding[0],
+        rebuild_seconds=rebuilt,
+    )
+
+
+def _each(count: int, batch: int, change: Callable[[int, int], None]) -> float:
+    """Microseconds a row of making `count` changes, so many a call."""
+    began = time.thread_time()
+    for start in range(0, count, batch):
+        change(start, min(count, start + batch))
+    return 1e6 * (time.thread_time() - began) / count
+
+
+@contextmanager
+def _most(observe: Callable[[], Callable[[], float]], pause: float = 0.0) -> Iterator[list[float]]:
+    """Observes again and again in a thread of its own; `[0]` is the most that it saw.
+
+    `observe` is called in that thread and returns the function to be called.
+    """
+    most = [0.0]
+    done = threading.Event()
+
+    def watch() -> None:
+        look = observe()
+        while not done.wait(pause):
+            most[0] = max(most[0], look())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield most
+    finally:
+        done.set()
+        watcher.join()
+
+
+def _event_seconds(matcher: BitmapMatcher, points: Floats) -> Callable[[], float]:
+    """Matches the next event at each call; returns the seconds that it took."""
+    waited, row = _run_queue_clock(), itertools.cycle(range(len(points)))
+
+    def match() -> float:
+        at = next(row)
+        waits, began = waited(), time.perf_counter()
+        matcher.match(points[at : at + 1])
+        return time.perf_counter() - began - (waited() - waits)
+
+    return match
+
+
+def _run_queue_clock() -> Callable[[], float]:
+    """Seconds that the calling thread could have run but had no processor; always 0 where nobody knows."""
+    path = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+    if not path.exists():
+        return lambda: 0.0
+    return lambda: int(path.read_bytes().split()[1]) / 1e9
+
+
+def _growth() -> Callable[[], float]:
+    """Returns a function that tells by how many bytes the process has grown since now."""
+    process = psutil.Process()
+    before = process.memory_info().rss
+    return lambda: process.memory_info().rss - before

@@ -1,0 +1,316 @@
+"""A plan applied to a running network: what it costs publishers meanwhile, and what it brings.
+
+Ten servers with two thousand subscriptions each, placed at random; a publisher that never pauses. The network
+is exported, Spark plans, the plan is applied. The time of every publish is taken before, while subscriptions
+move, and after; the hit ratio before and after is that of the dispatcher's own counters. All that was sent
+and all that arrived is recorded, and the checker has the last word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from edn.client import Client, moving
+from edn.tools.bench.histogram import Distribution
+from edn.tools.bench.network import STEP, filters, names_of, network, run_edn, summarised
+from edn.tools.bench.plain import TAKEN, listen, path_of
+from edn.tools.bench.report import Cell, Progress, facts
+from edn.tools.bench.workloads import uniform_points, uniform_rectangles
+from edn.tools.checker import Recorder, check_recording
+
+TOPIC = "moving"
+ADDRESSES = 20
+_WEBHOOK_ID = re.compile(rb"(?i)\nwebhook-id: *([^\r]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """What publishers and the dispatcher saw for a while."""
+
+    events: int
+    p50_ms: float
+    p99_ms: float
+    #: forwarded ÷ (published × servers), from the dispatcher's counters
+    hit_ratio: float
+    #: milliseconds of each publish
+    times: Distribution
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    servers: int
+    subscriptions: int
+    moved: int
+    seconds: float
+    expected_hit_ratio: float | None
+    before: Phase
+    during: Phase
+    after: Phase
+    #: what the checker says of the whole run
+    verdict: str
+    pairs: int
+
+    @property
+    def distributions(self) -> list[Distribution]:
+        return [self.before.times, self.during.times, self.after.times]
+
+
+def _publishing(name: str, phase: str) -> tuple[str, Cell]:
+    cell = f"{{r.{phase}.p50_ms:.1f}}, {{r.{phase}.p99_ms:.1f}} ms of {{r.{phase}.events:,}}"
+    return f"publish {name}: p50, p99", cell
+
+
+def _hit_ratios(moved: Moved) -> str:
+    expected = moved.expected_hit_ratio
+    promised = "" if expected is None else f" (the plan: {expected:.3f})"
+    return f"{moved.before.hit_ratio:.3f}, {moved.after.hit_ratio:.3f}{promised}"
+
+
+show = facts(
+    "A plan applied to a running network",
+    ("servers, subscriptions", "{r.servers}, {r.subscriptions:,}"),
+    ("moved, in seconds", "{r.moved:,} in {r.seconds:.1f} s"),
+    ("hit ratio before, after", _hit_ratios),
+    _publishing("before", "before"),
+    _publishing("meanwhile", "during"),
+    _publishing("after", "after"),
+    ("p99 meanwhile ÷ before", lambda r: f"{r.during.p99_ms / r.before.p99_ms:.2f}"),
+    ("the checker, pairs", "{r.verdict}, {r.pairs:,}"),
+)
+
+
+class _Sink(threading.Thread):
+    """Takes every POST, and records it before it answers."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__(daemon=True)
+        self._recorder = recorder
+        self._loop = asyncio.new_event_loop()
+        self._listening = threading.Event()
+        self.pairs = 0
+        self.url = ""
+
+    def run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._serve())
+
+    async def _serve(self) -> None:
+        _, self.url = await listen(self._take)
+        self._listening.set()
+        await asyncio.Event().wait()
+
+    def begin(self) -> None:
+        self.start()
+        self._listening.wait()
+        for number in range(ADDRESSES):
+            self._recorder.listening(self.address(number))
+
+    def address(self, number: int) -> str:
+        return f"{self.url}/{number % ADDRESSES}"
+
+    async def _take(self, head: bytes, body: bytes) -> bytes:
+        [identifier] = _WEBHOOK_ID.findall(head)
+        self._recorder.notification(self.url + path_of(head), identifier.decode(), body)
+        self.pairs += body.count(b'"subscription":')
+        return TAKEN
+
+
+@dataclass
+class _Publisher(threading.Thread):
+    """One event after the other, at a constant rate, whatever happens."""
+
+    url: str
+    recorder: Recorder
+    names: list[str]
+    rate: float
+    seed: int
+    taken: list[tuple[float, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__(daemon=True)
+        self.enough = threading.Event()
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def run(self) -> None:
+        rng = np.random.default_rng(self.seed)
+        due = time.perf_counter()
+        with httpx.Client(base_url=self.url, timeout=60) as http:
+            while not self.enough.is_set():
+                point = uniform_points(rng, 1, len(self.names))[0].tolist()
+                event = {"$id": f"e{len(self.taken)}", **dict(zip(self.names, point, strict=True))}
+                with self.recorder.operation("publish", topic=TOPIC, events=[event], publisher="p") as op:
+                    began = time.perf_counter()
+                    answer = http.post(f"/v1/topics/{TOPIC}/events", json=event)
+                    ended = time.perf_counter()
+                    op.answered(answer.status_code, ids=[event["$id"]])
+                self.taken.append((began, ended - began))
+                due = max(due + 1 / self.rate, ended)
+                self.enough.wait(max(0.0, due - time.perf_counter()))
+
+
+class _Watch:
+    """The publisher's times and the dispatcher's counters, between two moments."""
+
+    def __init__(self, url: str, publisher: _Publisher) -> None:
+        self._http = httpx.Client(base_url=url, timeout=60)
+        self._publisher = publisher
+
+    def _counters(self) -> tuple[int, int, int]:
+        answer = self._http.get("/v1/servers").json()
+        servers = answer["servers"]
+        return answer["published"], sum(server["forwarded"] for server in servers), len(servers)
+
+    @contextmanager
+    def phase(self, name: str, found: list[Phase]) -> Iterator[None]:
+        began, (published, forwarded, servers) = time.perf_counter(), self._counters()
+        yield
+        ended = time.perf_counter()
+        deadline = ended + 30
+        while True:
+            published_then, forwarded_then, _ = self._counters()
+            lags = [server["lag"] for server in self._http.get("/v1/servers").json()["servers"]]
+            if max(lags) < 5 or time.perf_counter() > deadline:
+                break
+            time.sleep(0.1)
+        taken = [seconds * 1000 for at, seconds in self._publisher.taken if began <= at < ended]
+        times = Distribution.of(f"publishing {name}", "ms", taken)
+        asked = (published_then - published) * servers
+        found.append(
+            Phase(
+                times.count,
+                times.p50,
+                times.p99,
+                (forwarded_then - forwarded) / asked if asked else 0.0,
+                times,
+            )
+        )
+
+
+def run(*, progress: Progress, **sizes: Any) -> Moved:
+    """Moves subscriptions and has all that was sent and received checked."""
+    with tempfile.TemporaryDirectory(prefix="edn-bench-moving-") as name:
+        folder = Path(name)
+        recording = folder / "recording.jsonl"
+        with Recorder(recording) as recorder:
+            result = _run(folder, recorder, progress, **sizes)
+        progress.say("checking")
+        report = check_recording(recording)
+        verdict = "holds" if report.verdict == "holds" else f"{report.verdict}: {report}"
+        return Moved(**{**result, "verdict": verdict})
+
+
+def _run(
+    folder: Path,
+    recorder: Recorder,
+    progress: Progress,
+    *,
+    servers: int,
+    subscriptions: int,
+    dimensions: int,
+    rate: float,
+    events: float,
+    seconds: float,
+    seed: int,
+) -> dict[str, Any]:
+    """`rate`: moves a second; `events`: events a second; `seconds`: of the phases before and after."""
+    sink = _Sink(recorder)
+    sink.begin()
+    names = names_of(dimensions)
+    settings = {"EDN_PLACEMENT": "random", "EDN_PLACEMENT_SEED": str(seed), "EDN_TUNING": "fixed"}
+    with network(servers, **settings) as running, Client(running.url) as client:
+        url = running.url
+        drawn = uniform_rectangles(np.random.default_rng(seed), servers * subscriptions, dimensions)
+        _subscribe(client, recorder, sink, filters(*drawn), progress)
+        summarised(url)
+        publisher = _Publisher(url, recorder, names, events, seed)
+        publisher.start()
+        watch = _Watch(url, publisher)
+        phases: list[Phase] = []
+        progress.say("publishing, before")
+        time.sleep(2)  # connections and caches
+        with watch.phase("before", phases):
+            time.sleep(seconds)
+        progress.say("planning on Spark")
+        plan = _plan(folder, url, [one.id for one in client.servers()])
+        progress.say("moving")
+        with watch.phase("meanwhile", phases):
+            began = time.perf_counter()
+            done = run_edn(
+                "repartition", "apply", str(plan), "--yes", "--json", "--rate", str(rate), "--url", url
+            )
+            took = time.perf_counter() - began
+        moved = json.loads(done)
+        while client.run(moving.repartitions()).unsettled:
+            time.sleep(0.1)
+        summarised(url)
+        progress.say("publishing, after")
+        with watch.phase("after", phases):
+            time.sleep(seconds)
+        publisher.enough.set()
+        publisher.join()
+        progress.say("coming to rest")
+        while any(one.lag or one.backlog for one in client.servers()):
+            time.sleep(0.2)
+        time.sleep(2.5)  # heartbeats tell the backlog; two of them
+        recorder.quiet()
+    return {
+        "servers": servers,
+        "subscriptions": servers * subscriptions,
+        "moved": moved["moved"],
+        "seconds": took,
+        "expected_hit_ratio": moved["expected_hit_ratio"],
+        **dict(zip(("before", "during", "after"), phases, strict=True)),
+        "pairs": sink.pairs,
+    }
+
+
+def _subscribe(
+    client: Client, recorder: Recorder, sink: _Sink, wanted: list[dict[str, Any]], progress: Progress
+) -> None:
+    attributes = dict.fromkeys(wanted[0], "number")
+    recorder.topic(TOPIC, attributes)
+    client.create_topic(TOPIC, attributes)
+    with httpx.Client(base_url=client.url, timeout=120) as http:
+        for start in range(0, len(wanted), STEP):
+            progress.say(f"subscribing, {start:,} of {len(wanted):,}")
+            bodies: list[dict[str, Any]] = [
+                {"id": f"sub{row}", "topic": TOPIC, "filter": filter, "sink": {"url": sink.address(row)}}
+                for row, filter in enumerate(wanted[start : start + STEP], start)
+            ]
+            operations = [
+                recorder.operation(
+                    "subscribe",
+                    subscription=body["id"],
+                    topic=TOPIC,
+                    filter=body["filter"],
+                    address=body["sink"]["url"],
+                ).__enter__()
+                for body in bodies
+            ]
+            answer = http.post("/v1/subscriptions", json=bodies)
+            answer.raise_for_status()
+            for operation in operations:
+                operation.ok()
+
+
+def _plan(folder: Path, url: str, servers: list[str]) -> Path:
+    snapshot, plan = folder / "subscriptions.parquet", folder / "plan"
+    run_edn("export", str(snapshot), "--topic", TOPIC, "--url", url)
+    aims = ("--servers", ",".join(servers), "--plan", str(plan))
+    run_edn("repartition", "plan", "--snapshot", str(snapshot), *aims)
+    return plan

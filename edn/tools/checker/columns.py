@@ -1,0 +1,230 @@
+"""Finds the events that match a filter, for many events at once: the checker's own reading of filters.
+
+A column holds the distinct values of one attribute, sorted, and for each event the **rank** of its value. A
+condition on one attribute is then a set of ranks, found by bisection in Python's own exact comparisons: no
+value ever becomes a rounded number. Sets are ranges of ranks wherever the operator is one of order (equality,
+comparisons, prefixes); `ne` and lists are tables of ranks; `suffix` and `contains` look at the values, but
+only at those of events that survived everything cheaper.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edn.tools.checker.values import Attributes, read_literal
+
+Indices = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
+
+#: a range of ranks that holds more than this share of the events is no help to find the few
+_WORTHWHILE = 0.25
+_COMBINATORS = frozenset({"$any", "$all", "$not"})
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What one attribute must be: a rank in [low, high), allowed by the table, passing all the looks."""
+
+    low: int
+    high: int
+    table: Mask | None = None
+    looks: tuple[Callable[[Any], bool], ...] = ()
+
+    def and_(self, other: Condition) -> Condition:
+        tables = [table for table in (self.table, other.table) if table is not None]
+        table = (tables[0] & tables[1] if len(tables) == 2 else tables[0]) if tables else None
+        return Condition(
+            max(self.low, other.low), min(self.high, other.high), table, (*self.looks, *other.looks)
+        )
+
+
+class Column:
+    """One attribute of all events of a topic. Rank -1 is "missing"."""
+
+    def __init__(self, kind: str, values: Sequence[Any]) -> None:
+        """`values`: one an event, None where it is missing."""
+        self.kind = kind
+        self.distinct: list[Any] = sorted({value for value in values if value is not None})
+        rank_of: dict[Any, int] = {value: rank for rank, value in enumerate(self.distinct)}
+        rank_of[None] = -1
+        self.ranks = np.fromiter((rank_of[value] for value in values), dtype=np.int32, count=len(values))
+        self._order = np.argsort(self.ranks, kind="stable")
+        # One entry a rank, the missing first: where its events begin in the order.
+        self._begins = np.searchsorted(self.ranks[self._order], np.arange(-1, len(self.distinct) + 1))
+
+    def condition(self, written: Any) -> Condition:
+        if isinstance(written, list):
+            written = {"in": written}
+        elif not isinstance(written, Mapping):
+            written = {"eq": written}
+        if not written:
+            raise ValueError("a condition says nothing")
+        found: Condition | None = None
+        for operator, operand in written.items():
+            part = self._operator(operator, operand)
+            found = part if found is None else found.and_(part)
+        assert found is not None
+        return found
+
+    def _operator(self, operator: str, operand: Any) -> Condition:
+        end = len(self.distinct)
+        if operator == "exists":
+            return Condition(0, end) if operand else Condition(-1, 0)
+        if operator == "not":
+            return self._refused(self.condition(operand))
+        if operator == "in":
+            table = np.zeros(end, dtype=np.bool_)
+            for literal in operand:
+                same = self._operator("eq", literal)
+                table[same.low : same.high] = True
+            return Condition(0, end, table)
+        if operator == "between":
+            low, high = operand
+            return self._operator("gte", low).and_(self._operator("lte", high))
+        value = read_literal(self.kind, operand)
+        if operator in ("prefix", "suffix", "contains"):
+            return self._piece(operator, value)
+        below, through = bisect_left(self.distinct, value), bisect_right(self.distinct, value)
+        match operator:
+            case "eq":
+                return Condition(below, through)
+            case "ne":
+                table = np.ones(end, dtype=np.bool_)
+                table[below:through] = False
+                return Condition(0, end, table)
+            case "lt":
+                return Condition(0, below)
+            case "lte":
+                return Condition(0, through)
+            case "gt":
+                return Condition(through, end)
+            case "gte":
+                return Condition(below, end)
+        raise ValueError(f"{operator!r} is no operator")
+
+    def _piece(self, operator: str, piece: str) -> Condition:
+        end = len(self.distinct)
+        if not isinstance(piece, str):
+            raise ValueError(f"{operator} is of strings")
+        if operator == "prefix":
+            low = bisect_left(self.distinct, piece)
+            # Cut to the prefix's length, the values are still sorted.
+            return Condition(
+                low, bisect_right(self.distinct, piece, lo=low, key=lambda text: text[: len(piece)])
+            )
+        if operator == "suffix":
+            return Condition(0, end, looks=(lambda text: text.endswith(piece),))
+        return Condition(0, end, looks=(lambda text: piece in text,))
+
+    def _refused(self, inner: Condition) -> Condition:
+        """The complement among the values that are there."""
+        table = np.ones(len(self.distinct), dtype=np.bool_)
+        inside = slice(max(inner.low, 0), max(inner.high, 0))
+        table[inside] = False if inner.table is None else ~inner.table[inside]
+        for rank in np.flatnonzero(~table) if inner.looks else ():
+            table[rank] = not all(look(self.distinct[rank]) for look in inner.looks)
+        return Condition(0, len(self.distinct), table)
+
+    def size(self, condition: Condition) -> int:
+        """How many events have a rank in the condition's range: a bound of how many it selects."""
+        return max(0, int(self._begins[condition.high + 1] - self._begins[condition.low + 1]))
+
+    def within(self, condition: Condition) -> Indices:
+        """The events with a rank in the condition's range, in no order."""
+        return self._order[self._begins[condition.low + 1] : self._begins[condition.high + 1]]
+
+    def narrow(self, condition: Condition, events: Indices) -> Indices:
+        ranks = self.ranks[events]
+        kept = (ranks >= condition.low) & (ranks < condition.high)
+        if condition.table is not None:
+            # A missing value has no place in a table; where it was allowed, the range alone says so.
+            kept &= (ranks >= 0) & condition.table[np.maximum(ranks, 0)] if len(condition.table) else False
+        events, ranks = events[kept], ranks[kept]
+        for look in condition.looks:
+            seen = np.fromiter(
+                (rank >= 0 and look(self.distinct[rank]) for rank in ranks.tolist()),
+                np.bool_,
+                count=len(ranks),
+            )
+            events, ranks = events[seen], ranks[seen]
+        return events
+
+
+class Columns:
+    """All events of one topic."""
+
+    def __init__(self, attributes: Attributes, events: Sequence[Mapping[str, Any]]) -> None:
+        """`events` as `values.read_event` reads them."""
+        self.count = len(events)
+        self._columns = {
+            name: Column(kind, [event.get(name) for event in events]) for name, kind in attributes.items()
+        }
+
+    def matching(self, written: Mapping[str, Any] | None, begin: int, end: int) -> Indices:
+        """The events of [begin, end) that match, ascending; raises ValueError if that is no filter."""
+        if written is None:
+            return np.arange(begin, end)
+        conditions: list[tuple[Column, Condition]] = []
+        combined: list[tuple[str, Any]] = []
+        self._conjunction(written, conditions, combined)
+        conditions.sort(key=lambda found: (len(found[1].looks), found[0].size(found[1])))
+        events: Indices | None = None
+        if conditions:
+            column, condition = conditions[0]
+            if column.size(condition) < min(end - begin, self.count * _WORTHWHILE):
+                events = column.within(condition)
+                events = np.sort(events[(events >= begin) & (events < end)])
+        if events is None:
+            events = np.arange(begin, end)
+        return self._narrow(conditions, combined, events)
+
+    def _conjunction(
+        self,
+        written: Any,
+        conditions: list[tuple[Column, Condition]],
+        combined: list[tuple[str, Any]],
+    ) -> None:
+        if not isinstance(written, Mapping) or not written:
+            raise ValueError("a filter is an object that says something")
+        for key, part in written.items():
+            if key == "$all":
+                for branch in part:
+                    self._conjunction(branch, conditions, combined)
+            elif key in _COMBINATORS:
+                combined.append((key, part))
+            elif key not in self._columns:
+                raise ValueError(f'"{key}" is no attribute of the topic')
+            else:
+                column = self._columns[key]
+                try:
+                    conditions.append((column, column.condition(part)))
+                except (TypeError, ValueError) as error:
+                    raise ValueError(f'condition on "{key}": {error}') from None
+
+    def _narrow(
+        self, conditions: Sequence[tuple[Column, Condition]], combined: list[tuple[str, Any]], events: Indices
+    ) -> Indices:
+        for column, condition in conditions:
+            events = column.narrow(condition, events)
+        for key, part in combined:
+            if key == "$not":
+                events = np.setdiff1d(events, self._narrowed(part, events), assume_unique=True)
+            else:
+                if not part:
+                    raise ValueError("$any holds at least one filter")
+                branches = [self._narrowed(branch, events) for branch in part]
+                events = np.unique(np.concatenate(branches))
+        return events
+
+    def _narrowed(self, written: Any, events: Indices) -> Indices:
+        conditions: list[tuple[Column, Condition]] = []
+        combined: list[tuple[str, Any]] = []
+        self._conjunction(written, conditions, combined)
+        conditions.sort(key=lambda found: len(found[1].looks))
+        return self._narrow(conditions, combined, events)

@@ -1,0 +1,249 @@
+"""Records of publishing become events, each with the interval in which its place in the log lies.
+
+`low` is an event's first request; `high` its first answer, or the first arrival of a notification of it,
+whichever came first: what was notified had been logged. So one notification makes an unanswered publish sure,
+and with it the whole batch, which is logged as one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from edn.tools.checker.columns import Columns
+from edn.tools.checker.recording.reading import Operation, Recording
+from edn.tools.checker.recording.records import Fail, Invoke, Ok, Topic
+from edn.tools.checker.timeline import NEVER, SECOND, Mask, Times
+from edn.tools.checker.values import read_event
+
+Numbers = npt.NDArray[np.int32]
+
+
+@dataclass(slots=True)
+class Publishing:
+    """All requests to publish one event id."""
+
+    given: dict[str, Any]
+    values: dict[str, Any]
+    attempts: list[Operation] = field(default_factory=list)
+    #: other attributes were sent under the same id, and no answer says which were taken
+    ambiguous: bool = False
+    #: answered ok with two different contents
+    contradicted: bool = False
+
+    @property
+    def hopeful(self) -> list[Operation]:
+        return [attempt for attempt in self.attempts if not isinstance(attempt.answer, Fail)]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicEvents:
+    """The events of one topic in the order of `low`, as columns."""
+
+    columns: Columns
+    #: numbers of `Recording.events`
+    numbers: npt.NDArray[np.int64]
+    low: Times
+    high: Times
+    #: greatest `high` so far: bounds a search from below
+    highest: Times
+    #: when the publisher was told, NEVER if it was not: what lateness counts from
+    answered: Times
+    sure: Mask
+    ambiguous: Mask
+    #: indices of the ambiguous ones
+    unclear: npt.NDArray[np.intp]
+    #: until when the event is kept for later subscribers, surely and at most
+    kept: Times
+    kept_at_most: Times
+    any_kept: bool
+    #: the dispatcher; -1 if that is not known to be one
+    via: Numbers
+    stream: Numbers
+    #: number of `Recording.events` → index here
+    index: dict[int, int]
+    publishings: list[Publishing]
+
+
+class _Span(NamedTuple):
+    low: int
+    high: int
+    answered: int
+    sure: bool
+    #: None if it is not known, or not one
+    via: str | None
+    one_log: bool
+
+
+class Publications:
+    """Takes the operations that publish; then gives the events of each topic."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._header = recording.header
+        self._publishings: dict[tuple[str, str], Publishing] = {}
+        #: topics of unanswered publishes whose events have no ids
+        self.nameless: set[str | None] = set()
+
+    def take(self, operation: Operation) -> None:
+        """Raises ValueError for what was accepted and cannot have been."""
+        invoke, answer = operation.invoke, operation.answer
+        if invoke.topic not in self._recording.topics:
+            raise ValueError(f"topic {invoke.topic!r} was not declared")
+        attributes = self._recording.topics[invoke.topic].attributes
+        for place, event in enumerate(invoke.events):
+            id = self._event_id(invoke, answer, place)
+            if id is None:
+                if not isinstance(answer, Fail):
+                    self.nameless.add(invoke.topic)
+                continue
+            try:
+                values = read_event(event, attributes)
+            except ValueError as error:
+                if not isinstance(answer, Fail):
+                    raise ValueError(f"event {id!r}: {error}") from None
+                values = {}  # refused, as it should be
+            self._attempt((invoke.topic, id), event, values, operation)
+
+    def _event_id(self, invoke: Invoke, answer: object, place: int) -> str | None:
+        if isinstance(answer, Ok) and answer.ids is not None:
+            if len(answer.ids) != len(invoke.events):
+                raise ValueError(f"{len(answer.ids)} ids were answered for {len(invoke.events)} events")
+            return answer.ids[place]
+        given = invoke.events[place].get("$id")
+        if isinstance(given, str):
+            return given
+        if invoke.key is not None:
+            return f"{invoke.key}/{place}"
+        if isinstance(answer, Ok):
+            raise ValueError("publish was answered ok without the events' ids")
+        return None
+
+    def _attempt(
+        self, name: tuple[str, str], given: dict[str, Any], values: dict[str, Any], operation: Operation
+    ) -> None:
+        known = self._publishings.setdefault(name, Publishing(given, values))
+        same = known.values == values and known.given.get("$time") == given.get("$time")
+        if not same and not isinstance(operation.answer, Fail):
+            taken = any(isinstance(attempt.answer, Ok) for attempt in known.attempts)
+            if isinstance(operation.answer, Ok):
+                known.contradicted |= taken
+                known.given, known.values, known.ambiguous = given, values, False
+            elif not known.hopeful:
+                known.given, known.values = given, values
+            elif not taken:
+                known.ambiguous = True
+        elif isinstance(operation.answer, Ok):
+            known.ambiguous = False
+        known.attempts.append(operation)
+
+    def _arrivals(self) -> dict[int, int]:
+        """When each event was first notified to anybody."""
+        recording = self._recording
+        firsts: dict[int, int] = {}
+        for post in recording.posts:
+            for event in set(recording.pair_event[post.begin : post.end]):
+                if post.time < firsts.get(event, NEVER):
+                    firsts[event] = post.time
+        return firsts
+
+    def rejected(self) -> dict[int, Publishing]:
+        """Events whose every publish was refused, by their numbers."""
+        return {
+            self._recording.events.number(name): one
+            for name, one in self._publishings.items()
+            if not one.hopeful
+        }
+
+    def contradicted(self) -> list[tuple[int, Publishing]]:
+        return [
+            (self._recording.events.number(name), one)
+            for name, one in self._publishings.items()
+            if one.contradicted
+        ]
+
+    def topics(self) -> dict[str, TopicEvents]:
+        arrivals = self._arrivals()
+        found: dict[str, list[tuple[int, Publishing]]] = {name: [] for name in self._recording.topics}
+        for (topic, id), one in self._publishings.items():
+            if one.hopeful:
+                found[topic].append((self._recording.events.number((topic, id)), one))
+        return {
+            name: self._topic(topic, found[name], arrivals) for name, topic in self._recording.topics.items()
+        }
+
+    def _topic(
+        self, topic: Topic, found: list[tuple[int, Publishing]], arrivals: dict[int, int]
+    ) -> TopicEvents:
+        batches: dict[int, int] = {}  # the place of a request → the first arrival of anything in it
+        for number, one in found:
+            if len(one.attempts) == 1:
+                place = one.attempts[0].place
+                batches[place] = min(arrivals.get(number, NEVER), batches.get(place, NEVER))
+        spans = {}
+        for number, one in found:
+            arrived = arrivals.get(number, NEVER)
+            if len(one.attempts) == 1:
+                arrived = batches[one.attempts[0].place]
+            spans[number] = _span(one, arrived)
+        found.sort(key=lambda event: (spans[event[0]].low, event[0]))
+        ordered = [spans[number] for number, _ in found]
+        publishings = [one for _, one in found]
+        low, high, answered = (
+            np.array([span[column] for span in ordered], dtype=np.int64) for column in range(3)
+        )
+        ambiguous = np.array([one.ambiguous for one in publishings], dtype=np.bool_)
+        keeping = np.array([_keeping(one, topic) for one in publishings], dtype=np.int64)
+        slack = round(self._header.clock_tolerance * SECOND) if self._header else 0
+        return TopicEvents(
+            columns=Columns(topic.attributes, [one.values for one in publishings]),
+            numbers=np.array([number for number, _ in found], dtype=np.int64),
+            low=low,
+            high=high,
+            highest=np.maximum.accumulate(high) if len(high) else high,
+            answered=answered,
+            sure=np.array([span.sure for span in ordered], dtype=np.bool_),
+            ambiguous=ambiguous,
+            unclear=np.flatnonzero(ambiguous),
+            kept=np.where(keeping > 0, np.minimum(low + keeping - slack, NEVER), low),
+            kept_at_most=np.where(keeping > 0, np.minimum(high + keeping + slack, NEVER), high),
+            any_kept=bool((keeping > 0).any()),
+            via=_numbered([span.via for span in ordered]),
+            stream=_numbered(
+                [
+                    (one.hopeful[0].invoke.publisher, span.via) if span.one_log else None
+                    for one, span in zip(publishings, ordered, strict=True)
+                ]
+            ),
+            index={number: place for place, (number, _) in enumerate(found)},
+            publishings=publishings,
+        )
+
+
+def _span(one: Publishing, arrived: int) -> _Span:
+    hopeful = one.hopeful
+    low = min(attempt.invoke.time for attempt in hopeful)
+    oks = [attempt.answer.time for attempt in hopeful if isinstance(attempt.answer, Ok)]
+    answered = min(oks, default=NEVER)
+    through = {attempt.invoke.via for attempt in hopeful}
+    if len(through) > 1:
+        # One event in several logs has several places; who was there all the time must have met one of them.
+        high = max(oks) if len(oks) == len(hopeful) else NEVER
+        return _Span(low, high, answered, bool(oks), None, False)
+    high = min(answered, max(arrived, low))
+    return _Span(low, high, answered, high < NEVER, through.pop(), True)
+
+
+def _keeping(one: Publishing, topic: Topic) -> int:
+    """For how many nanoseconds the event is kept for later subscribers."""
+    availability = one.given.get("$availability", topic.availability)
+    return NEVER if availability == "forever" else min(round(float(availability) * SECOND), NEVER)
+
+
+def _numbered(names: list[Any]) -> Numbers:
+    """Equal numbers for equal names, -1 for None."""
+    known: dict[Any, int] = {None: -1}
+    return np.array([known.setdefault(name, len(known)) for name in names], dtype=np.int32)

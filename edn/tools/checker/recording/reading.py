@@ -1,0 +1,248 @@
+"""Reads recordings.
+
+What the judgement needs is kept: operations whole, notifications as rows of numbers, because there may be
+millions of them. Each record keeps its **place**, a number that `Recording.where` turns into file and line.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
+
+from edn.tools.checker.recording.records import (
+    VERSION,
+    End,
+    Excused,
+    Fail,
+    Header,
+    Invoke,
+    Listening,
+    Notification,
+    NotifiedEvent,
+    Ok,
+    Quiet,
+    Record,
+    RecordingError,
+    Stopped,
+    Topic,
+    Unknown,
+)
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Operation:
+    """A request and what became of it."""
+
+    invoke: Invoke
+    place: int
+    answer: Ok | Fail | Unknown | None = None
+    answer_place: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """One POST; its pairs are the rows [begin, end) of `Recording.pair_*`."""
+
+    place: int
+    time: int
+    address: str
+    webhook: str
+    accepted: bool
+    status: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a notification said of an event, where it said so first."""
+
+    attributes: bytes
+    time: str | None
+    place: int
+
+
+class Names(Generic[T]):
+    """Numbers for what occurs again and again."""
+
+    def __init__(self) -> None:
+        self.of: dict[T, int] = {}
+
+    def number(self, name: T) -> int:
+        return self.of.setdefault(name, len(self.of))
+
+    def all(self) -> list[T]:
+        return list(self.of)
+
+
+@dataclass(slots=True)
+class Recording:
+    """Everything that was read."""
+
+    header: Header | None = None
+    whole: bool = True
+    topics: dict[str, Topic] = field(default_factory=dict)
+    operations: list[Operation] = field(default_factory=list)
+    posts: list[Post] = field(default_factory=list)
+    malformed: list[tuple[int, str]] = field(default_factory=list)
+    #: (time, address, whether it begins) of listening and stopping
+    listening: list[tuple[int, str, bool]] = field(default_factory=list)
+    excused: set[str] = field(default_factory=set)
+    quiets: list[int] = field(default_factory=list)
+    #: numbers of subscriptions, of (topic, event id), and of recipients
+    subscriptions: Names[str] = field(default_factory=Names)
+    events: Names[tuple[str, str]] = field(default_factory=Names)
+    recipients: Names[str | None] = field(default_factory=Names)
+    #: one entry a notified (subscription, event) pair, in the order of the records
+    pair_subscription: array[int] = field(default_factory=lambda: array("i"))
+    pair_event: array[int] = field(default_factory=lambda: array("i"))
+    pair_recipient: array[int] = field(default_factory=lambda: array("i"))
+    pair_post: array[int] = field(default_factory=lambda: array("i"))
+    #: what was said of each event, once a different wording
+    told: dict[int, list[Told]] = field(default_factory=dict)
+    files: list[str] = field(default_factory=list)
+    _firsts: list[int] = field(default_factory=list)
+
+    def where(self, place: int) -> str:
+        """File and line of a record."""
+        file = bisect_right(self._firsts, place) - 1
+        line = f"line {place - self._firsts[file] + 1}"
+        return line if len(self.files) == 1 else f"{self.files[file]} {line}"
+
+
+def read_recording(paths: Iterable[Path]) -> Recording:
+    """Read a recording, in one file or in several that ran on one clock; raises `RecordingError`."""
+    recording = Recording()
+    place = 0
+    for path in paths:
+        recording.files.append(path.name)
+        recording._firsts.append(place)
+        try:
+            with path.open("rb") as lines:
+                place = _File(recording, path.name).read(lines, place)
+        except OSError as error:
+            raise RecordingError(f"cannot read {path}: {error.strerror}") from None
+    recording.quiets.sort()
+    return recording
+
+
+class _File:
+    _decoder = msgspec.json.Decoder(Record)
+
+    def __init__(self, recording: Recording, name: str) -> None:
+        self._recording = recording
+        self._name = name
+        self._open: dict[int | str, Operation] = {}
+        self._ended = False
+
+    def read(self, lines: Iterable[bytes], first: int) -> int:
+        """Returns the place after the last line."""
+        place = first
+        for place, line in enumerate(lines, first):
+            if not line.endswith(b"\n"):
+                break  # the writer was cut off inside a line
+            try:
+                record = self._decoder.decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise self._wrong(place - first, str(error)) from None
+            try:
+                self._take(record, place, begins=place == first)
+            except ValueError as error:
+                raise self._wrong(place - first, str(error)) from None
+        # A file without its end may have lost anything; one that is empty has lost everything.
+        self._recording.whole &= self._ended
+        return place + 1
+
+    def _wrong(self, line: int, detail: str) -> RecordingError:
+        return RecordingError(f"{self._name}, line {line + 1}: {detail}")
+
+    def _take(self, record: Record, place: int, *, begins: bool) -> None:
+        if isinstance(record, Header) != begins:
+            raise ValueError("a recording begins with its header" if begins else "a second header")
+        recording = self._recording
+        match record:
+            case Notification():
+                self._notification(record, place)
+            case Invoke():
+                if record.op in self._open:
+                    raise ValueError(f"operation {record.op!r} was invoked before")
+                operation = Operation(record, place)
+                self._open[record.op] = operation
+                recording.operations.append(operation)
+            case Ok() | Fail() | Unknown():
+                self._answer(record, place)
+            case Header():
+                if record.version != VERSION:
+                    raise ValueError(f"version {record.version}; this checker reads version {VERSION}")
+                recording.header = recording.header or record
+            case Topic():
+                self._topic(record)
+            case Listening() | Stopped():
+                recording.listening.append((record.time, record.address, isinstance(record, Listening)))
+            case Excused():
+                recording.excused.add(record.address)
+            case Quiet():
+                recording.quiets.append(record.time)
+            case End():
+                self._ended = True
+
+    def _topic(self, record: Topic) -> None:
+        before = self._recording.topics.get(record.topic)
+        if before is not None:
+            for name, kind in before.attributes.items():
+                if record.attributes.setdefault(name, kind) != kind:
+                    raise ValueError(f'attribute "{name}" changes its type, which no recording can express')
+        self._recording.topics[record.topic] = record
+
+    def _answer(self, record: Ok | Fail | Unknown, place: int) -> None:
+        operation = self._open.get(record.op)
+        if operation is None:
+            raise ValueError(f"operation {record.op!r} was never invoked")
+        if operation.answer is not None:
+            raise ValueError(f"operation {record.op!r} was answered before")
+        if record.time < operation.invoke.time:
+            raise ValueError(f"operation {record.op!r} was answered before it was invoked")
+        operation.answer = record
+        operation.answer_place = place
+
+    def _notification(self, record: Notification, place: int) -> None:
+        recording = self._recording
+        if record.body is None:
+            recording.malformed.append((place, record.address))
+            return
+        begin = len(recording.pair_post)
+        number = len(recording.posts)
+        for entry in record.body.notifications:
+            event = recording.events.number((entry.topic, entry.event.id))
+            self._told(event, entry.event, place)
+            for match in entry.matches:
+                recording.pair_subscription.append(recording.subscriptions.number(match.subscription))
+                recording.pair_event.append(event)
+                recording.pair_recipient.append(recording.recipients.number(match.recipient))
+                recording.pair_post.append(number)
+        recording.posts.append(
+            Post(
+                place,
+                record.time,
+                record.address,
+                record.webhook,
+                200 <= record.status < 300,
+                record.status,
+                begin,
+                len(recording.pair_post),
+            )
+        )
+
+    def _told(self, number: int, event: NotifiedEvent, place: int) -> None:
+        attributes = bytes(event.attributes)
+        known = self._recording.told.setdefault(number, [])
+        if not any(told.attributes == attributes and told.time == event.time for told in known):
+            known.append(Told(attributes, event.time, place))

@@ -1,0 +1,32 @@
+"""Declares the answers about a server itself: its health and its figures."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+
+class Health(BaseModel):
+    status: str
+
+
+class TopicFigures(BaseModel):
+    uid: int
+    name: str
+    #: versions of subscriptions hosted
+    versions: int
+    rectangles: int
+    maximal: int
+
+
+class Figures(BaseModel):
+    id: str
+    epoch: int
+    seq: int
+    subscriptions: int
+    cursors: dict[str, int]
+    topics: list[TopicFigures]
+    backlog: int
+    delivered: int
+    failed: int
+    dropped: int
+    dead: int

@@ -1,0 +1,39 @@
+"""Calls the dispatchers: each of them to register, any of them on behalf of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from edn.http.control_client import NOT_REACHED, ControlAnswer, Transport, open_client
+from edn.runtime.ownership import owned
+
+
+@owned("loop")
+class Dispatchers:
+    """`request` goes to the dispatcher that answered last, and to the next one if nobody listens there."""
+
+    def __init__(self, urls: Sequence[str], secret: str, transport: Transport | None = None) -> None:
+        self.client = open_client(secret, transport)
+        self.urls = tuple(urls)
+        self._order = list(urls)
+
+    @property
+    def current(self) -> str:
+        """The address that `request` tries first."""
+        return self._order[0]
+
+    async def request(self, method: str, path: str, *, seconds: float = 10.0, **given: Any) -> ControlAnswer:
+        """Raises `CallFailed`; one of `NOT_REACHED` only if no dispatcher was reached."""
+        for left in range(len(self._order) - 1, -1, -1):
+            try:
+                url = f"{self._order[0].rstrip('/')}{path}"
+                return await self.client.request(method, url, timeout=seconds, **given)
+            except NOT_REACHED:
+                self._order.append(self._order.pop(0))
+                if not left:
+                    raise
+        raise AssertionError("there is at least one dispatcher")
+
+    async def close(self) -> None:
+        await self.client.aclose()

@@ -1,0 +1,90 @@
+"""Deletes what nothing needs: settled rows, payloads, versions that are over, topics without versions.
+
+A row goes once it is settled; a batch's payloads with its last row, and those that no waiting row names once
+the batch is old, so that one dead address does not keep everybody's payloads; a version that is over with the
+last row that can name it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from edn_server.storage import outbox, usage, versions
+from edn_server.storage.interface import Connection
+from edn_server.storage.writer import Job
+from edn_server.subscriptions.registry import SubscriptionRegistry
+
+
+class Settle(Job[int]):
+    """Deletes rows that need no further attempt; returns how many notifications."""
+
+    def __init__(self, rows: Sequence[tuple[int, int | None]], *, parcel: int | None = None) -> None:
+        """`rows` are (id, batch); `parcel` is the id under which they were sent together."""
+        self._rows = rows
+        self._parcel = parcel
+
+    def work(self, db: Connection) -> int:
+        return outbox.settle(db, self._rows, parcel=self._parcel)
+
+
+class Collect(Job[int]):
+    """Deletes versions that are over and that no waiting row can name; their numbers are free again."""
+
+    fresh = True
+    LIMIT = 1000
+
+    def __init__(self, registry: SubscriptionRegistry) -> None:
+        self._registry = registry
+        self._numbers: list[int] = []
+
+    def work(self, db: Connection) -> int:
+        self._numbers = versions.collect(db, self.LIMIT)
+        return len(self._numbers)
+
+    def done(self, result: int) -> None:
+        for number in self._numbers:
+            self._registry.free_number(number)
+
+
+class ForgetTopics(Job[int]):
+    """Deletes topics of which no version is left, with all that is counted of them.
+
+    While a version is in the database, a waiting row may need the topic's name; `Collect` frees versions, so
+    this follows it. A store that comes later brings the topic along again.
+    """
+
+    fresh = True
+
+    def __init__(self, registry: SubscriptionRegistry) -> None:
+        self._registry = registry
+        self._topics: list[int] = []
+
+    def work(self, db: Connection) -> int:
+        self._topics = self._registry.unused_topics()
+        versions.forget_topics(db, self._topics)
+        return len(self._topics)
+
+    def done(self, result: int) -> None:
+        self._registry.forget_topics(self._topics)
+
+
+class Trim(Job[int]):
+    """Deletes the payloads of one old batch that no waiting row names."""
+
+    def __init__(self, batch: int) -> None:
+        self._batch = batch
+
+    def work(self, db: Connection) -> int:
+        return outbox.trim_batch(db, self._batch)
+
+
+class ForgetDrops(Job[None]):
+    """Deletes the drops of subscriptions that have ended."""
+
+    fresh = True
+
+    def __init__(self, ended: Callable[[str], bool]) -> None:
+        self._ended = ended
+
+    def work(self, db: Connection) -> None:
+        usage.forget(db, self._ended)

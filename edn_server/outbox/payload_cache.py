@@ -1,0 +1,35 @@
+"""Payloads of the newest batches, so that what is delivered at once is not read back from disk.
+
+Whoever composes one leaves its fragment in its place: an event is written once, however many hear of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from edn.runtime.ownership import owned
+from edn_server.storage.outbox import Event
+
+
+@owned("any")
+class PayloadCache:
+    def __init__(self, most_bytes: int = 32 << 20) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._batches: OrderedDict[int, tuple[dict[int, Event | bytes], int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def put(self, batch: int, events: dict[int, Event]) -> None:
+        size = sum(len(event.body) + 200 for event in events.values())
+        with self._lock:
+            self._batches[batch] = (dict(events), size)
+            self._bytes += size
+            while self._bytes > self._most_bytes and self._batches:
+                _, (_, gone) = self._batches.popitem(last=False)
+                self._bytes -= gone
+
+    def get(self, batch: int) -> dict[int, Event | bytes] | None:
+        with self._lock:
+            found = self._batches.get(batch)
+            return None if found is None else found[0]

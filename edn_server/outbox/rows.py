@@ -1,0 +1,83 @@
+"""Groups matches into rows of the outbox.
+
+A row tells an address of some events and, for each, of the versions that matched. It is written before the
+first attempt and never changes, and neither does which rows go together in one POST (`batches`): so every
+attempt carries the same body under the same webhook-id.
+
+Matches of two subscriptions share a row only if they have one address: they are one tenant's, and one
+receiver can verify both (`storage.addresses`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from edn_server.storage.outbox import EVENT_BYTES, NewRow, compose
+from edn_server.subscriptions.topic_index import Flags, Int32s, Int64s
+
+#: a row holds no more events, and no more estimated bytes, than this
+ROW_EVENTS = 500
+ROW_BYTES = 1 << 20
+#: what one match adds to a body, about
+MATCH_BYTES = 64
+
+
+def group(places: Int64s, numbers: Int32s, queues: Int32s, sizes: Int64s) -> Iterator[tuple[int, NewRow]]:
+    """Yield (queue, row) for matches given in the order of places: (place, number, number's queue).
+
+    `sizes` are those of payloads by place.
+    """
+    if not len(places):
+        return
+    order = np.argsort(_compact(queues), kind="stable")
+    places, numbers, queues = places[order], numbers[order], queues[order]
+    queue_changes = _changes(queues)
+    new_queue = np.flatnonzero(queue_changes)
+    new_event = np.flatnonzero(queue_changes | _changes(places))
+    counts = np.diff(new_event, append=len(places))
+    event_places = places[new_event]
+    weights = sizes[event_places] + EVENT_BYTES + counts * MATCH_BYTES
+    # The first event of each queue, as an index into the events of all of them.
+    firsts = np.searchsorted(new_event, new_queue)
+    lasts = np.append(firsts[1:], len(new_event))
+    places32 = event_places.astype("<i4")
+    counts32 = counts.astype("<i4")
+    numbers32 = numbers.astype("<i4", copy=False)
+    ends = np.append(new_event, len(places))
+    for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
+        queue = int(queues[new_event[first]])
+        for begin, end in _pieces(weights, first, last):
+            low, high = int(ends[begin]), int(ends[end])
+            composition = compose(places32[begin:end], counts32[begin:end], numbers32[low:high])
+            yield queue, NewRow(end - begin, composition)
+
+
+def _changes(values: Int32s | Int64s) -> Flags:
+    """Where a value differs from the one before it; the first one does."""
+    changes = np.ones(len(values), dtype=np.bool_)
+    np.not_equal(values[1:], values[:-1], out=changes[1:])
+    return changes
+
+
+def _compact(queues: Int32s) -> npt.NDArray[np.integer]:
+    """Ranks of the queues; sixteen bits wide if they fit, because those are sorted by radix."""
+    present = np.zeros(int(queues.max()) + 1, dtype=np.bool_)
+    present[queues] = True
+    ranks = np.cumsum(present) - 1
+    narrow = ranks.astype(np.uint16) if ranks[-1] < 1 << 16 else ranks
+    compact: npt.NDArray[np.integer] = narrow[queues]
+    return compact
+
+
+def _pieces(weights: Int64s, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Cut one queue's events where a row would grow beyond its limits; a row has at least one event."""
+    while first < last:
+        end = min(last, first + ROW_EVENTS)
+        total = np.cumsum(weights[first:end])
+        if total[-1] > ROW_BYTES:
+            end = first + max(1, int(np.searchsorted(total, ROW_BYTES, "right")))
+        yield first, end
+        first = end

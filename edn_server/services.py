@@ -1,0 +1,325 @@
+"""Wires the parts of a server together, starts them on an event loop and stops them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import signal
+from pathlib import Path
+
+import structlog
+
+from edn import protocol
+from edn.errors import Unavailable
+from edn.formats.consent import asked_of
+from edn.runtime import clock
+from edn.runtime.ownership import any_thread, owned, share
+from edn.runtime.process import copy_in
+from edn_server.api.proxy import DispatcherProxy
+from edn_server.api.refusals import Refusals
+from edn_server.config import Settings
+from edn_server.delivery.notifier import Notifier
+from edn_server.delivery.sender import Timings
+from edn_server.dispatchers.client import Dispatchers
+from edn_server.dispatchers.placement_hints import PlacementHints
+from edn_server.dispatchers.registration import Refused, Registration
+from edn_server.handover.exchange import Handover
+from edn_server.housekeeping import Housekeeping
+from edn_server.ingest.apply_frame import Applied
+from edn_server.ingest.control_records import Leave
+from edn_server.ingest.intake import Intake
+from edn_server.ingest.undecided import Decider
+from edn_server.observe.delivery_status import DeliveryStatus
+from edn_server.observe.event_trace import EventTraces
+from edn_server.observe.server_status import ServerStatus
+from edn_server.sinks import consent
+from edn_server.sinks.base import Sinks
+from edn_server.sinks.cloudevents import CloudEventsSink
+from edn_server.sinks.consent import AskedSink, Consents
+from edn_server.sinks.http import HttpSink
+from edn_server.sinks.mail import MailSink
+from edn_server.sinks.resolver import Resolver
+from edn_server.sinks.soap import SoapSink
+from edn_server.sinks.sse import Streams
+from edn_server.storage import outbox, usage
+from edn_server.storage.addresses import url_of
+from edn_server.storage.database import SqliteStore, save_clock, saved_clock
+from edn_server.storage.disk import DiskWatch
+from edn_server.storage.interface import StoreError
+from edn_server.storage.outbox import Event
+from edn_server.storage.writer import Call, Job, Result
+from edn_server.subscriptions.load import load
+from edn_server.subscriptions.view import RegistryView
+
+logger = structlog.get_logger()
+
+#: exit codes of the process, besides 0 and 1 (it could not start)
+EXIT_REFUSED = 3
+EXIT_BROKEN = 4
+
+
+@owned("loop")
+class Services:
+    """All parts of a server. Parts know only what their constructors get; nothing looks them up here."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Open the data folder and rebuild the registry; raises `CannotStart`."""
+        self.settings = settings
+        self.exit_code = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._registrations: list[Registration] = []
+
+        self._store = store = SqliteStore(settings.data, floor=settings.disk_floor)
+        identity = store.open()
+        self._key, self._epoch = identity.key, identity.epoch
+        clock.resume(store.load(saved_clock), settings.clock)
+        self.registry = store.load(load)
+        self.registry.several = len(settings.dispatcher) > 1
+        self.registry.limits = settings.limits
+        self.view = RegistryView(self.registry)
+        batch = store.load(outbox.newest_batch) + 1
+        backlog = store.load(outbox.backlog)
+        consents = store.load(consent.load)
+        self.disk = DiskWatch(store, server=settings.id, floor=settings.disk_floor)
+        store.start(self._on_fatal, self.disk.on_full)
+        share(self.registry)
+
+        self._dispatchers = Dispatchers(settings.dispatcher, settings.secret)
+        self._hints = PlacementHints(self._dispatchers, settings.exchange_seconds)
+        self.proxy = DispatcherProxy(self._dispatchers, self._hints, settings.secret)
+        self.refusals = Refusals(settings.secret)
+
+        self._resolver = Resolver(settings.nameservers)
+        self.consents = Consents(
+            settings,
+            key=self._key,
+            found=consents,
+            submit=store.committed,
+            servers=lambda: self._hints.servers,
+            on_granted=self._on_granted,
+            resolver=self._resolver,
+        )
+        self._sinks = self._make_sinks()
+        self.timings = Timings()
+        self.traces = EventTraces()
+        self.notifier = Notifier(
+            view=self.view,
+            writer=store.writer,
+            reader=store.reader("outbox"),
+            sinks=self._sinks,
+            key=self._key,
+            settings=settings,
+            timings=self.timings,
+            on_attempt=self.traces.sent,
+        )
+        self.notifier.counters.backlog = backlog
+        self.streams = Streams(self.view, self.notifier, self._later)
+        self._decider = Decider(store.reader("undecided"), self.registry, self._later, self._on_decided)
+
+        self.intake = Intake(
+            store,
+            self.registry,
+            epoch=self._epoch,
+            batch=batch,
+            check_room=self.disk.check,
+            ask_consent=self.consents.ensure,
+            on_applied=self._on_applied,
+        )
+        self.handover = Handover(
+            store,
+            self.registry,
+            take_batch=self.intake.take_batch,
+            check_room=self.disk.check,
+            subtract=self.notifier.subtract,
+            on_applied=self._on_applied,
+        )
+        self.delivery_status = DeliveryStatus(
+            view=self.view,
+            notifier=self.notifier,
+            writer=store.writer,
+            reader=store.reader("evidence"),
+            settings=settings,
+            consent_of=self.consents.state_of,
+        )
+        self.status = ServerStatus(
+            store,
+            self.registry,
+            self.view,
+            self.notifier.counters,
+            id=settings.id,
+            epoch=self._epoch,
+            shortage=lambda: self.disk.shortage,
+            is_registered=lambda: any(each.registered for each in self._registrations),
+        )
+        self._housekeeping = Housekeeping(
+            settings,
+            store,
+            self.registry,
+            self.view,
+            self.notifier,
+            self.streams,
+            self.consents,
+            self._dispatchers,
+            newest_batch=lambda: self.intake.batch,
+            trimmed=batch - 1,
+        )
+        logger.info("opened", subscriptions=self.view.subscriptions(), epoch=self._epoch, backlog=backlog)
+
+    def _make_sinks(self) -> Sinks:
+        consents, resolver = self.consents, self._resolver
+
+        def http(settings: Settings) -> HttpSink:
+            return HttpSink(settings, resolver)
+
+        return Sinks(
+            self.settings,
+            {
+                "http": http,
+                "https": http,
+                "mailto": MailSink,
+                "soap": lambda settings: SoapSink(settings, resolver),
+                "cloudevents": lambda settings: CloudEventsSink(settings, consents, resolver),
+                "consent": lambda settings: AskedSink(consents, http(settings)),
+            },
+        )
+
+    # -- life -------------------------------------------------------------------------------------------
+
+    async def start(self, url: str) -> None:
+        """Deliver waiting rows, and register under this URL."""
+        self._loop = asyncio.get_running_loop()
+        await self._store.committed(Leave(self.registry, list(self.settings.dispatcher)))
+        await self.notifier.start(again=self._epoch > 1)
+        self._registrations = [
+            Registration(
+                client=self._dispatchers.client,
+                url=address,
+                id=self.settings.id,
+                describe=lambda: self._describe(url),
+                backlog=lambda: self.notifier.counters.backlog,
+                notified=lambda: self.notifier.counters.notified,
+                on_registered=functools.partial(self.intake.follow, address),
+            )
+            for address in self._dispatchers.urls
+        ]
+        self._tasks = [
+            *(asyncio.create_task(self._register(each), name="registration") for each in self._registrations),
+            asyncio.create_task(self._hints.run(), name="exchange"),
+            asyncio.create_task(self._housekeeping.run(), name="collection"),
+            asyncio.create_task(self.disk.run(), name="disk"),
+            asyncio.create_task(clock.keep(self._save_clock, self._step_clock), name="clock"),
+            asyncio.create_task(self._decider.run(), name="undecided"),
+        ]
+
+    async def stop(self) -> None:
+        """Stop everything; what is queued is committed."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.notifier.stop()
+        await self._sinks.close()
+        await self.consents.close()
+        await self._resolver.close()
+        with contextlib.suppress(Exception):
+            await self._housekeeping.write_counters()
+        await self._dispatchers.close()
+        await asyncio.to_thread(self.close)
+
+    @any_thread
+    def close(self) -> None:
+        """Commit what is queued; the folder is free again."""
+        self._decider.close()
+        self.delivery_status.close()
+        self._store.close()
+
+    async def backup(self) -> Path:
+        """Copy the data as of one moment; the caller deletes the file."""
+        target = copy_in(self._store.path)
+        await self._store.copy(target)
+        return target
+
+    # -- registration and the clock ---------------------------------------------------------------------
+
+    def _describe(self, url: str) -> protocol.Register:
+        return protocol.Register(
+            id=self.settings.id,
+            url=url,
+            key=self._key,
+            epoch=self._epoch,
+            cursors=self.view.cursors(),
+            subscriptions=self.view.subscriptions(),
+            location=list(self.settings.location),
+            distance=self.settings.distance,
+        )
+
+    async def _register(self, registration: Registration) -> None:
+        try:
+            await registration.run()
+        except Refused as refusal:
+            logger.critical("the dispatcher refuses this server", reason=str(refusal))
+            self._end(EXIT_REFUSED)
+
+    async def _save_clock(self, text: str) -> None:
+        try:
+            await self._store.committed(Call(lambda db: save_clock(db, text)))
+        except (StoreError, Unavailable) as error:
+            logger.warning("clock_not_saved", reason=str(error))
+
+    async def _step_clock(self) -> None:
+        clock.adopt()
+
+    async def confirm_clock(self) -> float:
+        """Make the wall clock network time, because an operator says so; return the seconds of the step."""
+        clock.keeper.observe()
+        step = clock.adopt(confirmed=True)
+        await self._save_clock(clock.encode(clock.keeper.save()))
+        return step
+
+    # -- what parts tell each other ---------------------------------------------------------------------
+
+    def _later(self, job: Job[Result]) -> asyncio.Future[Result]:
+        return asyncio.wrap_future(self._store.commit(job))
+
+    def _on_applied(self, applied: Applied, events: dict[int, Event]) -> None:
+        """In the writer's thread: pass on what was committed."""
+        if applied.matches is not None and len(applied.matches.offsets):
+            now = int(clock.estimate() * 1e6)
+            self.traces.came(applied.log, applied.batch, now, applied.matches)
+        if self._loop is None or not (applied.addresses or applied.entries or applied.drops.total):
+            return
+        if events:
+            self.notifier.recent.put(applied.batch, events)
+        self._loop.call_soon_threadsafe(self._announce, applied)
+
+    def _announce(self, applied: Applied) -> None:
+        counters = self.notifier.counters
+        counters.backlog += applied.entries
+        counters.paused_dropped += applied.drops.events.get(usage.PAUSED, 0)
+        counters.unread_dropped += applied.drops.events.get(usage.UNREAD, 0)
+        if applied.doubtful:
+            self._decider.wake()
+        self.notifier.wake(applied.addresses)
+        self.streams.wake(applied.addresses)
+
+    def _on_decided(self, address: str, shorter: int) -> None:
+        """Count and deliver a row that is in doubt no more; the address is empty if it is not ready."""
+        self.notifier.subtract(shorter)
+        if address:
+            self.notifier.wake((address,))
+            self.streams.wake((address,))
+
+    def _on_granted(self, url: str) -> None:
+        """Deliver what waits for a sink that has consented."""
+        for address in self.notifier.waiting:
+            if asked_of(url_of(address)) == url:
+                self.notifier.hurry(address)
+
+    def _on_fatal(self, error: BaseException) -> None:
+        self._end(EXIT_BROKEN)
+
+    def _end(self, code: int) -> None:
+        self.exit_code = code
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,180 @@
+"""Slots for attempts at sinks, shared fairly between tenants and between the addresses of one tenant.
+
+Theory of operation
+-------------------
+An attempt spends its time waiting for a stranger's name server, host or answer. It costs a socket and a
+sleeping task meanwhile, so there are many slots. Fairness is a matter of counts; no timer moves anything.
+
+Between tenants: a tenant holds at most `bound` slots. One that holds `share` or more leaves the last
+`reserve` slots free. So a tenant that holds few slots starts at once, however many attempts of another one
+hang. Where slots are scarce nevertheless, the next free one goes to the tenant that holds the fewest; those
+that hold as few take turns.
+
+Within a tenant, by the standing of an address:
+
+    quick      its last attempt succeeded within a second
+    slow       its last attempt succeeded, and took longer
+    new        it was not tried since this server started
+    failing    its last attempt failed
+
+Each standing but the first is limited to a part of the tenant's bound (`PARTS`), and the parts leave some
+slots to the quick ones alone. Attempts of one standing that wait take turns by host: a dead host with
+hundreds of addresses delays another host's by one turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Literal
+
+from edn.runtime.ownership import owned
+
+Standing = Literal["quick", "slow", "new", "failing"]
+
+#: the part of a tenant's bound that attempts of each standing may hold
+PARTS: dict[Standing, float] = {"quick": 1.0, "slow": 1 / 4, "new": 3 / 8, "failing": 1 / 4}
+
+
+class _Turns:
+    """Queues attempts that wait, one queue per host; hosts take turns."""
+
+    def __init__(self) -> None:
+        self._by_host: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._by_host)
+
+    def add(self, host: str, turn: asyncio.Future[None]) -> None:
+        self._by_host.setdefault(host, deque()).append(turn)
+
+    def remove(self, host: str, turn: asyncio.Future[None]) -> None:
+        queue = self._by_host.get(host)
+        if queue is not None and turn in queue:
+            queue.remove(turn)
+            if not queue:
+                del self._by_host[host]
+
+    def pop(self) -> asyncio.Future[None]:
+        """Remove the next one; its host is the last in line then."""
+        host, queue = next(iter(self._by_host.items()))
+        turn = queue.popleft()
+        if queue:
+            self._by_host.move_to_end(host)
+        else:
+            del self._by_host[host]
+        return turn
+
+
+class _Tenant:
+    def __init__(self) -> None:
+        self.total = 0
+        self.running: dict[Standing, int] = dict.fromkeys(PARTS, 0)
+        self.waiting: dict[Standing, _Turns] = {standing: _Turns() for standing in PARTS}
+
+    @property
+    def waits(self) -> bool:
+        return any(self.waiting.values())
+
+
+@owned("loop")
+class Slots:
+    """Event loop only."""
+
+    def __init__(self, total: int, bound: int | None = None) -> None:
+        """`bound`: of one tenant; half of all by default."""
+        self.free = total
+        self.bound = bound if bound is not None else max(1, total // 2)
+        self.share = max(1, total // 16)
+        self.reserve = total // 4
+        self._limits = {standing: max(1, int(self.bound * part)) for standing, part in PARTS.items()}
+        #: those that hold or want slots, and those that want some
+        self._tenants: dict[str, _Tenant] = {}
+        self._queued: dict[str, _Tenant] = {}
+
+    def running(self, tenant: str) -> int:
+        """Return how many slots a tenant holds."""
+        known = self._tenants.get(tenant)
+        return 0 if known is None else known.total
+
+    @asynccontextmanager
+    async def slot(self, tenant: str, standing: Standing = "quick", host: str = "") -> AsyncIterator[None]:
+        """Hold a slot; wait for it if there is none."""
+        await self._take(tenant, standing, host)
+        try:
+            yield
+        finally:
+            self._give(tenant, standing)
+
+    async def _take(self, tenant: str, standing: Standing, host: str) -> None:
+        own = self._tenants.setdefault(tenant, _Tenant())
+        waiting = own.waiting[standing]
+        if not waiting and self._may_start(own, standing):
+            self._start(own, standing)
+            return
+        turn = asyncio.get_running_loop().create_future()
+        waiting.add(host, turn)
+        self._queued[tenant] = own
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # its turn came in the same moment
+                self._give(tenant, standing)
+            else:
+                waiting.remove(host, turn)
+                self._forget(tenant)
+            raise
+
+    def _give(self, tenant: str, standing: Standing) -> None:
+        own = self._tenants[tenant]
+        own.running[standing] -= 1
+        own.total -= 1
+        self.free += 1
+        self._wake()
+        self._forget(tenant)
+
+    def _start(self, own: _Tenant, standing: Standing) -> None:
+        own.running[standing] += 1
+        own.total += 1
+        self.free -= 1
+
+    def _may_start(self, own: _Tenant, standing: Standing) -> bool:
+        needed = 1 if own.total < self.share else 1 + self.reserve
+        return (
+            self.free >= needed and own.total < self.bound and own.running[standing] < self._limits[standing]
+        )
+
+    def _wake(self) -> None:
+        """Start attempts that wait while any may start."""
+        while self.free and self._queued:
+            chosen: tuple[str, _Tenant, Standing] | None = None
+            for name, own in self._queued.items():
+                if chosen is None or own.total < chosen[1].total:
+                    standing = self._next(own)
+                    if standing is not None:
+                        chosen = name, own, standing
+            if chosen is None:
+                return
+            name, own, standing = chosen
+            turn = own.waiting[standing].pop()
+            del self._queued[name]
+            if own.waits:
+                self._queued[name] = own  # behind those that hold as few
+            if not turn.done():  # else it was cancelled, and its task has not run yet
+                self._start(own, standing)
+                turn.set_result(None)
+
+    def _next(self, own: _Tenant) -> Standing | None:
+        """Return the standing whose turn it is: the one that uses the least of its limit."""
+        eligible = [one for one in PARTS if own.waiting[one] and self._may_start(own, one)]
+        return min(eligible, key=lambda one: own.running[one] / self._limits[one], default=None)
+
+    def _forget(self, tenant: str) -> None:
+        own = self._tenants.get(tenant)
+        if own is None or own.waits:
+            return
+        self._queued.pop(tenant, None)
+        if not own.total:
+            del self._tenants[tenant]

@@ -1,0 +1,167 @@
+"""The sink of soap: addresses: notifications as SOAP messages, by WS-Eventing.
+
+Unwrapped, each event is a message of its own, in order, and what was taken is remembered until the whole
+parcel is: an attempt after a failure begins with the message that failed. Wrapped, a parcel is one message. A
+message's id is made of the webhook-id and the event's place, so that a receiver can tell a repeated message,
+after a crash of ours, from a new one.
+
+A body without notifications tells of the end of a subscription (see `ingest.subscription_end`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from lxml import etree
+
+from edn.errors import InvalidSink
+from edn.formats import event_xml, xml
+from edn.formats.event_xml import NAMESPACE
+from edn.formats.soap import addressing, envelope, eventing
+from edn.formats.soap.address import SoapAddress
+from edn.formats.soap.addressing import Endpoint
+from edn.formats.xml import Element
+from edn.runtime.ownership import owned
+from edn_server.config import Settings
+from edn_server.outbox.bodies import End
+from edn_server.sinks.base import Answer, Message
+from edn_server.sinks.http import HttpSink
+from edn_server.sinks.resolver import Resolver
+
+#: parcels of which it is remembered how much of them was taken
+REMEMBERED = 10_000
+_XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
+
+
+class _Event(msgspec.Struct):
+    id: str
+    time: str
+    attributes: dict[str, Any]
+
+
+class _Match(msgspec.Struct):
+    subscription: str
+    recipient: str | None = None
+
+
+class _Entry(msgspec.Struct):
+    topic: str
+    event: _Event
+    matches: list[_Match]
+
+
+class _Content(msgspec.Struct):
+    notifications: list[_Entry]
+    end: End | None = None
+
+
+_content = msgspec.json.Decoder(_Content)
+
+
+@owned("loop")
+class SoapSink:
+    def __init__(self, settings: Settings, resolver: Resolver | None = None) -> None:
+        self._http = HttpSink(settings, resolver)
+        #: webhook-id → messages that were taken
+        self._taken: OrderedDict[str, int] = OrderedDict()
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    async def send(self, message: Message) -> Answer:
+        try:
+            address = SoapAddress.parse(message.url)
+        except InvalidSink as error:
+            return Answer(None, reason=error.detail, permanent=True)
+        content = _content.decode(message.body)
+        answer = Answer(202)
+        first = self._taken.pop(message.webhook_id, 0)
+        for place, (action, payload, matches) in enumerate(_messages(address, content)):
+            if place < first:
+                continue
+            name = f"{message.webhook_id}.{place}"
+            answer = await self._http.send(
+                replace(
+                    message,
+                    url=address.sink.address,
+                    webhook_id=name,
+                    body=compose(address, name, action, payload, matches),
+                    signature=None,  # it was of another body
+                    content_type=address.version.content_type(action),
+                    headers=(("soapaction", f'"{action}"'),) if address.version is envelope.SOAP_11 else (),
+                )
+            )
+            if answer.status is None or not 200 <= answer.status < 300:
+                self._remember(message.webhook_id, place)
+                return answer
+        return answer
+
+    def _remember(self, webhook_id: str, taken: int) -> None:
+        self._taken[webhook_id] = taken
+        if len(self._taken) > REMEMBERED:
+            self._taken.popitem(last=False)
+
+
+def _messages(address: SoapAddress, content: _Content) -> list[tuple[str, Element, list[_Match]]]:
+    """(action, payload, whom it is for) of each message."""
+    words = address.vocabulary
+    if content.end is not None:
+        return [(words.action("SubscriptionEnd"), _end(address, content.end), [])]
+    if not address.wrapped:
+        return [
+            (eventing.TOPIC_ACTION + entry.topic, _event(entry), entry.matches)
+            for entry in content.notifications
+        ]
+    notify = etree.Element(words.tag("Notify"), nsmap={"wse": words.namespace, "e": NAMESPACE})
+    topics = {entry.topic for entry in content.notifications}
+    if len(topics) == 1:
+        notify.set("actionURI", eventing.TOPIC_ACTION + topics.pop())
+    holder = etree.SubElement(notify, f"{{{NAMESPACE}}}notifications")
+    for entry in content.notifications:
+        holder.append(_event(entry))
+        for match in entry.matches:
+            holder[-1].append(_match(match))
+    return [(f"{words.namespace}/WrappedSinkPortType/NotifyEvent", notify, [])]
+
+
+def _event(entry: _Entry) -> Element:
+    event = event_xml.build(event_xml.flat(entry.event.attributes))
+    event.set("topic", entry.topic)
+    event.set("id", xml.sayable(entry.event.id))
+    event.set("time", entry.event.time)
+    return event
+
+
+def _match(match: _Match) -> Element:
+    header = etree.Element(f"{{{NAMESPACE}}}Match", nsmap={"e": NAMESPACE})
+    header.set("subscription", match.subscription)
+    if match.recipient is not None:
+        header.set("recipient", xml.sayable(match.recipient))
+    return header
+
+
+def _end(address: SoapAddress, end: End) -> Element:
+    words, edition = address.vocabulary, address.addressing
+    root = etree.Element(words.tag("SubscriptionEnd"), nsmap={"wse": words.namespace, "a": edition.namespace})
+    if words is eventing.WSE_2004:
+        manager = etree.SubElement(root, words.tag("SubscriptionManager"))
+        identifier = f'<e:Subscription xmlns:e="{NAMESPACE}">{end.subscription}</e:Subscription>'
+        Endpoint(address.manager or edition.anonymous, (identifier,)).write(manager, edition)
+    etree.SubElement(root, words.tag("Status")).text = words.action(end.status)
+    reason = etree.SubElement(root, words.tag("Reason"))
+    reason.set(_XML_LANG, "en")
+    reason.text = xml.sayable(end.reason)
+    return root
+
+
+def compose(address: SoapAddress, name: str, action: str, payload: Element, matches: list[_Match]) -> bytes:
+    """The message that is posted."""
+    headers = addressing.message_headers(
+        address.addressing, action=action, message_id=f"urn:edn:message:{name}", to=address.sink.address
+    )
+    headers += address.sink.headers(address.addressing)
+    headers += [_match(match) for match in matches]
+    return envelope.write(address.version, headers, payload)

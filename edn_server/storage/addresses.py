@@ -1,0 +1,69 @@
+"""Addresses: where notifications go, with which key ring they are signed, and which tenant they belong to.
+
+Everything that a server does for a receiver (rows of the outbox, couriers, breakers, attempts, dead letters)
+is keyed by an address. The tenant is part of every address, so two tenants that name the same URL never share
+a POST, a queue or a breaker, and no code has to check for it:
+
+    acme/3f2a91c04b1d77aa/https://example.org/hook    a sink of tenant acme, signed with that ring
+    acme//mailto:ann@example.org                      a sink of tenant acme, not signed
+    //https://example.org/hook                        a sink of the operator, not signed
+    stream:acme,s1                                    the stream of a subscription, by its key
+
+Tenant and ring hold no slash, so the URL is everything behind the second one, whatever characters it has. A
+tenant holds no colon either, so no sink's address begins like a stream.
+"""
+
+from __future__ import annotations
+
+from edn.model import namespace
+
+#: the scheme of a stream: rows wait for its reader
+STREAM = "stream:"
+
+
+def address_of(tenant: str, url: str, ring: str) -> str:
+    """Compose the address of a sink; a stream's URL is its address, because it names its tenant itself."""
+    if url.startswith(STREAM):
+        return url
+    if "/" in tenant or ":" in tenant or "/" in ring:
+        raise ValueError(f"tenant and ring must not hold a slash or a colon, got {tenant!r} and {ring!r}")
+    return f"{tenant}/{ring}/{url}"
+
+
+def is_sink(address: str) -> bool:
+    """Whether a courier delivers the rows of this address; those of streams wait for a reader."""
+    return not address.startswith(STREAM)
+
+
+def streaming(address: str) -> str | None:
+    """Return the subscription whose stream this is; None of a sink."""
+    return address[len(STREAM) :] if address.startswith(STREAM) else None
+
+
+def tenant_of(address: str) -> str:
+    """Return the tenant that an address belongs to; empty is the operator."""
+    if is_sink(address):
+        return address.split("/", 2)[0]
+    return namespace.owner_of(address[len(STREAM) :])
+
+
+def ring_of(address: str) -> str:
+    """Return the id of the key ring; empty if notifications are not signed."""
+    return address.split("/", 2)[1] if is_sink(address) else ""
+
+
+def url_of(address: str) -> str:
+    """Return the URL of the sink."""
+    return address.split("/", 2)[2] if is_sink(address) else address
+
+
+def host_of(address: str) -> str:
+    """Return the host and port of a sink as its URL writes them; the whole URL where it names none."""
+    url = url_of(address)
+    rest = url.partition("://")[2]
+    return rest.partition("/")[0].partition("?")[0] if rest else url
+
+
+def stream_of(subscription: str) -> str:
+    """Compose the address of a subscription's stream."""
+    return STREAM + subscription

@@ -1,0 +1,300 @@
+"""The data folder: a lock that keeps it to one process, a format number, the tables, and the connections.
+
+meta        identity key, epoch (the durable count of starts), seq (the count of stores); restored, the last
+            outbox row of the backup that this folder was made from; the clock
+topics, versions, intervals, rings
+            see `versions`
+logs        see `logs`
+replays, pauses
+            see `replays`
+events, outbox, parcels, stream_marks
+            see `outbox`. The id of a row is never used twice, because the webhook-id is made of it
+delivered_ids
+            see `delivered_ids`
+health, attempts, consents
+            see `sink_state`
+tallies     see `counters`
+dead_letters, dead_names, names
+            see `dead_letters`
+kept, usage, drops
+            see `usage`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import secrets
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Concatenate
+
+from edn.runtime import disk as storage
+from edn.runtime.disk import Disk, Space
+from edn.runtime.ownership import owned
+from edn.runtime.process import CannotStart, lock_folder, wrong_format
+from edn_server.storage import outbox, usage
+from edn_server.storage.interface import Connection, Given, Identity, Result
+from edn_server.storage.writer import Call, Job, Writer
+
+#: of the tables below, as `PRAGMA user_version`; a folder of any other format is refused
+FORMAT = 1
+
+_TABLES = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE topics (
+    uid INTEGER PRIMARY KEY, tenant TEXT NOT NULL, name TEXT NOT NULL, columns TEXT NOT NULL,
+    engine TEXT NOT NULL
+);
+CREATE TABLE versions (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL, version INTEGER NOT NULL, owner TEXT NOT NULL,
+    topic INTEGER NOT NULL, filter TEXT NOT NULL, address TEXT NOT NULL, recipient TEXT, expires INTEGER,
+    log TEXT NOT NULL, incarnation INTEGER NOT NULL,
+    width INTEGER NOT NULL, rects BLOB NOT NULL, over INTEGER, ring TEXT NOT NULL,
+    moved INTEGER NOT NULL DEFAULT 0
+);
+CREATE UNIQUE INDEX versions_living ON versions (id, version) WHERE over IS NULL;
+CREATE INDEX versions_over ON versions (over) WHERE over IS NOT NULL;
+CREATE INDEX versions_by_id ON versions (id);
+CREATE TABLE intervals (
+    number INTEGER NOT NULL, log TEXT NOT NULL, since INTEGER, until INTEGER, expires INTEGER,
+    PRIMARY KEY (number, log)
+) WITHOUT ROWID;
+CREATE TABLE logs (
+    log TEXT PRIMARY KEY, incarnation INTEGER NOT NULL, cursor INTEGER, joined INTEGER,
+    retired INTEGER NOT NULL DEFAULT 0, url TEXT
+) WITHOUT ROWID;
+CREATE TABLE replays (
+    number INTEGER NOT NULL, source TEXT NOT NULL CHECK (source IN ('log', 'server')), log TEXT NOT NULL,
+    position INTEGER NOT NULL, kept INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (number, source, log)
+) WITHOUT ROWID;
+CREATE TABLE pauses (
+    id TEXT NOT NULL, log TEXT NOT NULL, revision INTEGER NOT NULL, PRIMARY KEY (id, log)
+) WITHOUT ROWID;
+CREATE TABLE delivered_ids (
+    topic INTEGER NOT NULL, id TEXT NOT NULL, time INTEGER NOT NULL, recipients BLOB NOT NULL,
+    PRIMARY KEY (topic, id)
+) WITHOUT ROWID;
+CREATE INDEX delivered_ids_time ON delivered_ids (time);
+CREATE TABLE events (key INTEGER PRIMARY KEY, topic INTEGER NOT NULL, id TEXT NOT NULL,
+    stamp INTEGER NOT NULL, body BLOB NOT NULL, trace TEXT NOT NULL DEFAULT '');
+CREATE TABLE outbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, address TEXT, subscription TEXT,
+    state TEXT NOT NULL DEFAULT 'ready' CHECK (state IN ('ready', 'buffered', 'waiting')),
+    phase TEXT NOT NULL DEFAULT 'live' CHECK (phase IN ('history', 'live')),
+    batch INTEGER, events INTEGER NOT NULL, composition BLOB, body BLOB,
+    created INTEGER NOT NULL DEFAULT 0, doubt INTEGER NOT NULL DEFAULT 0, bytes INTEGER NOT NULL DEFAULT 0,
+    CHECK ((address IS NOT NULL) = (state = 'ready')),
+    CHECK ((batch IS NULL) = (composition IS NULL) AND (batch IS NULL) = (body IS NOT NULL))
+);
+CREATE INDEX outbox_address ON outbox (address, id) WHERE address IS NOT NULL;
+CREATE INDEX outbox_subscription ON outbox (subscription, state, phase, id) WHERE subscription IS NOT NULL;
+CREATE INDEX outbox_streams ON outbox (created) WHERE subscription IS NOT NULL AND state = 'ready';
+CREATE INDEX outbox_doubt ON outbox (address, id) WHERE doubt != 0;
+CREATE INDEX outbox_kept_doubt ON outbox (subscription, id) WHERE address IS NULL AND doubt != 0;
+CREATE INDEX outbox_asked ON outbox (doubt) WHERE doubt > 0;
+CREATE INDEX outbox_batch ON outbox (batch) WHERE batch IS NOT NULL;
+CREATE TABLE stream_marks (
+    address TEXT PRIMARY KEY, dropped INTEGER NOT NULL DEFAULT 0, passed INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE TABLE parcels (id INTEGER PRIMARY KEY, members BLOB NOT NULL);
+CREATE TABLE rings (
+    id TEXT PRIMARY KEY, current TEXT NOT NULL, previous TEXT, until INTEGER NOT NULL,
+    version INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE health (address TEXT PRIMARY KEY, health BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE attempts (address TEXT PRIMARY KEY, newest INTEGER NOT NULL, attempts BLOB NOT NULL);
+CREATE INDEX attempts_newest ON attempts (newest);
+CREATE TABLE consents (url TEXT PRIMARY KEY, standing BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE tallies (page INTEGER PRIMARY KEY, counts BLOB NOT NULL);
+-- bodies stand last, so that a list does not read them
+CREATE TABLE dead_letters (id INTEGER PRIMARY KEY, address TEXT NOT NULL, died INTEGER NOT NULL,
+    created INTEGER NOT NULL, attempts INTEGER NOT NULL, status INTEGER, reason TEXT NOT NULL,
+    events INTEGER NOT NULL, named BLOB NOT NULL, body BLOB NOT NULL);
+CREATE INDEX dead_letters_died ON dead_letters (died, id);
+CREATE TABLE names (name INTEGER PRIMARY KEY, subscription TEXT NOT NULL UNIQUE);
+CREATE TABLE dead_names (
+    name INTEGER NOT NULL, died INTEGER NOT NULL, letter INTEGER NOT NULL, PRIMARY KEY (name, died, letter)
+) WITHOUT ROWID;
+"""
+
+
+@owned("any")
+class Folder:
+    """An open data folder. `connect` gives further connections; closing it gives the lock back."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = lock_folder(path)
+        try:
+            self.identity = self._open()
+        except sqlite3.Error as error:
+            os.close(self._lock)
+            if storage.is_full(error):
+                raise  # there may be room later
+            raise CannotStart(f"the database in {path} cannot be opened: {error}") from None
+        except CannotStart:
+            os.close(self._lock)
+            raise
+
+    def connect(self, *, read_only: bool = False) -> sqlite3.Connection:
+        """A connection in autocommit mode; whoever opens it closes it. One thread at a time."""
+        db = storage.connect(self.path / "server.db", read_only=read_only)
+        db.execute("PRAGMA cache_size = -32768")
+        return db
+
+    def copy(self, target: Path, watermark: int) -> None:
+        """Write what is there at one moment to another file, whole and compact. Any thread."""
+        storage.copy(self.path / "server.db", target, watermark=watermark)
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+    def _open(self) -> Identity:
+        with contextlib.closing(self.connect()) as db:
+            storage.recover(db)
+            db.execute("BEGIN IMMEDIATE")
+            if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone():
+                for statement in (*_TABLES.split(";"), *usage.TABLES, *usage.TRIGGERS):
+                    db.execute(statement)
+                values = [("key", secrets.token_hex(16)), ("epoch", 0), ("seq", 0)]
+                db.executemany("INSERT INTO meta VALUES (?, ?)", values)
+                db.execute(f"PRAGMA user_version = {FORMAT}")
+            (found,) = db.execute("PRAGMA user_version").fetchone()
+            if found != FORMAT:
+                db.execute("ROLLBACK")
+                raise CannotStart(wrong_format(f"the data folder {self.path}", found, FORMAT))
+            db.execute("UPDATE meta SET value = value + 1 WHERE name = 'epoch'")
+            meta = dict(db.execute("SELECT name, value FROM meta").fetchall())
+            db.execute("COMMIT")
+            return Identity(str(meta["key"]), int(meta["epoch"]))
+
+
+def saved_clock(db: Connection) -> str | None:
+    """Return the clock as it was saved."""
+    row = db.execute("SELECT value FROM meta WHERE name = 'clock'").fetchone()
+    return str(row[0]) if row else None
+
+
+def save_clock(db: Connection, text: str) -> None:
+    """Save the clock."""
+    db.execute("INSERT INTO meta VALUES ('clock', ?1) ON CONFLICT (name) DO UPDATE SET value = ?1", (text,))
+
+
+def restored(db: Connection) -> int:
+    """Return the newest row that came with a backup, 0 if this folder never did."""
+    row = db.execute("SELECT value FROM meta WHERE name = 'restored'").fetchone()
+    return int(row[0]) if row else 0
+
+
+def shrink_memory(db: Connection) -> None:
+    """Free the pages that the connection caches."""
+    db.execute("PRAGMA shrink_memory").fetchall()
+
+
+def measure(db: Connection, disk: Disk) -> Space:
+    """Measure the room that the database has."""
+    assert isinstance(db, sqlite3.Connection)
+    return disk.measure(db)
+
+
+class Reclaim(Job[bool]):
+    """Returns free pages beyond a slack to the disk, one bounded step; whether there are more."""
+
+    bare = True
+
+    def __init__(self, slack: int) -> None:
+        self._slack = slack
+
+    def work(self, db: sqlite3.Connection) -> bool:
+        return storage.reclaim(db, self._slack)
+
+
+@owned("any")
+class SqliteReader:
+    """A connection for reading, in a thread of its own."""
+
+    def __init__(self, db: sqlite3.Connection, name: str) -> None:
+        self._db = db
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
+
+    async def reading(
+        self,
+        function: Callable[Concatenate[Connection, Given], Result],
+        *arguments: Given.args,
+        **named: Given.kwargs,
+    ) -> Result:
+        """Call a function with the connection, in the reader's thread."""
+        call = functools.partial(function, self._db, *arguments, **named)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def close(self) -> None:
+        """Wait for the call under way, and close the connection."""
+        self._thread.shutdown()
+        self._db.close()
+
+
+@owned("any")
+class SqliteStore:
+    """The `ShardStore` of a data folder. Any thread may call it."""
+
+    def __init__(self, path: Path, *, floor: int = 0) -> None:
+        """`floor`: bytes that a copy leaves free on the disk."""
+        self.path = path
+        self._floor = floor
+        self._folder: Folder | None = None
+        self._writer: Writer | None = None
+
+    def open(self) -> Identity:
+        """Lock the folder and create or check its tables; raises `CannotStart`."""
+        self._folder = Folder(self.path)
+        self._db = self._folder.connect()
+        return self._folder.identity
+
+    def load(self, function: Callable[[Connection], Result]) -> Result:
+        """Call a function with the writer's connection, before `start`."""
+        assert self._writer is None
+        return function(self._db)
+
+    def start(self, on_fatal: Callable[[BaseException], None], on_full: Callable[[], None]) -> None:
+        """Start the thread that writes; it calls `on_fatal` and `on_full` as `Writer` says."""
+        self._writer = Writer(self._db, on_fatal, on_full=on_full)
+
+    @property
+    def writer(self) -> Writer:
+        """The thread that writes, once it is started."""
+        assert self._writer is not None
+        return self._writer
+
+    def commit(self, job: Job[Result]) -> Future[Result]:
+        """Queue a job for the writer."""
+        return self.writer.submit(job)
+
+    async def committed(self, job: Job[Result]) -> Result:
+        """Queue a job and wait for it; a caller that goes away takes back nothing."""
+        return await asyncio.shield(asyncio.wrap_future(self.commit(job)))
+
+    def reader(self, name: str) -> SqliteReader:
+        """Open a connection for reading, with a thread of this name."""
+        assert self._folder is not None
+        return SqliteReader(self._folder.connect(read_only=True), name)
+
+    async def last_row(self) -> int:
+        """Return the id of the newest row of the outbox that ever was."""
+        return await self.committed(Call(outbox.last_row))
+
+    async def copy(self, target: Path) -> None:
+        """Write a consistent copy of everything to a file."""
+        assert self._folder is not None
+        await asyncio.to_thread(self._folder.copy, target, self._floor)
+
+    def close(self) -> None:
+        """Commit queued jobs, stop the writer, and give the folder back."""
+        if self._writer is not None:
+            self._writer.close()
+        if self._folder is not None:
+            self._folder.close()

@@ -1,0 +1,182 @@
+"""The tables of dead letters, findable by the subscriptions that they name.
+
+`names` gives each subscription's key a small number, `dead_names` orders letters by (name, time of death). So
+a page is one range of an index, however many letters there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edn_server.storage import usage
+from edn_server.storage.interface import Connection
+
+#: letters that one transaction removes or revives
+STEP = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    id: int
+    address: str
+    #: microseconds: when it was given up, and when its row was written
+    died: int
+    created: int
+    attempts: int
+    status: int | None
+    reason: str
+    events: int
+
+
+_FIELDS = ("id", "address", "died", "created", "attempts", "status", "reason", "events")
+_LETTER = ", ".join(_FIELDS)
+
+
+def insert(db: Connection, letter: Letter, body: bytes, subscriptions: Iterable[str]) -> None:
+    """Insert a letter that names these subscriptions."""
+    named = [_name(db, subscription) for subscription in dict.fromkeys(subscriptions)]
+    values = [getattr(letter, field) for field in _FIELDS]
+    blob = np.array(named, dtype="<i8").tobytes()
+    db.execute("INSERT INTO dead_letters VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", (*values, blob, body))
+    db.executemany(
+        "INSERT INTO dead_names VALUES (?, ?, ?)", [(name, letter.died, letter.id) for name in named]
+    )
+
+
+def _name(db: Connection, subscription: str) -> int:
+    known = name_of(db, subscription)
+    if known is not None:
+        return known
+    return int(db.execute("INSERT INTO names (subscription) VALUES (?)", (subscription,)).lastrowid or 0)
+
+
+def name_of(db: Connection, subscription: str) -> int | None:
+    """Return the number of a subscription that letters name."""
+    row = db.execute("SELECT name FROM names WHERE subscription = ?", (subscription,)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def page(db: Connection, subscription: str | None, after: tuple[int, int], limit: int) -> list[Letter]:
+    """Return letters in the order of (died, id), beyond `after`; of one subscription, or of all."""
+    if subscription is None:
+        found = db.execute(
+            f"SELECT {_LETTER} FROM dead_letters WHERE (died, id) > (?, ?) ORDER BY died, id LIMIT ?",
+            (*after, limit),
+        )
+    else:
+        found = db.execute(
+            f"SELECT {', '.join('l.' + field for field in _FIELDS)} FROM dead_names n"
+            " CROSS JOIN dead_letters l ON l.id = n.letter"
+            " WHERE n.name = ? AND (n.died, n.letter) > (?, ?) ORDER BY n.died, n.letter LIMIT ?",
+            (name_of(db, subscription), *after, limit),
+        )
+    return [Letter(*values) for values in found]
+
+
+def find(db: Connection, id: int) -> tuple[Letter, bytes] | None:
+    """Return a letter and its body."""
+    row = db.execute(f"SELECT {_LETTER}, body FROM dead_letters WHERE id = ?", (id,)).fetchone()
+    return None if row is None else (Letter(*row[:-1]), row[-1])
+
+
+def count(db: Connection, subscription: str, most: int = 1000) -> int:
+    """Return how many letters name a subscription, counted up to `most`."""
+    row = db.execute(
+        "SELECT count(*) FROM (SELECT 1 FROM dead_names WHERE name = ? LIMIT ?)",
+        (name_of(db, subscription), most),
+    ).fetchone()
+    return int(row[0])
+
+
+def since(db: Connection, subscription: str, time: int, limit: int) -> list[int]:
+    """Return the oldest letters of a subscription that died at or after a time."""
+    found = db.execute(
+        "SELECT letter FROM dead_names WHERE name = ? AND died >= ? ORDER BY died, letter LIMIT ?",
+        (name_of(db, subscription), time, limit),
+    )
+    return [letter for (letter,) in found]
+
+
+def remove(db: Connection, ids: Sequence[int]) -> None:
+    """Delete letters."""
+    for id in ids:
+        row = db.execute("DELETE FROM dead_letters WHERE id = ? RETURNING died, named", (id,)).fetchone()
+        if row is not None:
+            died, named = row
+            keys = [(name, died, id) for name in _named(named)]
+            db.executemany("DELETE FROM dead_names WHERE name = ? AND died = ? AND letter = ?", keys)
+
+
+def drop_excess(db: Connection, tenant: str, limit: int) -> int:
+    """Delete the oldest letters of a tenant beyond its limit of bytes, 0 is none; returns how many.
+
+    Each drop is counted for the subscriptions that the letter names.
+    """
+    dropped = 0
+    while limit and (excess := usage.used(db, usage.DEAD, tenant) - limit) > 0:
+        found = db.execute(
+            "SELECT id, length(body), named, events FROM dead_letters"
+            " WHERE substr(address, 1, instr(address, '/')) = ? ORDER BY died, id LIMIT ?",
+            (tenant + "/", STEP),
+        ).fetchall()
+        if not found:
+            break
+        for id, size, named, events in found:
+            for name in _named(named):
+                row = db.execute("SELECT subscription FROM names WHERE name = ?", (name,)).fetchone()
+                if row is not None:
+                    usage.count(db, row[0], usage.DEAD, events)
+            remove(db, [id])
+            dropped += 1
+            excess -= size
+            if excess <= 0:
+                break
+    return dropped
+
+
+def purge(db: Connection, oldest: int, ended: Callable[[str], bool]) -> int:
+    """Delete letters that are too old, and those that name nobody who lives; returns how many of `STEP`.
+
+    `ended` tells whether a subscription is no more.
+    """
+    old = db.execute("SELECT id FROM dead_letters WHERE died < ? LIMIT ?", (oldest, STEP)).fetchall()
+    remove(db, [id for (id,) in old])
+    gone = len(old)
+    for name, subscription in db.execute("SELECT name, subscription FROM names").fetchall():
+        if gone >= STEP:
+            break
+        if not ended(subscription):
+            continue
+        keys = db.execute(
+            "SELECT died, letter FROM dead_names WHERE name = ? LIMIT ?", (name, STEP - gone)
+        ).fetchall()
+        gone += len(keys)
+        db.executemany(
+            "DELETE FROM dead_names WHERE name = ? AND died = ? AND letter = ?",
+            [(name, died, letter) for died, letter in keys],
+        )
+        for _, letter in keys:
+            _remove_unnamed(db, letter)
+        if not db.execute("SELECT 1 FROM dead_names WHERE name = ? LIMIT 1", (name,)).fetchone():
+            db.execute("DELETE FROM names WHERE name = ?", (name,))
+    return gone
+
+
+def _remove_unnamed(db: Connection, letter: int) -> None:
+    row = db.execute("SELECT died, named FROM dead_letters WHERE id = ?", (letter,)).fetchone()
+    if row is None:
+        return
+    died, named = row
+    for name in _named(named):
+        key = (name, died, letter)
+        if db.execute("SELECT 1 FROM dead_names WHERE name = ? AND died = ? AND letter = ?", key).fetchone():
+            return
+    db.execute("DELETE FROM dead_letters WHERE id = ?", (letter,))
+
+
+def _named(blob: bytes) -> list[int]:
+    names: list[int] = np.frombuffer(blob, "<i8").tolist()
+    return names

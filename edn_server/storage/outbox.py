@@ -1,0 +1,566 @@
+"""The tables of the outbox: waiting rows, the payloads that they name, batches, and marks of streams.
+
+A row is **ready** at an address (`addresses`), or it is kept for one subscription: **buffered**, because the
+subscription is paused, or **waiting**, because something must be delivered before it. The **phase** of a kept
+row says whether it is of the subscription's history or live (`outbox.buffered`). Rows of streams are ready,
+too, and name their subscription.
+
+Payloads are stored once per server, in `events`; the events of a frame are one **batch**, and an event's
+**place** is its rank in it. A row without a batch holds its body itself.
+
+A row in **doubt** names versions whose exact predicates were not asked yet (`ingest.undecided`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from edn.model.namespace import owner_of
+from edn.runtime import clock
+from edn_server.policies import UsageLimits
+from edn_server.storage import addresses, usage
+from edn_server.storage.interface import Connection
+from edn_server.storage.usage import Drops
+
+State = Literal["ready", "buffered", "waiting"]
+Phase = Literal["history", "live"]
+
+#: events of one batch have keys batch << BATCH_BITS and up
+BATCH_BITS = 24
+#: rows are read until their compositions have so many bytes
+PAGE_BYTES = 4 << 20
+#: bytes that an event adds to a body, about, besides the payload
+EVENT_BYTES = 128
+#: of a row whose versions are yet to be asked
+OWN = -1
+
+_HEADER = struct.Struct("<II")
+_NEVER = 9223372036854775807
+
+
+class Event(NamedTuple):
+    topic: int
+    id: str
+    #: microseconds: the event's own time
+    stamp: int
+    body: bytes
+    #: the trace context that it came with (`edn.formats.trace_context`)
+    trace: str = ""
+
+
+class Place(NamedTuple):
+    """The queue that a row stands in."""
+
+    #: None of rows that are not ready
+    address: str | None
+    #: None of rows of sinks, which may name several subscriptions
+    subscription: str | None = None
+    state: State = "ready"
+    phase: Phase = "live"
+
+
+def at(address: str) -> Place:
+    """Return the place of rows that are ready at an address."""
+    return Place(address, addresses.streaming(address))
+
+
+def kept(subscription: str, state: State, phase: Phase) -> Place:
+    """Return the place of rows that are kept for a subscription."""
+    return Place(None, subscription, state, phase)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A waiting row."""
+
+    id: int
+    #: empty if it is not ready
+    address: str
+    #: None if it holds its body itself
+    batch: int | None
+    composition: bytes
+    events: int = 0
+    #: microseconds: when it was written
+    created: int = 0
+    #: 0: all of its matches are exact; else the exact predicates are yet to be asked: those of the versions
+    #: that it names (`OWN`), or, of a row that was renamed, that of the version with the number before this
+    doubt: int = 0
+    #: of streams and of rows that are not ready
+    subscription: str | None = None
+    #: of a row without a batch
+    body: bytes = b""
+
+    @property
+    def tenant(self) -> str:
+        """The tenant that it belongs to; empty is the operator."""
+        return addresses.tenant_of(self.address) if self.address else owner_of(self.subscription or "")
+
+    @property
+    def places(self) -> list[int]:
+        """The places of its events in the batch."""
+        return _places(self.composition)
+
+    @property
+    def numbers(self) -> npt.NDArray[np.int32]:
+        """The version of each match."""
+        events, pairs = _HEADER.unpack_from(self.composition)
+        return np.frombuffer(self.composition, "<i4", pairs, _HEADER.size + 8 * events)
+
+    def recipients(self) -> list[list[int]]:
+        """For each event, the version numbers that matched it."""
+        events, _ = _HEADER.unpack_from(self.composition)
+        counts = np.frombuffer(self.composition, "<i4", events, _HEADER.size + 4 * events)
+        ends = np.cumsum(counts).tolist()
+        plain = self.numbers.tolist()
+        return [plain[end - count : end] for end, count in zip(ends, counts.tolist(), strict=True)]
+
+
+class NewRow(NamedTuple):
+    events: int
+    composition: bytes
+    #: as `Row.doubt`
+    doubt: int = 0
+
+
+def compose(places: npt.NDArray[Any], counts: npt.NDArray[Any], numbers: npt.NDArray[Any]) -> bytes:
+    """Compose the blob of a row: its events, how many versions matched each, and which."""
+    parts = (part.astype("<i4", copy=False).tobytes() for part in (places, counts, numbers))
+    return _HEADER.pack(len(places), len(numbers)) + b"".join(parts)
+
+
+def renamed(composition: bytes, number: int) -> bytes:
+    """Return a composition in the name of one version."""
+    events, pairs = _HEADER.unpack_from(composition)
+    return composition[: _HEADER.size + 8 * events] + np.full(pairs, number, dtype="<i4").tobytes()
+
+
+def _places(composition: bytes) -> list[int]:
+    events, _ = _HEADER.unpack_from(composition)
+    places: list[int] = np.frombuffer(composition, "<i4", events, _HEADER.size).tolist()
+    return places
+
+
+# -- writing --------------------------------------------------------------------------------------------
+
+
+def write(
+    db: Connection,
+    batch: int,
+    events: Sequence[tuple[int, Event]],
+    rows: Sequence[tuple[Place, NewRow]],
+    limits: UsageLimits,
+) -> Drops:
+    """Insert payloads by place and rows; returns the rows that went at a tenant's limit."""
+    first = batch << BATCH_BITS
+    now = int(clock.steady() * 1e6)
+    db.executemany(
+        "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", ((first | place, *event) for place, event in events)
+    )
+    # Rows of sinks are not counted (see `usage`), so their bytes need not be known.
+    counted = [place for place, _ in rows if place.subscription is not None]
+    sizes = {place: len(event.body) + EVENT_BYTES for place, event in events} if counted else {}
+    db.executemany(
+        "INSERT INTO outbox (address, subscription, state, phase, batch, events, composition, created, doubt,"
+        " bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            (*place, batch, row.events, row.composition, now, row.doubt, _weight(place, row, sizes))
+            for place, row in rows
+        ),
+    )
+    touched = {(usage.kind_of(place.state), place.subscription) for place in counted}
+    return usage.enforce(db, limits, touched, lambda kind, key, going: _drop(db, kind, key, going))
+
+
+def write_body(
+    db: Connection, address: str, body: bytes, events: int, *, created: int, id: int | None = None
+) -> None:
+    """Insert a row that holds its body itself; under a new id unless one is given."""
+    place = at(address)
+    size = 0 if place.subscription is None else len(body)
+    db.execute(
+        "INSERT INTO outbox (id, address, subscription, events, body, created, bytes)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (id, address, place.subscription, events, body, created, size),
+    )
+
+
+def _weight(place: Place, row: NewRow, sizes: dict[int, int]) -> int:
+    """Return the bytes that a row counts for."""
+    if place.subscription is None:
+        return 0
+    return len(row.composition) + sum(sizes[event] for event in _places(row.composition))
+
+
+def _drop(db: Connection, kind: str, subscription: str, going: Sequence[tuple[int, int | None]]) -> int:
+    """Delete the oldest rows of a subscription that nobody has seen; returns how many notifications."""
+    if kind == usage.UNREAD:
+        mark(db, "dropped", addresses.stream_of(subscription), going[-1][0])
+    return settle(db, going)
+
+
+def settle(db: Connection, rows: Iterable[tuple[int, int | None]], *, parcel: int | None = None) -> int:
+    """Delete rows, (id, batch), and with a batch's last row its payloads; returns how many notifications.
+
+    `parcel` is the id under which they were sent together.
+    """
+    events = 0
+    if parcel is not None:
+        db.execute("DELETE FROM parcels WHERE id = ?", (parcel,))
+    for id, batch in rows:
+        gone = db.execute("DELETE FROM outbox WHERE id = ? RETURNING events", (id,)).fetchall()
+        events += sum(count for (count,) in gone)
+        if (
+            batch is not None
+            and not db.execute("SELECT 1 FROM outbox WHERE batch = ? LIMIT 1", (batch,)).fetchone()
+        ):
+            db.execute("DELETE FROM events WHERE key >= ? AND key < ?", _keys(batch))
+    return events
+
+
+def shorten(db: Connection, id: int, composition: bytes, events: int, *, decided: bool = False) -> None:
+    """Write a row anew with fewer matches; `decided` if it is in doubt no more."""
+    db.execute(
+        "UPDATE outbox SET composition = ?, events = ?, doubt = iif(?, 0, doubt) WHERE id = ?",
+        (composition, events, decided, id),
+    )
+
+
+def trim_batch(db: Connection, batch: int) -> int:
+    """Delete the payloads of a batch that no waiting row names."""
+    needed: set[int] = set()
+    for (composition,) in db.execute("SELECT composition FROM outbox WHERE batch = ?", (batch,)):
+        needed.update(_places(composition))
+    bounds = _keys(batch)
+    stored = db.execute("SELECT key FROM events WHERE key >= ? AND key < ?", bounds).fetchall()
+    idle = [(found,) for (found,) in stored if found - bounds[0] not in needed]
+    db.executemany("DELETE FROM events WHERE key = ?", idle)
+    return len(idle)
+
+
+def _keys(batch: int) -> tuple[int, int]:
+    return batch << BATCH_BITS, (batch + 1) << BATCH_BITS
+
+
+def take_id(db: Connection) -> int:
+    """Take an id that no row has or will have; there was a row before."""
+    row = db.execute(
+        "UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = 'outbox' RETURNING seq"
+    ).fetchone()
+    return int(row[0])
+
+
+# -- reading --------------------------------------------------------------------------------------------
+
+_ROW = (
+    "id, coalesce(address, ''), batch, coalesce(composition, x''), events, created, doubt, subscription,"
+    " coalesce(body, x'')"
+)
+
+
+def last_row(db: Connection) -> int:
+    """Return the id of the newest row that ever was."""
+    found = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'").fetchone()
+    return int(found[0]) if found else 0
+
+
+def newest_batch(db: Connection) -> int:
+    """Return the newest batch of which payloads are there."""
+    (newest,) = db.execute("SELECT coalesce(max(key), 0) FROM events").fetchone()
+    return int(newest) >> BATCH_BITS
+
+
+def backlog(db: Connection) -> int:
+    """Return how many notifications wait."""
+    (waiting,) = db.execute("SELECT coalesce(sum(events), 0) FROM outbox").fetchone()
+    return int(waiting)
+
+
+def has_row(db: Connection, id: int) -> bool:
+    """Return whether a row waits."""
+    return db.execute("SELECT 1 FROM outbox WHERE id = ?", (id,)).fetchone() is not None
+
+
+def waiting_addresses(db: Connection) -> list[str]:
+    """Return the sinks that have rows; one step of the index each, however many rows there are."""
+    found = db.execute(
+        "WITH RECURSIVE next(address) AS (SELECT min(address) FROM outbox UNION ALL"
+        " SELECT (SELECT min(o.address) FROM outbox o WHERE o.address > next.address) FROM next"
+        " WHERE next.address IS NOT NULL) SELECT address FROM next WHERE address IS NOT NULL"
+    )
+    return [address for (address,) in found if addresses.is_sink(address)]
+
+
+def page(db: Connection, address: str, rows: int, after: int = 0) -> list[Row]:
+    """Return the next rows of an address, oldest first, up to the first in doubt; fewer if they are large."""
+    found = db.execute(
+        f"SELECT {_ROW} FROM outbox WHERE address = ?1 AND id > ?2 AND id < coalesce("
+        f"(SELECT min(id) FROM outbox WHERE address = ?1 AND doubt != 0), {_NEVER})"
+        " ORDER BY id LIMIT ?3",
+        (address, after, rows),
+    )
+    taken: list[Row] = []
+    size = 0
+    for values in found:
+        taken.append(Row(*values))
+        size += len(taken[-1].composition) + len(taken[-1].body)
+        if size > PAGE_BYTES:
+            break
+    found.close()
+    return taken
+
+
+def rows_at(db: Connection, address: str) -> list[Row]:
+    """Return all rows of an address."""
+    return [Row(*values) for values in db.execute(f"SELECT {_ROW} FROM outbox WHERE address = ?", (address,))]
+
+
+def rows_by_id(db: Connection, ids: Sequence[int]) -> list[Row]:
+    """Return those of these rows that wait, in the order of their ids."""
+    found = db.execute(
+        f"SELECT {_ROW} FROM outbox WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id",
+        (msgspec.json.encode(list(ids)).decode(),),
+    )
+    return [Row(*values) for values in found]
+
+
+def undecided_rows(db: Connection, most: int) -> list[Row]:
+    """Return the oldest rows in doubt of each address and of each subscription that rows are kept for."""
+    found: list[Row] = []
+    for column, others in (("address", "address IS NOT NULL"), ("subscription", "address IS NULL")):
+        doubtful = f"{others} AND doubt != 0"
+        queues = db.execute(
+            f"WITH RECURSIVE next(name) AS (SELECT min({column}) FROM outbox WHERE {doubtful} UNION ALL"
+            f" SELECT (SELECT min({column}) FROM outbox WHERE {column} > next.name AND {doubtful})"
+            " FROM next WHERE next.name IS NOT NULL) SELECT name FROM next WHERE name IS NOT NULL"
+        ).fetchall()
+        for (name,) in queues:
+            rows = db.execute(
+                f"SELECT {_ROW} FROM outbox WHERE {column} = ? AND {doubtful} ORDER BY id LIMIT ?",
+                (name, most),
+            )
+            found.extend(Row(*values) for values in rows)
+    return sorted(found, key=lambda row: row.id)
+
+
+def is_undecided(db: Connection, row: Row) -> bool:
+    """Return whether a row is in doubt still, and as it was."""
+    found = db.execute(
+        "SELECT 1 FROM outbox WHERE id = ? AND composition = ? AND doubt != 0", (row.id, row.composition)
+    )
+    return found.fetchone() is not None
+
+
+def read_events(db: Connection, batch: int, places: Sequence[int]) -> dict[int, Event]:
+    """Return payloads of a batch by place."""
+    first = batch << BATCH_BITS
+    found = db.execute(
+        "SELECT key, topic, id, stamp, body, trace FROM events"
+        " WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key",
+        (msgspec.json.encode([first | place for place in places]).decode(),),
+    )
+    return {key - first: Event(*values) for key, *values in found}
+
+
+# -- rows that are kept for a subscription ---------------------------------------------------------------
+
+
+def has_kept(db: Connection, subscription: str, state: State, phase: Phase) -> bool:
+    """Return whether rows of this kind are kept for a subscription."""
+    found = db.execute(
+        "SELECT 1 FROM outbox WHERE subscription = ? AND state = ? AND phase = ? LIMIT 1",
+        (subscription, state, phase),
+    )
+    return found.fetchone() is not None
+
+
+def holdings(db: Connection, subscription: str) -> list[Row]:
+    """Return the rows that a subscription keeps while nobody asks: of its stream, then those buffered."""
+    found = db.execute(
+        f"SELECT {_ROW} FROM outbox WHERE subscription = ? AND state IN ('ready', 'buffered')"
+        " ORDER BY state DESC, phase, id",
+        (subscription,),
+    )
+    return [Row(*values) for values in found]
+
+
+def live_rows(db: Connection, subscription: str) -> list[Row]:
+    """Return the live rows that are kept for a subscription, in their order."""
+    found = db.execute(
+        f"SELECT {_ROW} FROM outbox WHERE subscription = ? AND phase = 'live'"
+        " AND state IN ('buffered', 'waiting') ORDER BY id",
+        (subscription,),
+    )
+    return [Row(*values) for values in found]
+
+
+def has_holdings(db: Connection, subscription: str, *, undecided: bool = False) -> bool:
+    """Return whether a subscription keeps rows (`holdings`), or such in doubt."""
+    found = db.execute(
+        "SELECT 1 FROM outbox WHERE subscription = ? AND state IN ('ready', 'buffered')"
+        f"{' AND doubt != 0' if undecided else ''} LIMIT 1",
+        (subscription,),
+    )
+    return found.fetchone() is not None
+
+
+def purge(db: Connection, subscription: str) -> int:
+    """Delete what a subscription keeps (`holdings`); returns how many notifications."""
+    return settle(db, [(row.id, row.batch) for row in holdings(db, subscription)])
+
+
+def resume(db: Connection, subscription: str, number: int) -> None:
+    """Let buffered rows wait, in the same order, in the name of one version."""
+    found = db.execute(
+        f"SELECT {_ROW} FROM outbox WHERE subscription = ? AND state = 'buffered'", (subscription,)
+    ).fetchall()
+    db.executemany(
+        "UPDATE outbox SET state = 'waiting', composition = ?, doubt = ? WHERE id = ?",
+        [
+            (renamed(row.composition, number), _asked(row), row.id)
+            for row in (Row(*values) for values in found)
+        ],
+    )
+
+
+def _asked(row: Row) -> int:
+    """Return the doubt of a row under another name: the version that it was found for is asked."""
+    return int(row.numbers[0]) + 1 if row.doubt == OWN else row.doubt
+
+
+def release(db: Connection, subscription: str, phases: Sequence[Phase]) -> list[str]:
+    """Make waiting rows ready, at the end of the outbox, each at the address of the version that it names.
+
+    They were never tried, so no receiver knows their ids. Their age, by which a row is given up, counts from
+    now: nobody could have taken them before. Returns the addresses.
+    """
+    now = int(clock.steady() * 1e6)
+    found: dict[int, Place] = {}
+    for phase in phases:
+        rows = db.execute(
+            "SELECT id, composition FROM outbox WHERE subscription = ? AND state = 'waiting' AND phase = ?"
+            " ORDER BY id",
+            (subscription, phase),
+        ).fetchall()
+        for id, composition in rows:
+            number = int(Row(id, "", None, composition).numbers[0])
+            if number not in found:
+                (address,) = db.execute("SELECT address FROM versions WHERE number = ?", (number,)).fetchone()
+                found[number] = at(address)
+            address, stream, *_ = found[number]
+            # A stream's rows go on being counted (see `usage`); a sink's are not.
+            db.execute(
+                "INSERT INTO outbox (address, subscription, batch, events, composition, created, doubt,"
+                " bytes) SELECT ?1, ?2, batch, events, composition, ?3, doubt, iif(?2 IS NULL, 0, bytes)"
+                " FROM outbox WHERE id = ?4",
+                (address, stream, now, id),
+            )
+            db.execute("DELETE FROM outbox WHERE id = ?", (id,))
+    # One that is over already is named by newer rows now.
+    db.executemany(
+        "UPDATE versions SET over = ? WHERE number = ? AND over IS NOT NULL",
+        [(last_row(db), number) for number in found],
+    )
+    return list(dict.fromkeys(place.address for place in found.values() if place.address is not None))
+
+
+# -- streams ---------------------------------------------------------------------------------------------
+
+
+class Gone(NamedTuple):
+    """The last rows of a stream that went."""
+
+    #: because nobody read them in time
+    dropped: int = 0
+    #: because a reader came back with a later id
+    passed: int = 0
+
+
+def mark(db: Connection, kind: Literal["dropped", "passed"], address: str, row: int) -> None:
+    """Write down that the rows of a stream up to this one went."""
+    db.execute(
+        f"INSERT INTO stream_marks (address, {kind}) VALUES (?1, ?2)"
+        f" ON CONFLICT (address) DO UPDATE SET {kind} = max({kind}, ?2)",
+        (address, row),
+    )
+
+
+def gone(db: Connection, address: str) -> Gone:
+    """Return which rows of a stream went."""
+    found = db.execute("SELECT dropped, passed FROM stream_marks WHERE address = ?", (address,)).fetchone()
+    return Gone(*found) if found else Gone()
+
+
+def forget_marks(db: Connection, lives: Callable[[str], bool]) -> None:
+    """Delete the marks of streams whose address lives no more."""
+    found = db.execute("SELECT address FROM stream_marks").fetchall()
+    ended = [(address,) for (address,) in found if not lives(address)]
+    db.executemany("DELETE FROM stream_marks WHERE address = ?", ended)
+
+
+def pass_rows(db: Connection, address: str, before: int) -> int:
+    """Delete the rows of a stream before one: they were read. Returns how many notifications."""
+    rows = db.execute(
+        "SELECT id, batch FROM outbox WHERE address = ? AND id < ? ORDER BY id", (address, before)
+    ).fetchall()
+    if rows:
+        mark(db, "passed", address, rows[-1][0])
+    return settle(db, rows)
+
+
+def old_stream_rows(db: Connection, oldest: int, most: int) -> list[tuple[str, int, int | None]]:
+    """Return (address, id, batch) of the oldest rows of streams from before a time."""
+    return db.execute(
+        "SELECT address, id, batch FROM outbox WHERE subscription IS NOT NULL AND state = 'ready'"
+        " AND created < ? ORDER BY created, id LIMIT ?",
+        (oldest, most),
+    ).fetchall()
+
+
+def rows_before(db: Connection, address: str, time: int, most: int) -> list[tuple[int, int | None]]:
+    """Return (id, batch) of the oldest rows of an address from before a time."""
+    return db.execute(
+        "SELECT id, batch FROM outbox WHERE address = ? AND created < ? ORDER BY id LIMIT ?",
+        (address, time, most),
+    ).fetchall()
+
+
+def oldest_rows(db: Connection, address: str, most: int) -> list[tuple[int, int | None, int]]:
+    """Return (id, batch, events) of the oldest rows of an address."""
+    return db.execute(
+        "SELECT id, batch, events FROM outbox WHERE address = ? ORDER BY id LIMIT ?", (address, most)
+    ).fetchall()
+
+
+# -- batches of one POST ---------------------------------------------------------------------------------
+
+
+def store_parcel(db: Connection, rows: Sequence[int]) -> None:
+    """Write down which rows are posted together, under the id of the first."""
+    db.execute("INSERT INTO parcels VALUES (?, ?)", (rows[0], msgspec.msgpack.encode(list(rows))))
+
+
+def find_parcel(db: Connection, first: int) -> list[Row] | None:
+    """Return the rows that are posted together with this one; None if that is not written down."""
+    found = db.execute("SELECT members FROM parcels WHERE id = ?", (first,)).fetchone()
+    return None if found is None else rows_by_id(db, msgspec.msgpack.decode(found[0], type=list[int]))
+
+
+def parcels_at(db: Connection, address: str) -> list[list[int]]:
+    """Return the ids of rows that are posted together, for each such batch of an address."""
+    found = db.execute(
+        "SELECT members FROM parcels WHERE id IN (SELECT id FROM outbox WHERE address = ?)", (address,)
+    )
+    return [msgspec.msgpack.decode(data, type=list[int]) for (data,) in found.fetchall()]
+
+
+def drop_rows(db: Connection, rows: Sequence[tuple[int, int | None]]) -> int:
+    """Delete rows and the batches that they began; returns how many notifications."""
+    db.executemany("DELETE FROM parcels WHERE id = ?", [(id,) for id, _ in rows])
+    return settle(db, rows)

@@ -1,0 +1,47 @@
+"""State per address or URL, as blobs: health, recent attempts, consents."""
+
+from __future__ import annotations
+
+from edn_server.storage.interface import Connection
+
+
+def health(db: Connection) -> list[tuple[str, bytes]]:
+    """Return (address, state) of addresses that are not healthy."""
+    return db.execute("SELECT address, health FROM health").fetchall()
+
+
+def store_health(db: Connection, address: str, state: bytes | None) -> None:
+    """Store the state of an address; None is healthy."""
+    if state is None:
+        db.execute("DELETE FROM health WHERE address = ?", (address,))
+    else:
+        db.execute("INSERT OR REPLACE INTO health VALUES (?, ?)", (address, state))
+
+
+def attempts(db: Connection, address: str) -> bytes | None:
+    """Return the stored attempts of an address."""
+    row = db.execute("SELECT attempts FROM attempts WHERE address = ?", (address,)).fetchone()
+    return None if row is None else bytes(row[0])
+
+
+def store_attempts(db: Connection, address: str, newest: int, attempts: bytes) -> None:
+    """Store the attempts of an address; `newest`: microseconds."""
+    db.execute("INSERT OR REPLACE INTO attempts VALUES (?, ?, ?)", (address, newest, attempts))
+
+
+def forget_attempts(db: Connection, before: int) -> None:
+    """Delete the attempts of addresses whose newest is older."""
+    db.execute("DELETE FROM attempts WHERE newest < ?", (before,))
+
+
+def consents(db: Connection) -> list[tuple[str, bytes]]:
+    """Return (URL, standing) of sinks that were asked for their consent."""
+    return db.execute("SELECT url, standing FROM consents").fetchall()
+
+
+def store_consent(db: Connection, url: str, standing: bytes | None) -> None:
+    """Store the consent of a sink; None: nothing is known."""
+    if standing is None:
+        db.execute("DELETE FROM consents WHERE url = ?", (url,))
+    else:
+        db.execute("INSERT OR REPLACE INTO consents VALUES (?, ?)", (url, standing))

@@ -1,0 +1,199 @@
+"""Bytes that tenants occupy on this server's disk beyond what is being delivered, and their limits.
+
+Three things stay on disk for as long as somebody else pleases, so each is bounded in bytes per tenant:
+
+    paused   rows that are buffered for paused subscriptions     `paused_bytes`
+    stream   rows of streams that nobody has read                `stream_bytes`
+    dead     dead letters                                        `dead_letter_bytes`
+
+Triggers count them, in the transaction that writes or deletes a row, so the counters are never wrong and
+never computed: `kept` per subscription, `usage` per tenant. A row of the outbox has `bytes` only if it is
+counted; rows of sinks cost nothing here. A payload counts once for each row that names it.
+
+At a limit the oldest entries are dropped, those of the tenant's largest subscription first, in the
+transaction that exceeded it. A drop is never silent: `drops` counts the notifications per subscription, the
+delivery status shows it with the limit's name, the log and a metric tell the operator, and the reader of a
+stream gets a gap. docs/adr/0015 tells why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import structlog
+
+from edn.model.namespace import OWNED, owner_of
+from edn.runtime import clock
+from edn_server.policies import UsageLimits
+from edn_server.storage.interface import Connection
+
+logger = structlog.get_logger()
+
+PAUSED, UNREAD, DEAD, WAITING = "paused", "stream", "dead", "waiting"
+#: what each limit is called
+LIMITS = {PAUSED: "paused_bytes", UNREAD: "stream_bytes", DEAD: "dead_letter_bytes"}
+_STEP = 256
+
+TABLES = (
+    "CREATE TABLE kept (subscription TEXT NOT NULL, kind TEXT NOT NULL, tenant TEXT NOT NULL,"
+    " events INTEGER NOT NULL, bytes INTEGER NOT NULL, PRIMARY KEY (subscription, kind)) WITHOUT ROWID",
+    "CREATE INDEX kept_largest ON kept (kind, tenant, bytes)",
+    "CREATE TABLE usage (kind TEXT NOT NULL, tenant TEXT NOT NULL, bytes INTEGER NOT NULL,"
+    " PRIMARY KEY (kind, tenant)) WITHOUT ROWID",
+    "CREATE TABLE drops (subscription TEXT NOT NULL, kind TEXT NOT NULL, events INTEGER NOT NULL,"
+    " last INTEGER NOT NULL, PRIMARY KEY (subscription, kind)) WITHOUT ROWID",
+    "CREATE INDEX dead_letters_tenant ON dead_letters (substr(address, 1, instr(address, '/')), died, id)",
+)
+
+#: the kind of a counted row and the tenant of its subscription, in SQL; `{0}` is the row
+_KIND = "CASE {0}.state WHEN 'ready' THEN 'stream' WHEN 'waiting' THEN 'waiting' ELSE 'paused' END"
+_TENANT = f"substr({{0}}.subscription, 1, max(0, instr({{0}}.subscription, '{OWNED}') - 1))"
+_ADD = (
+    "INSERT INTO kept VALUES ({0}.subscription, {kind}, {tenant}, {sign}{0}.events, {sign}{0}.bytes)"
+    " ON CONFLICT (subscription, kind) DO UPDATE SET events = events + excluded.events,"
+    " bytes = bytes + excluded.bytes;"
+    " DELETE FROM kept WHERE subscription = {0}.subscription AND events <= 0 AND bytes <= 0;"
+    " INSERT INTO usage VALUES ({kind}, {tenant}, {sign}{0}.bytes)"
+    " ON CONFLICT (kind, tenant) DO UPDATE SET bytes = bytes + excluded.bytes;"
+)
+
+
+def _counting(row: str, sign: str) -> str:
+    return _ADD.format(row, kind=_KIND.format(row), tenant=_TENANT.format(row), sign=sign)
+
+
+def _dead(row: str, sign: str) -> str:
+    tenant = f"substr({row}.address, 1, instr({row}.address, '/') - 1)"
+    return (
+        f"INSERT INTO usage VALUES ('dead', {tenant}, {sign}length({row}.body))"
+        " ON CONFLICT (kind, tenant) DO UPDATE SET bytes = bytes + excluded.bytes;"
+    )
+
+
+TRIGGERS = (
+    f"CREATE TRIGGER kept_more AFTER INSERT ON outbox WHEN NEW.bytes > 0 BEGIN {_counting('NEW', '')} END",
+    f"CREATE TRIGGER kept_less AFTER DELETE ON outbox WHEN OLD.bytes > 0 BEGIN {_counting('OLD', '-')} END",
+    "CREATE TRIGGER kept_changed AFTER UPDATE OF state, events ON outbox WHEN OLD.bytes > 0 BEGIN"
+    f" {_counting('OLD', '-')} {_counting('NEW', '')} END",
+    f"CREATE TRIGGER dead_more AFTER INSERT ON dead_letters BEGIN {_dead('NEW', '')} END",
+    f"CREATE TRIGGER dead_less AFTER DELETE ON dead_letters BEGIN {_dead('OLD', '-')} END",
+)
+
+
+@dataclass(slots=True)
+class Drops:
+    """What one transaction dropped at limits."""
+
+    #: notifications, by kind
+    events: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        return sum(self.events.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a subscription occupies, and what it lost at a limit."""
+
+    buffered_bytes: int
+    dropped: int
+    #: the limit, and microseconds, of the last drop
+    reason: str | None
+    last: int | None
+
+
+def used(db: Connection, kind: str, tenant: str) -> int:
+    """Return the bytes that a tenant occupies."""
+    row = db.execute("SELECT bytes FROM usage WHERE kind = ? AND tenant = ?", (kind, tenant)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def kind_of(state: str) -> str:
+    """Return the kind that rows of this state are counted as, where they name a subscription."""
+    return {"ready": UNREAD, "buffered": PAUSED}.get(state, WAITING)
+
+
+def enforce(
+    db: Connection,
+    limits: UsageLimits,
+    touched: Iterable[tuple[str, str | None]],
+    drop: Callable[[str, str, list[tuple[int, int | None]]], int],
+) -> Drops:
+    """Drop the oldest rows of tenants that are beyond a limit.
+
+    `touched` are (kind, subscription) that grew; `drop` deletes rows, (id, batch), of one of these and
+    returns how many notifications they held.
+    """
+    drops = Drops()
+    for kind, tenant in {(kind, owner_of(subscription or "")) for kind, subscription in touched}:
+        limit, before = limits.of(kind), drops.total
+        while limit and (excess := used(db, kind, tenant) - limit) > 0:
+            largest = db.execute(
+                "SELECT subscription FROM kept WHERE kind = ? AND tenant = ? ORDER BY bytes DESC LIMIT 1",
+                (kind, tenant),
+            ).fetchone()
+            if largest is None:
+                break
+            going = _oldest(db, kind, largest[0], excess)
+            if not going:
+                break
+            events = drop(kind, largest[0], going)
+            drops.events[kind] = drops.events.get(kind, 0) + events
+            count(db, largest[0], kind, events)
+        if drops.total > before:
+            lost = drops.total - before
+            logger.warning("limit_reached", limit=LIMITS[kind], tenant=tenant, dropped=lost)
+    return drops
+
+
+def _oldest(db: Connection, kind: str, subscription: str, excess: int) -> list[tuple[int, int | None]]:
+    """Return (id, batch) of the oldest rows that make up for the excess."""
+    rows = db.execute(
+        "SELECT id, batch, bytes FROM outbox WHERE subscription = ? AND state = ? ORDER BY id LIMIT ?",
+        (subscription, "ready" if kind == UNREAD else "buffered", _STEP),
+    ).fetchall()
+    going: list[tuple[int, int | None]] = []
+    for id, batch, size in rows:
+        going.append((id, batch))
+        excess -= size
+        if excess <= 0:
+            break
+    return going
+
+
+def count(db: Connection, subscription: str, kind: str, events: int) -> None:
+    """Write down that notifications of a subscription were dropped at a limit."""
+    db.execute(
+        "INSERT INTO drops VALUES (?, ?, ?, ?) ON CONFLICT (subscription, kind)"
+        " DO UPDATE SET events = events + excluded.events, last = excluded.last",
+        (subscription, kind, events, int(clock.now() * 1e6)),
+    )
+
+
+def streams(db: Connection) -> list[tuple[str, int]]:
+    """Return the subscriptions whose streams have rows, and how many events."""
+    return db.execute("SELECT subscription, events FROM kept WHERE kind = ?", (UNREAD,)).fetchall()
+
+
+def standing(db: Connection, subscription: str, parts: Iterable[str]) -> Standing:
+    """Read what a subscription occupies and lost; `parts` are its members, or itself."""
+    names = list(dict.fromkeys([subscription, *parts]))
+    marks = ", ".join("?" * len(names))
+    (size,) = db.execute(
+        f"SELECT coalesce(sum(bytes), 0) FROM kept WHERE subscription IN ({marks}) AND kind != ?",
+        [*names, WAITING],
+    ).fetchone()
+    found = db.execute(
+        f"SELECT kind, events, last FROM drops WHERE subscription IN ({marks}) ORDER BY last", names
+    ).fetchall()
+    last = found[-1] if found else (None, 0, None)
+    return Standing(int(size), sum(events for _, events, _ in found), LIMITS.get(last[0] or ""), last[2])
+
+
+def forget(db: Connection, ended: Callable[[str], bool]) -> None:
+    """Delete the drops of subscriptions that have ended, and counters of nothing."""
+    names = [name for (name,) in db.execute("SELECT DISTINCT subscription FROM drops").fetchall()]
+    db.executemany("DELETE FROM drops WHERE subscription = ?", [(name,) for name in names if ended(name)])
+    db.execute("DELETE FROM usage WHERE bytes = 0")

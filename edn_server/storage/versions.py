@@ -1,0 +1,340 @@
+"""The tables of subscriptions: topics, versions with their rectangles, intervals per log, key rings.
+
+A version is **over** once no log may match it any more: `over` is then the last row of the outbox that can
+name it, and the version is deleted when no row up to that one waits (`collect`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from edn.formats.webhooks import KeyRing
+from edn.model.rect import Rects
+from edn_server.storage.interface import Connection
+
+#: an offset or a time that is never reached
+NEVER = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredVersion:
+    """A version as it is stored."""
+
+    number: int
+    id: str
+    version: int
+    topic: int
+    #: the filter as JSON text; bound again only if an event needs its exact predicate
+    filter: str
+    #: see `addresses`
+    address: str
+    recipient: str | None
+    #: microseconds; NEVER when it does not end by itself
+    expires: int
+    log: str
+    incarnation: int
+    #: columns of the topic when it was bound
+    width: int
+    lo: npt.NDArray[np.float64]
+    hi: npt.NDArray[np.float64]
+    exact: npt.NDArray[np.bool_]
+
+
+def pack_rects(rects: Rects) -> bytes:
+    """Encode lo, hi and exact as they lie in memory; `unpack_rects` needs the width."""
+    lo = np.ascontiguousarray(rects.lo, dtype="<f8").tobytes()
+    hi = np.ascontiguousarray(rects.hi, dtype="<f8").tobytes()
+    return lo + hi + np.ascontiguousarray(rects.exact, dtype=np.uint8).tobytes()
+
+
+def unpack_rects(data: bytes, width: int) -> Rects:
+    """Decode rectangles of so many columns."""
+    rows = len(data) // (16 * width + 1)
+    side = rows * width
+    bounds = np.frombuffer(data, dtype="<f8", count=2 * side)
+    exact = np.frombuffer(data, dtype=np.uint8, offset=16 * side).astype(np.bool_)
+    return Rects(bounds[:side].reshape(rows, width), bounds[side:].reshape(rows, width), exact)
+
+
+# -- topics ----------------------------------------------------------------------------------------------
+
+
+class TopicRow(NamedTuple):
+    uid: int
+    tenant: str
+    name: str
+    columns: list[tuple[str, str]]
+    engine: str
+
+
+def topics(db: Connection) -> list[TopicRow]:
+    """Return all topics."""
+    found = db.execute("SELECT uid, tenant, name, columns, engine FROM topics").fetchall()
+    return [
+        TopicRow(uid, tenant, name, _columns(columns), engine) for uid, tenant, name, columns, engine in found
+    ]
+
+
+def columns_of(db: Connection, uid: int) -> list[tuple[str, str]] | None:
+    """Return the columns of a topic; None if it is not stored."""
+    row = db.execute("SELECT columns FROM topics WHERE uid = ?", (uid,)).fetchone()
+    return None if row is None else _columns(row[0])
+
+
+def store_topic(db: Connection, topic: TopicRow) -> None:
+    """Insert a topic, or replace the columns of one that is stored."""
+    columns = msgspec.json.encode(topic.columns).decode()
+    db.execute(
+        "INSERT INTO topics VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT (uid) DO UPDATE SET columns = excluded.columns",
+        (topic.uid, topic.tenant, topic.name, columns, topic.engine),
+    )
+
+
+def forget_topics(db: Connection, uids: Iterable[int]) -> None:
+    """Delete topics."""
+    db.executemany("DELETE FROM topics WHERE uid = ?", [(uid,) for uid in uids])
+
+
+def _columns(text: str) -> list[tuple[str, str]]:
+    return msgspec.json.decode(text, type=list[tuple[str, str]])
+
+
+# -- versions --------------------------------------------------------------------------------------------
+
+
+class Known(NamedTuple):
+    """A living version as a store request compares it."""
+
+    number: int
+    topic: int
+    filter: str
+    address: str
+    recipient: str | None
+    log: str
+    incarnation: int
+    #: whether a log has activated it
+    activated: bool
+
+
+def stores(db: Connection) -> int:
+    """Return how many store requests were committed."""
+    (seq,) = db.execute("SELECT value FROM meta WHERE name = 'seq'").fetchone()
+    return int(seq)
+
+
+def count_store(db: Connection) -> None:
+    """Count a store request."""
+    db.execute("UPDATE meta SET value = value + 1 WHERE name = 'seq'")
+
+
+def find(db: Connection, id: str, version: int) -> Known | None:
+    """Return a living version."""
+    row = db.execute(
+        "SELECT number, topic, filter, address, recipient, log, incarnation,"
+        " EXISTS (SELECT 1 FROM intervals i WHERE i.number = v.number AND i.since IS NOT NULL)"
+        " FROM versions v WHERE id = ? AND version = ? AND over IS NULL",
+        (id, version),
+    ).fetchone()
+    return None if row is None else Known(*row)
+
+
+def insert(db: Connection, stored: StoredVersion, *, owner: str, ring: str) -> None:
+    """Insert a version."""
+    rects = pack_rects(Rects(stored.lo, stored.hi, stored.exact))
+    db.execute(
+        "INSERT INTO versions (number, id, version, owner, topic, filter, address, recipient, expires, log,"
+        " incarnation, width, rects, ring) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            stored.number, stored.id, stored.version, owner, stored.topic, stored.filter, stored.address,
+            stored.recipient, _or_null(stored.expires), stored.log, stored.incarnation, stored.width, rects,
+            ring,
+        ),
+    )  # fmt: skip
+
+
+def adopt(db: Connection, number: int, log: str, incarnation: int, expires: int) -> None:
+    """Let another incarnation answer for a version."""
+    db.execute(
+        "UPDATE versions SET log = ?, incarnation = ?, expires = ? WHERE number = ?",
+        (log, incarnation, _or_null(expires), number),
+    )
+
+
+def end(db: Connection, numbers: Iterable[int], last_row: int) -> None:
+    """Mark versions as over; rows up to the last may still name them."""
+    db.executemany("UPDATE versions SET over = ? WHERE number = ?", [(last_row, n) for n in numbers])
+
+
+def mark_moved(db: Connection, numbers: Iterable[int]) -> None:
+    """Mark versions whose subscription goes on elsewhere."""
+    db.executemany("UPDATE versions SET moved = 1 WHERE number = ?", [(number,) for number in numbers])
+
+
+def numbers(db: Connection) -> set[int]:
+    """Return all numbers in use."""
+    return {number for (number,) in db.execute("SELECT number FROM versions")}
+
+
+def moved(db: Connection) -> list[int]:
+    """Return the numbers of versions whose subscription goes on elsewhere."""
+    return [number for (number,) in db.execute("SELECT number FROM versions WHERE moved")]
+
+
+def living(db: Connection) -> list[StoredVersion]:
+    """Return the versions that are not over."""
+    found = db.execute(
+        "SELECT number, id, version, topic, filter, address, recipient, expires, log, incarnation, width,"
+        " rects FROM versions WHERE over IS NULL"
+    )
+    return [_stored(*row) for row in found]
+
+
+def _stored(
+    number: int, id: str, version: int, topic: int, filter: str, address: str, recipient: str | None,
+    expires: int | None, log: str, incarnation: int, width: int, data: bytes,
+) -> StoredVersion:  # fmt: skip
+    rects = unpack_rects(data, width)
+    return StoredVersion(
+        number=number,
+        id=id,
+        version=version,
+        topic=topic,
+        filter=filter,
+        address=address,
+        recipient=recipient,
+        expires=_or_never(expires),
+        log=log,
+        incarnation=incarnation,
+        width=width,
+        lo=rects.lo,
+        hi=rects.hi,
+        exact=rects.exact,
+    )
+
+
+def ended(db: Connection) -> list[tuple[int, str, str | None, int]]:
+    """Return (number, id, recipient, topic) of versions that are over and that rows may name."""
+    return db.execute("SELECT number, id, recipient, topic FROM versions WHERE over IS NOT NULL").fetchall()
+
+
+class Predicate(NamedTuple):
+    """The exact predicate of a version, as it is stored."""
+
+    id: str
+    version: int
+    filter: str
+    width: int
+    topic: int
+    columns: str
+
+    def schema_columns(self) -> list[tuple[str, str]]:
+        """Return the columns that the filter was bound to."""
+        return _columns(self.columns)[: self.width]
+
+
+def predicate(db: Connection, number: int) -> Predicate | None:
+    """Return the predicate of a version."""
+    row = db.execute(
+        "SELECT v.id, v.version, v.filter, v.width, t.uid, t.columns FROM versions v"
+        " JOIN topics t ON t.uid = v.topic WHERE v.number = ?",
+        (number,),
+    ).fetchone()
+    return None if row is None else Predicate(*row)
+
+
+def collect(db: Connection, most: int) -> list[int]:
+    """Delete versions that are over and that no waiting row can name; returns their numbers."""
+    found = db.execute(
+        "SELECT number FROM versions v WHERE over IS NOT NULL AND NOT EXISTS"
+        " (SELECT 1 FROM outbox o WHERE o.id <= v.over AND o.address IN"
+        "  (SELECT v.address UNION ALL"
+        "   SELECT w.address FROM versions w WHERE w.id = v.id AND w.over IS NULL))"
+        " AND NOT EXISTS (SELECT 1 FROM outbox k WHERE k.subscription = v.id AND k.id <= v.over"
+        "  AND k.state IN ('buffered', 'waiting'))"
+        # Nor one whose predicate a renamed row is yet to ask.
+        " AND NOT EXISTS (SELECT 1 FROM outbox d WHERE d.doubt = v.number + 1 AND d.doubt > 0) LIMIT ?",
+        (most,),
+    )
+    collected = [number for (number,) in found.fetchall()]
+    keys = [(number,) for number in collected]
+    db.executemany("DELETE FROM versions WHERE number = ?", keys)
+    db.executemany("DELETE FROM intervals WHERE number = ?", keys)
+    return collected
+
+
+def has_waiting(db: Connection, id: str, before: int, stream: str) -> bool:
+    """Return whether a row waits that may name a version of a subscription before this one.
+
+    Such a row is at one of its addresses, but for its stream's, and not newer than its end.
+    """
+    found = db.execute(
+        "SELECT 1 FROM outbox WHERE id <= (SELECT max(over) FROM versions WHERE id = ?1 AND version < ?2)"
+        " AND address IN (SELECT v.address FROM versions v WHERE v.id = ?1 AND v.version < ?2)"
+        " AND address != ?3 LIMIT 1",
+        (id, before, stream),
+    )
+    return found.fetchone() is not None
+
+
+# -- intervals -------------------------------------------------------------------------------------------
+
+
+class Interval(NamedTuple):
+    """Where a log activated and ended a version, and until when it lives there; NEVER is "not yet"."""
+
+    number: int
+    log: str
+    since: int
+    until: int
+    expires: int
+
+
+def store_intervals(db: Connection, intervals: Iterable[Interval]) -> None:
+    """Insert intervals, or replace them."""
+    db.executemany(
+        "INSERT OR REPLACE INTO intervals VALUES (?, ?, ?, ?, ?)",
+        [(n, log, _or_null(since), _or_null(until), expires) for n, log, since, until, expires in intervals],
+    )
+
+
+def intervals(db: Connection) -> list[Interval]:
+    """Return all intervals."""
+    return [
+        Interval(number, log, _or_never(since), _or_never(until), expires)
+        for number, log, since, until, expires in db.execute(
+            "SELECT number, log, since, until, expires FROM intervals"
+        )
+    ]
+
+
+# -- key rings -------------------------------------------------------------------------------------------
+
+
+def store_rings(db: Connection, rings: Sequence[KeyRing]) -> None:
+    """Insert key rings; an older version replaces nothing."""
+    db.executemany(
+        "INSERT INTO rings VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (id) DO UPDATE"
+        " SET current = ?2, previous = ?3, until = ?4, version = ?5 WHERE version <= ?5",
+        [(ring.id, ring.current, ring.previous, ring.until, ring.version) for ring in rings],
+    )
+
+
+def rings(db: Connection) -> list[KeyRing]:
+    """Delete the key rings that no version names, and return the others."""
+    db.execute("DELETE FROM rings WHERE id NOT IN (SELECT ring FROM versions)")
+    return [KeyRing(*row) for row in db.execute("SELECT id, current, previous, until, version FROM rings")]
+
+
+def _or_null(value: int) -> int | None:
+    return None if value == NEVER else value
+
+
+def _or_never(value: int | None) -> int:
+    return NEVER if value is None else value

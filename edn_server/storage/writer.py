@@ -1,0 +1,143 @@
+"""The one thread that writes, and that owns the registry of subscriptions in memory (see
+`edn.runtime.sqlite_writer`).
+
+A job changes memory in `done`, after the commit. It reverts earlier changes in `undo`, when its transaction
+fails. Both, like `work`, run in the writer's thread only, so the state needs no locks.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+from edn.runtime import disk
+from edn.runtime.sqlite_writer import Mode, Operation, SqliteWriter
+
+logger = structlog.get_logger()
+
+Result = TypeVar("Result")
+
+
+class Job(Generic[Result]):
+    """One unit of durable work."""
+
+    #: whether it must see what every earlier job did in memory
+    fresh: bool = False
+    #: whether it runs by itself and outside any transaction
+    bare: bool = False
+
+    def work(self, db: sqlite3.Connection) -> Result:
+        """Write; raise to write nothing."""
+        raise NotImplementedError
+
+    def done(self, result: Result) -> None:
+        """The transaction is committed."""
+
+    def undo(self) -> None:
+        """The transaction is not."""
+
+
+class Call(Job[Result]):
+    """A job made of a function; `fresh`, so it may also just look at the state."""
+
+    fresh = True
+
+    def __init__(self, function: Callable[[sqlite3.Connection], Result]) -> None:
+        self._function = function
+
+    def work(self, db: sqlite3.Connection) -> Result:
+        return self._function(db)
+
+
+class Entry(Operation[sqlite3.Connection]):
+    """A job in the queue, and its caller's future."""
+
+    __slots__ = ("future", "job")
+
+    def __init__(self, job: Job[Any], future: Future[Any]) -> None:
+        super().__init__(Mode.BARE if job.bare else Mode.FRESH if job.fresh else Mode.SHARED)
+        self.job = job
+        self.future = future
+
+    def is_wanted(self) -> bool:
+        return self.future.set_running_or_notify_cancel()
+
+    def work(self, context: sqlite3.Connection) -> Any:
+        return self.job.work(context)
+
+    def undo(self) -> None:
+        self.job.undo()
+
+
+class Writer(SqliteWriter[sqlite3.Connection]):
+    #: jobs of one transaction
+    GROUP = 256
+
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        on_fatal: Callable[[BaseException], None],
+        *,
+        on_full: Callable[[], None] = lambda: None,
+        on_failure: Callable[[], None] = disk.end_process,
+    ) -> None:
+        """Start the thread. All callbacks run in it.
+
+        `on_fatal`: the state in memory no longer follows the disk; `on_full`: the disk has no room;
+        `on_failure`: an I/O error.
+        """
+        super().__init__(db, name="writer", group=self.GROUP, on_failure=on_failure)
+        self._on_fatal = on_fatal
+        self._on_full = on_full
+        self._closed = False
+        self.start()
+
+    def submit(self, job: Job[Result]) -> Future[Result]:
+        future: Future[Result] = Future()
+        if self._closed:
+            future.set_exception(RuntimeError("the server is stopping"))
+        else:
+            self.put(Entry(job, future))
+        return future
+
+    def close(self) -> None:
+        """Commit all queued jobs, then stop."""
+        self._closed = True
+        super().close()
+
+    def begin(self) -> sqlite3.Connection:
+        return self.connection
+
+    def finish(
+        self,
+        context: sqlite3.Connection,
+        operations: Sequence[Operation[sqlite3.Connection]],
+        error: Exception | None,
+    ) -> None:
+        entries = [one for one in operations if isinstance(one, Entry)]
+        if error is None:
+            error = self._apply([entry for entry in entries if entry.error is None])
+        if any(disk.is_full(failed) for failed in (error, *(entry.error for entry in entries)) if failed):
+            self._on_full()
+        for entry in entries:
+            if failed := entry.error or error:
+                entry.future.set_exception(failed)
+            else:
+                entry.future.set_result(entry.result)
+
+    def _apply(self, entries: list[Entry]) -> Exception | None:
+        """Change memory as the disk has changed; why that failed, if it did."""
+        try:
+            for entry in entries:
+                entry.job.done(entry.result)
+        except Exception as error:
+            # The disk is right and the memory may not be: only a restart mends that.
+            logger.critical("memory does not follow the disk", exc_info=error)
+            self.broken = error
+            self._on_fatal(error)
+            return error
+        return None

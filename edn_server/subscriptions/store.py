@@ -1,0 +1,225 @@
+"""A store request becomes durable, inactive versions of subscriptions.
+
+Storing is idempotent per (id, version): the same again is answered again. A version that no log has
+activated may be stored anew by a later incarnation of its dispatcher, which then answers for it: *join* drops
+only what an earlier one left behind. The same (id, version) with other content is refused, unless it replaces
+such a leftover.
+
+Filters are bound before the transaction, outside the writer's thread; one that does not bind stores nothing.
+
+A dispatcher that had no answer in time ends the versions in its log, and may be read before the store is
+carried out here. So the end of a version that is not stored is remembered (`SubscriptionRegistry.discarded`),
+and the store that comes after it is refused: nobody would ever end it again. Memory is enough, because a
+store that waits dies with the process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from edn import protocol
+from edn.errors import Conflict, CorruptMessage, InvalidFilter, InvalidInput
+from edn.formats.webhooks import newest
+from edn.index import engine_name
+from edn.model.filter import Filter
+from edn.model.namespace import owner_of
+from edn.model.rect import Rects
+from edn.model.schema import Schema
+from edn_server.storage import logs, replays, versions
+from edn_server.storage.addresses import STREAM, address_of, stream_of
+from edn_server.storage.interface import Connection
+from edn_server.storage.replays import Source
+from edn_server.storage.versions import NEVER, StoredVersion, TopicRow
+from edn_server.storage.writer import Job
+from edn_server.subscriptions.registry import SubscriptionRegistry
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A store request whose filters bind."""
+
+    request: protocol.Store
+    rects: list[Rects]
+
+
+def prepare(request: protocol.Store) -> Prepared:
+    """Bind every filter; an error names the item. Any thread may call it."""
+    schema = Schema.from_wire(request.topic.columns)
+    try:
+        engine_name(request.topic.engine)
+    except (ValueError, KeyError, InvalidInput) as error:
+        raise InvalidInput(f'the matcher "{request.topic.engine}" is not known here: {error}') from None
+    rects: list[Rects] = []
+    for index, item in enumerate(request.items):
+        if {item.tenant, owner_of(item.id)} != {request.topic.tenant}:
+            raise CorruptMessage(
+                f"subscription {item.id} must belong to the tenant of its topic, {request.topic.tenant!r}, "
+                f"got {owner_of(item.id)!r} and {item.tenant!r}"
+            )
+        try:
+            rects.append(Filter.parse(item.filter).bind(schema).rects())
+        except InvalidFilter as error:
+            place = f"/items/{index}/filter{error.pointer or ''}"
+            raise InvalidFilter(error.detail, pointer=place, column=error.column) from None
+        try:
+            _address(item)
+        except ValueError as error:
+            raise CorruptMessage(str(error)) from None
+    return Prepared(request, rects)
+
+
+class StoreVersions(Job[protocol.Stored]):
+    """Store the versions of one request, all or none."""
+
+    def __init__(self, registry: SubscriptionRegistry, epoch: int, prepared: Prepared) -> None:
+        self._registry = registry
+        self._epoch = epoch
+        self._request = prepared.request
+        self._rects = prepared.rects
+        self._taken: list[int] = []
+        self._new: list[StoredVersion] = []
+        #: numbers that this request takes over from an earlier incarnation, or replaces
+        self._adopted: list[tuple[int, int]] = []
+        self._replaced: list[int] = []
+        #: numbers of what comes from another server
+        self._arriving: list[int] = []
+
+    def work(self, db: Connection) -> protocol.Stored:
+        request = self._request
+        self._check_incarnation(db)
+        self._check_discarded()
+        self._store_topic(db)
+        versions.store_rings(db, request.rings)
+        for item, rects in zip(request.items, self._rects, strict=True):
+            text = msgspec.json.encode(item.filter).decode()
+            if not self._known(db, item, text):
+                self._store(db, item, text, rects)
+        if self._new or self._adopted:
+            versions.count_store(db)
+        return protocol.Stored(epoch=self._epoch, seq=versions.stores(db))
+
+    def done(self, result: protocol.Stored) -> None:
+        registry, request = self._registry, self._request
+        registry.seq = max(registry.seq, result.seq)
+        newest(registry.rings, request.rings)
+        log = registry.log(request.log)
+        log.incarnation = max(log.incarnation, request.incarnation)
+        topic = request.topic
+        registry.add_topic(topic.uid, topic.tenant, topic.name, topic.columns, topic.engine)
+        registry.remove(self._replaced)
+        for number, expires in self._adopted:
+            registry.incarnation[number] = request.incarnation
+            registry.stored_by[number] = registry.log_number(request.log)
+            registry.expires[number] = expires
+            for each in registry.logs.values():
+                each.expires[number] = expires
+        registry.insert(self._new)
+        for number in self._arriving:
+            registry.replaying.setdefault(number, set()).add(Source("server", request.log))
+        registry.mark_held([registry.versions[number].id for number in self._arriving])
+
+    def undo(self) -> None:
+        for number in self._taken:
+            self._registry.free_number(number)
+        self._taken.clear()
+
+    # -- inside the transaction -------------------------------------------------------------------------
+
+    def _check_incarnation(self, db: Connection) -> None:
+        request = self._request
+        newest = logs.incarnation(db, request.log)
+        if newest is not None and request.incarnation < newest:
+            raise Conflict(
+                f"the dispatcher of log {request.log} has started {newest} times by now; this store is of "
+                f"its start {request.incarnation}"
+            )
+        logs.raise_incarnation(db, request.log, request.incarnation)
+
+    def _check_discarded(self) -> None:
+        for item in self._request.items:
+            if (self._request.log, item.id, item.version) in self._registry.discarded:
+                raise Conflict(
+                    f"version {item.version} of subscription {item.id} was ended before it was stored: its "
+                    "store took too long"
+                )
+
+    def _store_topic(self, db: Connection) -> None:
+        topic = self._request.topic
+        known = versions.columns_of(db, topic.uid)
+        shared = min(len(known or ()), len(topic.columns))
+        if known is not None and known[:shared] != topic.columns[:shared]:
+            raise Conflict(
+                f"topic {topic.name} has other columns here; columns are append-only and never change"
+            )
+        if known is None or len(topic.columns) > len(known):
+            columns = list(topic.columns)
+            versions.store_topic(db, TopicRow(topic.uid, topic.tenant, topic.name, columns, topic.engine))
+
+    def _known(self, db: Connection, item: protocol.StoreItem, text: str) -> bool:
+        """Whether the version is stored already; makes room when it replaces a leftover."""
+        request = self._request
+        known = versions.find(db, item.id, item.version)
+        if known is None:
+            return False
+        wanted = (request.topic.uid, text, _address(item), item.recipient)
+        same = (known.topic, known.filter, known.address, known.recipient) == wanted
+        own = (known.log, known.incarnation) == (request.log, request.incarnation)
+        leftover = not known.activated and not own
+        if same and leftover:
+            versions.adopt(db, known.number, request.log, request.incarnation, _expiry(item))
+            self._adopted.append((known.number, _expiry(item)))
+            self._await(db, item, known.number)
+            return True
+        if same:
+            return True
+        if leftover:
+            versions.end(db, [known.number], 0)
+            self._replaced.append(known.number)
+            return False
+        raise Conflict(
+            f"version {item.version} of subscription {item.id} is stored with another filter or sink; "
+            "a changed subscription has a version of its own"
+        )
+
+    def _store(self, db: Connection, item: protocol.StoreItem, text: str, rects: Rects) -> None:
+        request = self._request
+        number = self._registry.take_number()
+        self._taken.append(number)
+        stored = StoredVersion(
+            number=number,
+            id=item.id,
+            version=item.version,
+            topic=request.topic.uid,
+            filter=text,
+            address=_address(item),
+            recipient=item.recipient,
+            expires=_expiry(item),
+            log=request.log,
+            incarnation=request.incarnation,
+            width=rects.width,
+            lo=rects.lo,
+            hi=rects.hi,
+            exact=rects.exact,
+        )
+        versions.insert(db, stored, owner=item.owner, ring=item.ring)
+        self._await(db, item, number)
+        self._new.append(stored)
+
+    def _await(self, db: Connection, item: protocol.StoreItem, number: int) -> None:
+        """Let all matches of a subscription that comes from another server wait."""
+        if item.arriving:
+            replays.begin(db, [number], Source("server", self._request.log))
+            self._arriving.append(number)
+
+
+def _address(item: protocol.StoreItem) -> str:
+    """Compose the address of a version; that of a stream is made of its key, whatever it is said to be."""
+    if item.url.startswith(STREAM):
+        return stream_of(item.id)
+    return address_of(item.tenant, item.url, item.ring)
+
+
+def _expiry(item: protocol.StoreItem) -> int:
+    return NEVER if item.expires is None else item.expires

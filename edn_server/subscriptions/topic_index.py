@@ -1,0 +1,146 @@
+"""One topic on a server: its matcher, its maximal rectangles, and whose each entry is.
+
+An **entry** is one rectangle of one version, under its own id in matcher and maximal set; ids are used again.
+Only the writer's thread changes any of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from edn.index import Matcher, new_matcher
+from edn.model.rect import MISSING
+from edn.model.schema import Schema
+from edn.summary import Maximal
+
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Matrix = npt.NDArray[np.float64]
+
+
+class Topic:
+    """One topic: its matcher, its maximal rectangles, and whose each entry is.
+
+    Matcher and maximal set exist only while there are entries: a topic without subscriptions costs no more
+    than its columns. `SubscriptionRegistry` forgets the topic itself once nothing names one of its versions.
+    """
+
+    def __init__(
+        self, uid: int, tenant: str, name: str, columns: Sequence[tuple[str, str]], engine: str
+    ) -> None:
+        self.uid = uid
+        #: empty is the operator
+        self.tenant = tenant
+        self.name = name
+        self.columns = list(columns)
+        self.engine = engine
+        # A space without columns still has its one point; one column that is always missing stands for it.
+        self.width = max(1, len(columns))
+        #: versions in the database, also those that are over: while there are any, a row may need the name
+        self.versions = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self._matcher: Matcher | None = None
+        self._maximal: Maximal | None = None
+        #: columns by entry
+        self.number: Int32s = np.empty(0, dtype=np.int32)
+        self.exact: Flags = np.empty(0, dtype=np.bool_)
+        #: whether the version has more than one rectangle, so that a point may lie in several
+        self.several: Flags = np.empty(0, dtype=np.bool_)
+        self._free: list[int] = []
+        self._schemas: dict[int, Schema] = {}
+
+    @property
+    def path(self) -> str:
+        """The name, unique on this server among the topics that exist: behind the tenant and a slash."""
+        return f"{self.tenant}/{self.name}" if self.tenant else self.name
+
+    @property
+    def rectangles(self) -> int:
+        """Entries that there are. Any thread may ask."""
+        maximal = self._maximal
+        return 0 if maximal is None else maximal.total
+
+    @property
+    def maximal(self) -> int:
+        """Entries that no other covers. Any thread may ask."""
+        maximal = self._maximal
+        return 0 if maximal is None else len(maximal)
+
+    def rects(self) -> tuple[Matrix, Matrix]:
+        """Copy the maximal rectangles: the summary of the topic."""
+        if self._maximal is None:
+            return np.empty((0, self.width)), np.empty((0, self.width))
+        return self._maximal.rects()
+
+    def insert(self, entries: Sequence[int], lo: Matrix, hi: Matrix) -> None:
+        """Add rectangles under entries that were taken."""
+        if self._matcher is None or self._maximal is None:
+            self._matcher, self._maximal = new_matcher(self.engine, self.width), Maximal(self.width)
+        ids = np.array(entries, dtype=np.int64)
+        self._matcher.insert(ids, lo, hi)
+        self._maximal.insert(ids, lo, hi)
+
+    def delete(self, entries: Sequence[int]) -> None:
+        """Remove rectangles; their entries are free again."""
+        if self._matcher is None or self._maximal is None:
+            return
+        if len(entries) == self._maximal.total:
+            self._clear()
+            return
+        ids = np.array(entries, dtype=np.int64)
+        self._matcher.delete(ids)
+        self._maximal.delete(ids)
+        self._free.extend(entries)
+
+    def match(self, points: Matrix, rows: int) -> tuple[Int64s, Int64s]:
+        """Find the entries that contain each point: those of point i are entries[starts[i]:starts[i + 1]]."""
+        if self._matcher is None:
+            return np.zeros(rows + 1, dtype=np.int64), np.empty(0, dtype=np.int64)
+        return self._matcher.match(self._fit(points, rows))
+
+    def evolve(self, columns: Sequence[tuple[str, str]]) -> None:
+        """Columns are only ever added; a shorter list is an older one."""
+        if len(columns) <= len(self.columns):
+            return
+        self.columns = list(columns)
+        if len(columns) > self.width:
+            self.width = len(columns)
+            if self._matcher is not None and self._maximal is not None:
+                self._matcher.grow(self.width)
+                self._maximal.grow(self.width)
+
+    def schema(self, width: int) -> Schema:
+        """The schema as it was with its first `width` columns."""
+        if width not in self._schemas:
+            self._schemas[width] = Schema.from_wire(self.columns[:width])
+        return self._schemas[width]
+
+    def _fit(self, points: Matrix, rows: int) -> Matrix:
+        """Points as wide as the matcher: what older ones lack is missing, newer columns bind nobody."""
+        if points.shape == (rows, self.width):
+            return points
+        fitted = np.full((rows, self.width), MISSING)
+        shared = min(self.width, points.shape[1])
+        fitted[:, :shared] = points[:, :shared]
+        return fitted
+
+    def take_entries(self, count: int) -> list[int]:
+        taken = [self._free.pop() for _ in range(min(count, len(self._free)))]
+        more = count - len(taken)
+        if more:
+            size = len(self.number)
+            self._extend(max(16, size, more))
+            taken.extend(range(size, size + more))
+            self._free.extend(range(len(self.number) - 1, size + more - 1, -1))
+        return taken
+
+    def _extend(self, more: int) -> None:
+        self.number = np.concatenate([self.number, np.zeros(more, dtype=np.int32)])
+        self.exact = np.concatenate([self.exact, np.zeros(more, dtype=np.bool_)])
+        self.several = np.concatenate([self.several, np.zeros(more, dtype=np.bool_)])

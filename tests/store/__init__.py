@@ -1,0 +1,1 @@
+"""Conformance of stores: the promises of `dispatcher.store.interface`, for every engine."""
