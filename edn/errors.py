@@ -59,7 +59,7 @@ class EdnError(Exception):
 
 
 class InvalidInput(EdnError):
-    """What was sent cannot be taken."""
+    """The input is refused."""
 
     status = 422
     title = "Invalid input"

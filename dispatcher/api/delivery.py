@@ -66,7 +66,7 @@ class RotateBody(Body):
 async def ask(
     calls: ServerClient, server: str, method: str, path: str, *, seconds: float = 10.0, **request: Any
 ) -> Any:
-    """What a server answers; what it refuses is refused here."""
+    """Return the answer of a server; raise its refusal."""
     response = await calls.call(server, method, path, timeout=seconds, **request)
     if response.status_code == 200:
         return response.json()
@@ -88,7 +88,7 @@ async def hosts(log: Log, found: Subscription) -> list[str]:
 async def ask_all(
     log: Log, calls: ServerClient, found: Subscription, method: str, what: str, **request: Any
 ) -> list[Any]:
-    """What each of them answers; raises what any of them refuses."""
+    """Return the answers of several servers; raise the refusal of any."""
     path = _path(found.id, what)
     asked = (ask(calls, server, method, path, **request) for server in await hosts(log, found))
     return list(await asyncio.gather(*asked))

@@ -36,13 +36,13 @@ def routes(topics: Topics, explainer: Explainer, trace: EventTrace) -> APIRouter
     @router.get("/{name}/events", response_model=document(FollowedEvent))
     @needs(Need.SUBSCRIBE)
     async def follow(name: str, who: Who, id: Annotated[str, Query(max_length=512)]) -> Any:
-        """What became of a recent event: where it was sent, whom it matched, how they were told."""
+        """Trace a recent event: servers, matching subscriptions, delivery attempts."""
         return await trace.follow(topics.get(name, who.tenant), id)
 
     @router.post("/{name}/explain", response_model=document(ExplainedEvent | ExplainedFilter))
     @needs(Need.SUBSCRIBE)
     async def explain(name: str, body: ExplainBody, who: Who) -> Any:
-        """What would become of an event, tier by tier; or what a filter would hear. Nothing is changed."""
+        """Explain how an event would be routed and matched, or what a filter would match. Changes nothing."""
         topic = topics.get(name, who.tenant)
         if _asked(body) == "event":
             return await explainer.event(topic, body.event)

@@ -113,7 +113,7 @@ def routes(
     @router.post("/changes", openapi_extra=openapi.MESSAGE)
     @needs(Need.NETWORK)
     async def changes(request: Request) -> Response:
-        """What has changed here, for another dispatcher: `PeerPoll` and `PeerPage` of `edn.protocol`."""
+        """Changes for another dispatcher: `PeerPoll` and `PeerPage` of `edn.protocol`."""
         poll: protocol.PeerPoll = await read(request, poll_decoder)
         return Response(protocol.encode(await leadership.answer(poll)), media_type=protocol.MSGPACK)
 
@@ -128,7 +128,7 @@ def routes(
         incarnation: Annotated[int, Query(description="that of the last answer")] = 0,
         since: Annotated[int, Query(description="version of the last answer")] = 0,
     ) -> Response:
-        """What all servers host, in few rectangles each, as far as it has changed."""
+        """Subscriptions of all servers, in few rectangles each, as far as they have changed."""
         mine = log.incarnation
         summaries = placing.exchange(
             [topic.info() for topic in topics.all("")],

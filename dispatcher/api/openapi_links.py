@@ -1,4 +1,4 @@
-"""What follows from an answer, as links of the OpenAPI document: which calls take what it names.
+"""Links of the OpenAPI document: which calls accept the ids that an answer names.
 
 Readers of the document find their way by them, and so do programs that try sequences of calls.
 """

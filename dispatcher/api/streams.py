@@ -180,7 +180,7 @@ def routes(
     async def events(
         id: str, who: Who, header: LastEventId = None, last_event_id: LastEventIdQuery = None
     ) -> StreamingResponse:
-        """What a subscription without a sink is told, as server-sent events, from the last one seen on."""
+        """Notifications of a subscription without a sink, as server-sent events, after the last one seen."""
         found = await find(who, id)
         async with contextlib.AsyncExitStack() as opening:
             opening.enter_context(guard.quotas.stream(who))

@@ -35,7 +35,7 @@ def needs(need: Need) -> Callable[[_Endpoint], _Endpoint]:
 
 
 def declared(route: Any) -> Need | None:
-    """What a route declares; of a mount, what the mounted app does."""
+    """Return the need that a route, or a mounted app, declares."""
     for holder in (getattr(route, "endpoint", None), getattr(route, "app", None)):
         found = getattr(holder, "edn_need", None)
         if found is not None:

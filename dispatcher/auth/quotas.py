@@ -1,4 +1,4 @@
-"""What a key may use up, held against what it does: rates by buckets in memory, amounts by what is stored.
+"""Enforces the limits of keys and tenants: rates by buckets in memory, amounts by stored rows.
 
 A rate is an average: a bucket holds two seconds' worth, and whatever comes while there is something in it
 passes, also what is more than is left; the bucket must fill up again before the next. So a batch of any size
@@ -66,7 +66,7 @@ def check_descriptors() -> None:
 
 @dataclass(frozen=True, slots=True)
 class TenantLimits:
-    """What a tenant may have where its key does not say."""
+    """Limits of a tenant whose key names none."""
 
     topics: int = 1_000
     attributes: int = 10_000
@@ -156,7 +156,7 @@ class Quotas:
             self._most_buckets = max(BUCKETS, 2 * len(self._buckets))
 
     def room(self, who: Caller) -> Room:
-        """What a caller may add; to be asked inside the transaction that adds it."""
+        """Return the limits of a caller, to be checked inside the transaction that adds something."""
         return Room(who, self._limits)
 
 

@@ -80,7 +80,7 @@ class Explainer:
     # -- an event ---------------------------------------------------------------------------------------
 
     async def event(self, topic: Topic, event: Any) -> ExplainedEvent:
-        """What would become of it if it were published now."""
+        """Explain how the event would be routed and matched if it were published now."""
         batch = topic.schema.decode_events(msgspec.json.encode(event))
         if len(batch) != 1:
             raise InvalidInput("one event is explained at a time", pointer="/event")
@@ -169,7 +169,7 @@ class Explainer:
     # -- a filter ---------------------------------------------------------------------------------------
 
     async def filter(self, topic: Topic, given: Any) -> ExplainedFilter:
-        """What it says, which stored ones it covers or is covered by, what it would have heard of late."""
+        """Explain a filter: its clauses, covering relations to stored filters, recent matches."""
         try:
             bound = Filter.parse(given).bind(topic.schema)
         except EdnError as error:

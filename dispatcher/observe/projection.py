@@ -1,4 +1,4 @@
-"""What routes events, drawn on two attributes: each server's rectangles, and recent events with their ways.
+"""Projects the routing table on two attributes: each server's rectangles, and recent events.
 
 At the precision in force, or at any other: then the summaries are cut beside the table, in a thread, and
 nothing changes but what is shown. A rectangle's shadow on two attributes says nothing of the others, so an

@@ -53,7 +53,7 @@ class Watch:
     worse: int = 0
 
     def look(self, counts: Counts, precision: float) -> bool:
-        """What an interval brought; whether a repartition should be proposed."""
+        """Count an interval, and return whether a repartition should be proposed."""
         if counts.events < ENOUGH or not counts.asked:
             return False
         self.now = counts.hits / counts.asked

@@ -1,4 +1,4 @@
-"""What was moved is settled: the old server has delivered its own, so the new one may send what it found.
+"""Completes a migration: once the old server has drained its outbox, the new server starts delivering.
 
 For every move that is not settled the old server is asked, again and again, whether all logs have ended the
 subscription there, what it kept for it if it is paused, and whether anything is left to be delivered. What is
@@ -124,7 +124,7 @@ class Handover:
             return {one.source for one in settled}
 
     async def _delivered(self, source: str) -> _Delivered:
-        """What has left a server and has nothing more to deliver there."""
+        """Subscriptions that have left a server and have nothing more to deliver there."""
         moves = await self._log.reading(lambda connection: repartitions.moves_from(connection, source))
         found, ended = [], False
         for start in range(0, len(moves), TOGETHER):

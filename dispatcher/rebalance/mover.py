@@ -45,7 +45,7 @@ Also = Callable[[Transaction, "Outcome"], None]
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of each subscription that was to be moved."""
+    """The outcome for each subscription of a batch."""
 
     moved: list[str] = field(default_factory=list)
     #: it has ended, or is there already

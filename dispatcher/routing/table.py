@@ -54,7 +54,7 @@ SLICE_SECONDS = 0.005
 
 
 class ServerRouting(msgspec.Struct, frozen=True):
-    """What the table holds of one server."""
+    """Describes the routes to one server."""
 
     server: str
     #: 0 is "route everything"

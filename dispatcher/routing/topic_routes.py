@@ -1,4 +1,4 @@
-"""What the routing table holds of one topic of one server: its summary, the cut in use, and the widenings.
+"""The routes of one topic to one server: its summary, the cut in use, and the widenings.
 
 Widenings come one by one and must be cheap, so they are kept like the levels of a log-structured store: the
 latest in a short tail that is scanned, the others packed into covers of which each is at least twice as
@@ -25,7 +25,7 @@ TAIL = 256
 
 
 class TopicRouting(msgspec.Struct, frozen=True):
-    """What the table holds of one topic of one server, for people."""
+    """Describes the routes of one topic to one server."""
 
     #: maximal rectangles in the accepted snapshot
     maximal: int

@@ -1,4 +1,4 @@
-"""What is bound to names: the matcher that topics inherit, and the servers that may host subscriptions.
+"""Bindings of names: the matcher that topics inherit, and the servers that may host subscriptions.
 
 An operator binds a topic's name, or a subtree, to either or both. Each is looked for by itself, from the
 name upwards, and the nearest binding that says something of it counts:

@@ -140,7 +140,7 @@ def _unanswered(server: str, error: Exception) -> Unavailable:
 
 
 def _refusal(server: str, answer: bytes) -> InvalidInput:
-    """What a server says of a message that it does not take."""
+    """Return the reason why a server refused a message."""
     try:
         problem = msgspec.json.decode(answer)
         if problem["title"] == InvalidSink.title:  # it did not consent

@@ -24,7 +24,7 @@ _SERVER_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 def hashed(key: str) -> str:
-    """What is stored of a server's identity: enough to know it again."""
+    """Hash a server's key, to recognise the server later."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 

@@ -36,7 +36,7 @@ class Pool(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
 
 
 class Quota(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a key may use up; None is no limit. `dispatcher.auth.quotas` enforces it."""
+    """Limits of a key; None is no limit. `dispatcher.auth.quotas` enforces them."""
 
     #: calls of any kind, and events published, on the average; bursts of a few seconds' worth pass
     requests_per_second: float | None = None

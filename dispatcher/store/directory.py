@@ -122,7 +122,7 @@ def replace(connection: Connection, changed: Subscription, attributes: frozenset
 
 
 def _predicates(one: Subscription) -> int:
-    """What a quota counts; members are parts of what counts already."""
+    """Count the predicates of a subscription for its quota; members of a subtree have none of their own."""
     return 0 if namespace.is_member(one.id) else Filter.parse(one.filter).predicates
 
 
@@ -210,7 +210,7 @@ _INSIDE = "substr(subtree, 1, length(?)) = ? AND instr(subtree, '/') = instr(?, 
 
 
 def members(connection: Connection, subscription: str) -> list[Subscription]:
-    """What a subscription to a subtree is made of, in the order of creation."""
+    """Return the members of a subtree subscription, in the order of creation."""
     # Those whose ids begin with its own and the sign: one range of their index.
     rows = connection.execute(
         f"SELECT {_FIELDS} FROM subscriptions WHERE id > ? AND id < ? ORDER BY serial",

@@ -60,7 +60,7 @@ class Connection(Protocol):
 
 @dataclass(slots=True)
 class Transaction:
-    """What an operation works on: the connection, and the log's end as this transaction sees it."""
+    """A transaction of the log: its connection, and the end of the log inside it."""
 
     connection: Connection
     log: str

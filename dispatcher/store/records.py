@@ -100,7 +100,7 @@ FOREVER = 2**62
 
 
 class _StoredEvents(msgspec.Struct, frozen=True, array_like=True):
-    """What the log keeps of an `EventsRecord` on disk."""
+    """An `EventsRecord` as it is stored on disk."""
 
     ids: list[str]
     stamps: bytes

@@ -52,7 +52,7 @@ class Repartition:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a repartition would do."""
+    """The preview of a repartition."""
 
     moves: int
     #: they are there already
@@ -94,7 +94,7 @@ def left(reader: Connection, repartition: int, limit: int) -> list[tuple[str, st
 
 
 def preview(connection: Connection, repartition: int, servers: Iterable[str]) -> Preview:
-    """What it would do; `servers`: those that there are."""
+    """Preview a repartition; `servers`: the known ones."""
     before = Counter(
         dict(
             connection.execute(

@@ -59,7 +59,7 @@ class Covering:
     def _covered(
         self, place: Topic | Subtree, filter: Filter, page: Sequence[Subscription]
     ) -> list[tuple[str, int]]:
-        """Those that are, with the version that was compared."""
+        """Return the covered subscriptions, with the compared version."""
         return [(one.id, one.version) for one in page if self._covers(place, filter, one)]
 
     def _covers(self, place: Topic | Subtree, filter: Filter, one: Subscription) -> bool:

@@ -1,4 +1,4 @@
-"""What must be on a server before it counts: placed, stored there, routed to it; or forgotten again.
+"""Installs subscriptions on servers: choose a server, store the filter, widen the table; undo on failure.
 
 A filter's rectangles are computed here, not taken from the server's answer: so an answer that got lost can
 never leave the table too narrow. What was stored for nothing, because something failed afterwards, is ended

@@ -40,7 +40,7 @@ class Prepared:
     arriving: bool = False
 
     def item(self) -> protocol.StoreItem:
-        """What its server is given."""
+        """Return the message that stores it on its server."""
         subscription = self.subscription
         return protocol.StoreItem(
             subscription.id,

@@ -1,4 +1,4 @@
-"""What was published before a subscription began and was still available then, told to it once, in order.
+"""Replays retained events to a new subscription, once and in order, before its live ones.
 
 Theory of operation
 -------------------

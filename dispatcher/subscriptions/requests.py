@@ -41,7 +41,7 @@ MAX_SUBSCRIPTIONS = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a subscriber wants of a subscription: filter, sink and expiry."""
+    """Filter, sink and expiry that a subscriber asks for."""
 
     filter: Any = None
     #: None: a stream
@@ -82,7 +82,7 @@ class SubscriptionRequests:
     # -- what there is ----------------------------------------------------------------------------------
 
     def place(self, name: str, who: Caller) -> Topic | Subtree:
-        """What a caller can subscribe to under a name: a topic that there is, or any subtree."""
+        """Return the topic or subtree that a caller may subscribe to under a name."""
         if not namespace.is_subtree(name):
             return self._topics.get(name, who.tenant)
         namespace.check_subtree_name(name)
@@ -99,7 +99,7 @@ class SubscriptionRequests:
         return await self._subscriptions.get(id if who.operates else namespace.key_of(who.tenant, id))
 
     def _topic_of(self, found: directory.Subscription) -> Topic | Subtree | None:
-        """What a subscription is to; None if its topic has just ended."""
+        """Return the topic or subtree of a subscription; None if its topic was just deleted."""
         return self._topics.by_uid(found.topic) if found.subtree is None else Subtree(found.subtree)
 
     # -- changing it ------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class SubscriptionRequests:
         id: str | None,
         owner: str,
     ) -> Wanted:
-        """What a new one and one that is changed have in common: filter, sink and expiry."""
+        """Check filter, sink and expiry, for a new subscription or a change."""
         place = "/filter"
         sink = body.sink or Sink(url=stream_address(id or ""))
         try:

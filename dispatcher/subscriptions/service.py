@@ -67,7 +67,7 @@ class Wanted:
 
     @property
     def attributes(self) -> frozenset[str]:
-        """Those that the filter constrains."""
+        """The attributes that the filter constrains."""
         return self.filter.attributes if self.bound is None else self.bound.attributes
 
 

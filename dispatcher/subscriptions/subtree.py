@@ -128,7 +128,7 @@ def covers(filter: Filter, found: Subscription, topics: Sequence[Topic]) -> bool
 
 @dataclass(slots=True)
 class Alignment:
-    """What is to be done, for members to be what the whole says."""
+    """The steps that bring the members in line with their subtree subscription."""
 
     whole: Subscription
     #: without a server, until they are placed
@@ -189,13 +189,13 @@ def align(
 
 
 def new_member(connection: Connection, whole: Subscription, topic: Topic, now: int) -> Subscription:
-    """One that is yet to be placed."""
+    """Prepare a member that has no server yet."""
     version = first_version(connection, namespace.member_id(whole.id, topic.uid), now)
     return replace(_member(whole, topic, whole), version=version, server="", created=now, serial=0)
 
 
 def _member(whole: Subscription, topic: Topic, own: Subscription) -> Subscription:
-    """What a member should be; `own` has those things in which it is its own."""
+    """Derive a member from its subtree subscription; `own` provides the fields of its own."""
     id = namespace.member_id(whole.id, topic.uid)
     return replace(
         whole,

@@ -150,7 +150,7 @@ class SubtreeSync:
         return [whole for whole in found if subtree.sort_out(Filter.parse(whole.filter), [topic])[0]]
 
     async def _align(self, whole: Subscription, room: Room | None = None) -> bool:
-        """Whoever calls it is alone in the tenant."""
+        """The caller must hold the tenant's lock."""
         members = await self._log.reading(lambda connection: directory.members(connection, whole.id))
         names = [whole.id, *(one.id for one in members)]
         async with self._subscriptions.lock.hold(names):

@@ -228,7 +228,7 @@ class Tuner:
         )
 
     def _model(self) -> Model | None:
-        """What is known of every precision that was lived or surveyed."""
+        """Return the points of all observed and probed precisions."""
         if self._parameters is None:
             return None
         return Model(self._parameters, self._lived.curve(self._survey.measured))

@@ -1,4 +1,4 @@
-"""What routing really cost and let through at the precisions that were in force of late.
+"""Observed routing cost and hit ratio per precision.
 
 A survey (`probe`) asks cuts about a sample in a thread of its own; the table does more than that: it has
 single rectangles beside its cuts, and every call has its price. So what was lived at a precision counts for
@@ -50,7 +50,7 @@ class Lived:
         self._seen = {at: known for at, known in self._seen.items() if known[1] > oldest}
 
     def curve(self, surveyed: Mapping[float, Operating]) -> dict[float, Operating]:
-        """What is to be expected of every precision that is known in either way."""
+        """Return the expected cost and hit ratio of each probed or observed precision."""
         lived = {at: known for at, (known, _) in self._seen.items()}
         both = [at for at in lived if at in surveyed]
         curve = dict(lived)

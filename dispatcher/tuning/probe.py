@@ -110,7 +110,7 @@ class Survey:
 
 
 def _ask(recut: Recut, samples: dict[int, tuple[float, Floats]], effort: Effort) -> tuple[Operating, float]:
-    """What routing costs and lets through, the mean over the topics; and the CPU seconds that this took."""
+    """Return the mean cost and hit ratio over the topics, and the CPU seconds of the probe."""
     began = time.thread_time()
     if recut.precision == 0:
         return NONE, 0.0

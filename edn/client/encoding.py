@@ -1,4 +1,4 @@
-"""What the calls put on the wire: paths, and JSON as the network reads it, in requests that it takes."""
+"""Encodes calls: paths, and JSON that the network accepts."""
 
 from __future__ import annotations
 

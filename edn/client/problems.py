@@ -1,4 +1,4 @@
-"""What a client's call can end in, other than its result.
+"""Errors that a client's call can raise.
 
 ClientError
 ├── ProblemError             the network refused: an RFC 9457 problem, or any other status that is no success

@@ -1,4 +1,4 @@
-"""What both services' HTTP doors share: problem+json for every error, strict JSON, limits, the bearer check.
+"""ASGI plumbing of both services: problem+json for every error, strict JSON, limits, bearer check.
 
 Nothing here knows a route. `install(app)` makes a FastAPI app answer every failure, its own 404 and 405
 included, as RFC 9457; `StrictRoute` reads bodies with `edn.formats.strict_json`, so that NaN, repeated keys

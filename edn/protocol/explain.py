@@ -8,7 +8,7 @@ from edn.protocol.codec import Int64
 
 
 class Explain(msgspec.Struct, frozen=True):
-    """What would an event be to a server? Nothing is stored, counted or sent."""
+    """Asks how a server would match an event. Nothing is stored, counted or sent."""
 
     log: str
     topic: Int64
@@ -40,7 +40,7 @@ class Explained(msgspec.Struct, frozen=True):
 
 
 class AskJourney(msgspec.Struct, frozen=True):
-    """What became of an event?"""
+    """Asks for the trace of an event."""
 
     log: str
     offset: Int64

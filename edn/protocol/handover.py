@@ -41,7 +41,7 @@ class KeptEvent(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What a server kept for a subscription that was paused when it moved: rows (after, upto], in order."""
+    """Buffered rows (after, upto] of a subscription that was paused when it moved, in order."""
 
     subscription: str
     version: Int64

@@ -11,7 +11,7 @@ from edn.protocol.codec import Int64
 
 
 class TopicInfo(msgspec.Struct, frozen=True, array_like=True):
-    """What a server must know of a topic to bind its filters."""
+    """The facts about a topic that a server needs to bind filters."""
 
     #: unique for ever; a topic that is deleted and made again gets another
     uid: Int64

@@ -48,7 +48,7 @@ class Boxes(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RoutingSummaries(msgspec.Struct, frozen=True):
-    """What one has to know to choose a host."""
+    """The facts from which a server chooses the host of a subscription."""
 
     incarnation: Int64
     #: what `since` of the next question is

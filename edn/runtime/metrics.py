@@ -1,4 +1,4 @@
-"""What the services tell Prometheus: families declared once as data, values read when somebody asks.
+"""Metrics for Prometheus: families declared once as data, values read on request.
 
 A service has a table of `Metric`s and a function that reads their values; nothing is counted for Prometheus
 that is not counted anyway, so nobody pays for metrics but whoever scrapes. Names follow Prometheus'

@@ -1,4 +1,4 @@
-"""What both services' processes share: the folder's lock, the secret, logs, the ready line, serving."""
+"""Runs a service process: lock of the data folder, secret, logs, ready line, serving."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Limits:
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
-    """What a restart needs to know."""
+    """The state of the clock that a restart needs."""
 
     #: names the boot of the machine; empty where that is unknown
     boot: str

@@ -1,4 +1,4 @@
-"""What a server's subscriptions can match, in as many or as few rectangles as routing can afford.
+"""Summaries of a server's subscriptions, in as many or as few rectangles as routing can afford.
 
 `Maximal` keeps the rectangles that matter under inserts and deletes (on a server), `Summary` packs them
 into a hierarchy that can be cut to any size (made on a server, cut on a dispatcher), and a router from

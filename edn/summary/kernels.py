@@ -1,4 +1,4 @@
-"""What all compiled loops of this package share: how they are compiled, binary search, words and bits.
+"""Shared by the compiled loops of this package: compilation, binary search, words and bits.
 
 Kernels release the interpreter's lock, are cached on disk, and take plain arrays; none of them checks its
 arguments. Their callers do.

@@ -1,4 +1,4 @@
-"""What the commands share: the address of the network, output for people and for programs, exit codes."""
+"""Shared by the commands: address of the network, output for people and programs, exit codes."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Attempts:
         return [attempt for attempt in reversed(found) if attempt.time >= oldest]
 
     def take(self) -> dict[str, list[Attempt]]:
-        """What is to be written; whoever takes it writes it."""
+        """Take the attempts that are not on disk yet; the caller writes them."""
         taken, self._unwritten, self._count = self._unwritten, {}, 0
         return taken
 

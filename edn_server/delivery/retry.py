@@ -39,7 +39,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """What is known after an attempt, besides its answer."""
+    """The state of a row after an attempt, besides the answer."""
 
     #: attempts of this row, this one among them
     attempt: int
@@ -60,7 +60,7 @@ def decide(
     permanent: bool = False,
     broken: bool = False,
 ) -> Decision:
-    """What follows an attempt: its answer's status (None: no answer); `chance` in [0, 1)."""
+    """Decide what follows an attempt, by its status (None: no answer); `chance` in [0, 1)."""
     if status is not None and 200 <= status < 300:
         return Decision("delivered")
     if status == 410:

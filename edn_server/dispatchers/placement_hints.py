@@ -1,4 +1,4 @@
-"""What this server knows of the others, and which of them should host a subscription.
+"""Suggests the server that should host a subscription, from summaries of all servers.
 
 Every few seconds the dispatcher is asked for the routing summaries of all servers: a few rectangles a server
 and topic, and how many subscriptions each has. They feed the network's placement policy here as they do

@@ -26,7 +26,7 @@ TOLD_ROWS = 5000
 
 
 class Depart(Job[tuple[protocol.Departed, int]]):
-    """What is left of some; of others what is kept is forgotten, and how many notifications that was."""
+    """Report the remaining work of departed subscriptions; purge buffers of those already handed over."""
 
     fresh = True
 

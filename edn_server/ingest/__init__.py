@@ -1,4 +1,4 @@
-"""What the dispatchers send becomes notifications: frames, control records, replays, undecided matches.
+"""Turns messages of dispatchers into notifications: frames, control records, replays, undecided matches.
 
 May import `outbox`, `subscriptions` and `storage`.
 """

@@ -42,7 +42,7 @@ from edn_server.subscriptions.topic_index import Flags, Int32s, Int64s, Matrix, 
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """What a frame brought: events by place, and the versions that they matched."""
+    """Matches of a frame: events by place, and the matched versions."""
 
     #: by place
     offsets: Int64s

@@ -1,4 +1,4 @@
-"""What a control record does: where versions begin and end to match, and until when they live.
+"""Applies control records: where versions begin and end to match, and when they expire.
 
     activate     a version begins: since := offset
     change       the named one begins, the older ones of its subscription end there

@@ -33,7 +33,7 @@ STEP = 5000
 
 @functools.lru_cache(maxsize=1 << 17)
 def label(subscription: str) -> int:
-    """What is noted of a subscription: short, because it is kept for every match of a day."""
+    """Hash a subscription id: short, because a day of matches is stored."""
     return int.from_bytes(hashlib.blake2b(subscription.encode(), digest_size=4).digest(), "little")
 
 

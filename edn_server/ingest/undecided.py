@@ -65,7 +65,7 @@ LEAST_TEXT = 512
 
 @dataclass(slots=True)
 class Budget:
-    """What exact predicates may still take of one frame."""
+    """The time that exact predicates may still spend on one frame."""
 
     each: float = field(default_factory=lambda: EACH)
     all: float = field(default_factory=lambda: ALL)
@@ -147,7 +147,7 @@ class Library:
         return asked
 
     def searches(self, asked: Sequence[BoundFilter]) -> dict[str, Search]:
-        """What these filters search for in each attribute, prepared where that pays."""
+        """Prepare the patterns that these filters search for, per attribute, where that pays."""
         key = tuple(map(id, asked))
         found = self._prepared.get(key)
         if found is None:

@@ -1,4 +1,4 @@
-"""What can be asked about delivery, and done about it: state, counters, attempts, dead letters, an example.
+"""Reports and changes delivery: state, counters, attempts, dead letters, a test notification.
 
 Reading has a connection and a thread of its own, so that no question waits behind matching or behind
 composing notifications. Lives on the event loop.

@@ -1,4 +1,4 @@
-"""What became of recent events, for whoever follows one: when it came, whom it matched, how they were told.
+"""Traces recent events: arrival, matching subscriptions, delivery attempts.
 
 Nothing is noted an event: of a frame its arrays are kept, which are there anyway, and of a POST its rows.
 Both are forgotten beyond a number of bytes, the oldest first, and with the process. The writer's thread adds
@@ -64,7 +64,7 @@ class EventTraces:
             self._row_bytes -= _size(self._posts.popleft().rows)
 
     def find(self, view: RegistryView, log: str, offset: int) -> protocol.Journey:
-        """What is known of one event; nothing, if it did not come lately."""
+        """Return the trace of one event; empty if it is not recent."""
         # A copy at once: the writer's thread may be adding.
         for frame in reversed(tuple(self._frames)):
             offsets = frame.matches.offsets

@@ -1,4 +1,4 @@
-"""What an event would be to this server: which subscriptions it would match, and by which clauses.
+"""Explains which subscriptions of this server an event would match, and by which clauses.
 
 It is asked of the matcher that the stream uses, with the same intervals and expiries, so that an explanation
 never differs from what would happen. Only the writer's thread may look at these; the filters are asked in

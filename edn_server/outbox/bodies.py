@@ -1,4 +1,4 @@
-"""What rows of the outbox tell: the bytes that bodies and streams are made of.
+"""Composes the bodies of POSTs and streams from rows of the outbox.
 
 In the thread that owns the connection; what was written just now is found in memory instead.
 """
@@ -62,7 +62,7 @@ def each_entry(row: Row, events: Sequence[bytes], fragments: Sequence[bytes | No
 
 
 def entries_of(row: Row, events: Sequence[bytes], fragments: Sequence[bytes | None]) -> bytes:
-    """What a row adds to a body."""
+    """The part of a body that one row contributes."""
     return b",".join(each_entry(row, events, fragments))
 
 
@@ -93,7 +93,7 @@ class Composer:
         self._recent = recent
 
     def entries(self, db: Connection, row: Row) -> tuple[bytes, str]:
-        """What a row adds to a body, and the trace context that its events share."""
+        """Return the part of a body that a row contributes, and the trace context of its events."""
         fragments = self._event_fragments(db, row)
         traces = {trace_of(fragment) for fragment in fragments}
         shared = traces.pop() if len(traces) == 1 else ""

@@ -1,4 +1,4 @@
-"""What can be notified, by scheme, and what sending to them needs: consent, names, fair shares, streams.
+"""Sinks by URL scheme, and their needs: consent, name resolution, fair shares, streams.
 
 May import `outbox`, `subscriptions` and `storage`.
 """

@@ -1,4 +1,4 @@
-"""What a sink is, and which there are: one for each scheme that an address may have.
+"""Declares sinks, and finds the sink of a URL's scheme.
 
 http, https   `http`: a POST
 mailto        `mail`: a message to the relay that the settings name
@@ -51,7 +51,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of an attempt; whatever fails is an answer, too."""
+    """The result of an attempt; a failure is an answer, too."""
 
     #: as in HTTP, whatever the sink speaks: 2xx is taken, 410 is "no more"; None when there was no answer
     status: int | None

@@ -97,7 +97,7 @@ class Withheld:
 
 
 def read(answer: Answer, origin: str, rate: int) -> Granted | Withheld:
-    """What an answer to the question says."""
+    """Read the sink's answer to the consent request."""
     if answer.status is None:
         return Withheld(answer.reason or "it did not answer", later=False)
     allowed = answer.allowed.get("webhook-allowed-origin")
@@ -113,7 +113,7 @@ def read(answer: Answer, origin: str, rate: int) -> Granted | Withheld:
 
 
 def read_rate(text: str, asked: int) -> Granted | Withheld:
-    """What WebHook-Allowed-Rate says, empty where it is not there."""
+    """Read WebHook-Allowed-Rate; empty if it is missing."""
     if text == "*":
         return Granted(None)
     if not text:
@@ -125,7 +125,7 @@ def read_rate(text: str, asked: int) -> Granted | Withheld:
 
 @owned("loop")
 class Consents:
-    """What each sink has said, and when it may be posted to next."""
+    """The consent of each sink, and the time of its next permitted POST."""
 
     def __init__(
         self,

@@ -83,7 +83,7 @@ TRIGGERS = (
 
 @dataclass(slots=True)
 class Drops:
-    """What one transaction dropped at limits."""
+    """Rows that one transaction dropped at limits."""
 
     #: notifications, by kind
     events: dict[str, int] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class Drops:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a subscription occupies, and what it lost at a limit."""
+    """Bytes that a subscription occupies, and events that it lost at a limit."""
 
     buffered_bytes: int
     dropped: int

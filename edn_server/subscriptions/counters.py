@@ -117,7 +117,7 @@ class VersionCounters:
     # -- asking -----------------------------------------------------------------------------------------
 
     def of(self, numbers: Sequence[int], topic: int) -> Counts:
-        """What all versions of one subscription come to."""
+        """Return the totals of all versions of one subscription."""
         with self._lock:
             self._room(max(numbers) + 1)
             since = int(self._counts[numbers, _SINCE].min())
@@ -157,7 +157,7 @@ class VersionCounters:
 
 
 class Write(Job[None]):
-    """What changed goes to disk."""
+    """Writes changed counters to disk."""
 
     fresh = True
 

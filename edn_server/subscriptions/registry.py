@@ -1,4 +1,4 @@
-"""What is hosted, in memory: arrays by version number, a matcher and the maximal rectangles a topic.
+"""The hosted subscriptions in memory: arrays by version, a matcher and maximal rectangles per topic.
 
 A version of a subscription has a small **number**; numbers are used again once nothing names the version.
 What the hot path needs of a version lies in numpy columns under its number: where each log activated and
@@ -62,7 +62,7 @@ class LogState:
 
 @dataclass(slots=True)
 class LiveVersion:
-    """What is rarely looked at; the rest lies in the columns of `SubscriptionRegistry`."""
+    """The rarely used fields of a version; the columns of `SubscriptionRegistry` hold the others."""
 
     id: str
     version: int
@@ -337,7 +337,7 @@ class SubscriptionRegistry:
         return numbers[ended & self.living[numbers]]
 
     def used_addresses(self) -> list[str]:
-        """Those that living versions have."""
+        """Return the addresses of living versions."""
         return list(self._address_number)
 
     def _use_address(self, address: str) -> int:

@@ -31,7 +31,7 @@ _Count = Annotated[int, Field(ge=0, le=1 << 53)]
 
 
 class QuotaBody(Body):
-    """What a key may use up; what is left out has the limit of the key that makes it, if any."""
+    """Limits of a key. A limit that is left out is that of the key that makes it, if any."""
 
     requests_per_second: _Rate | None = Field(None, description="Calls of any kind, on the average.")
     events_per_second: _Rate | None = Field(None, description="Events published, on the average.")

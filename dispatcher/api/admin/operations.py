@@ -53,7 +53,7 @@ def routes(
     @router.get("/v1/servers/{id}/summary", response_model=dict[str, Any])
     @needs(Need.OPERATOR)
     async def server_summary(id: str) -> Any:
-        """What the dispatcher holds of a server: rectangles in use, precision, size."""
+        """The summary of a server in the routing table: rectangles in use, precision, size."""
         if members.get(id) is None:
             raise NotFound(f'no server "{id[:80]}"')
         return msgspec.to_builtins(table.describe(id))

@@ -97,7 +97,7 @@ def routes(runner: RepartitionRunner, handover: Handover, advisor: RepartitionAd
     @router.get("/repartitions/{id}/preview", response_model=document(Preview))
     @needs(Need.OPERATOR)
     async def preview(id: Id) -> Any:
-        """What it would do: how many would move, and what each server would host."""
+        """Preview: how many subscriptions would move, and how many each server would host."""
         found, seen = await runner.get(id), await runner.preview(id)
         ratios = {"hit_ratio": advisor.hit_ratio(), "expected_hit_ratio": found.expected_hit_ratio}
         return fill(Preview, seen, **ratios)

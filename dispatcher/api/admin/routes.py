@@ -75,7 +75,7 @@ def routes(entries: RoutingEntries, bindings: Bindings, members: ServerRegistry)
     @router.delete("/{name:path}", status_code=204)
     @needs(Need.OPERATOR)
     async def unbind_route(name: Name) -> None:
-        """What is bound further up counts again."""
+        """Remove a binding; the binding of the nearest name above applies again."""
         await bindings.delete(name)
 
     return router

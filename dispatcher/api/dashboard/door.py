@@ -150,7 +150,7 @@ def routes(sampler: Sampler, projector: Projector, topics: Topics, guard: Guard)
             float | None, Query(ge=0, le=1, description="as it would be; without one, as it is")
         ] = None,
     ) -> Any:
-        """What routes events to each server, as rectangles on two attributes, and recent events with it."""
+        """Routes to each server as rectangles on two attributes, and recent events."""
         picture = await projector.project(topics.get(name, who.tenant), x, y, precision)
         # Thousands of numbers: to check each of them would cost more than to find them.
         return Response(msgspec.json.encode(picture), media_type="application/json")

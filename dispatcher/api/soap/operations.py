@@ -1,4 +1,4 @@
-"""What a SOAP message may ask for: requests, replies, and the table from elements to operations."""
+"""Operations of the SOAP interface: requests, replies, and the table from elements to operations."""
 
 from __future__ import annotations
 

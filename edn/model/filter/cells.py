@@ -1,4 +1,4 @@
-"""What one attribute may hold: a set of values, missing or not, and patterns that its strings fit.
+"""Cells: a set of values of one attribute, missing or not, and patterns of its strings.
 
 Equality, order, prefixes and their negations are sets of intervals, so all is known about them. Suffixes and
 substrings are not; they stay beside the set as patterns, and are compared with each other and with the set by

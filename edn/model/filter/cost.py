@@ -1,4 +1,4 @@
-"""What the exact predicate of a filter may take for one event, estimated before it is asked.
+"""Estimates the time that the exact predicate of a filter may take for one event.
 
 The estimate is in seconds of an ordinary machine. It decides where a predicate is evaluated
 (`edn_server.ingest.undecided`), never what it says. It must not be far too low for a filter that is written

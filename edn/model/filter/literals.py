@@ -1,4 +1,4 @@
-"""What both forms of a filter ask of a literal, before any schema is known."""
+"""Checks literals of filters, in JSON and in text, before any schema is known."""
 
 from __future__ import annotations
 

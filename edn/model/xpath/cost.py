@@ -1,4 +1,4 @@
-"""What one evaluation can cost at most, bounded before an expression is taken.
+"""Bounds the cost of one evaluation before an expression is accepted.
 
 An evaluation runs inside a server's matching, so it must end soon whatever the event: expressions that may
 take too long are refused when they are given, not stopped when they are evaluated.

@@ -1,4 +1,4 @@
-"""What an XPath implies about single attributes: the conditions that its rectangles are made of.
+"""Derives conditions on single attributes from an XPath: its rectangles are made of them.
 
 A *cover* is a filter of the ordinary kind that holds wherever the expression does; it may hold elsewhere.
 None is the cover that says nothing. Covers are found by following the expression's paths through the tree of

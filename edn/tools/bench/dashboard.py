@@ -1,4 +1,4 @@
-"""What open dashboards cost the dispatcher: its CPU time an event, with none of them and with several.
+"""Measures the dispatcher's CPU time per event with and without open dashboards.
 
 One network under a constant load, published by the clock, and turns of some seconds in which nobody watches,
 or all dashboards show their overview, or all their map. Each round takes every turn, beginning with another

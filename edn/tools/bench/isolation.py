@@ -1,4 +1,4 @@
-"""What an address that never answers, and one that answers after ten seconds, cost fifty others.
+"""Measures delivery to fifty addresses beside one that never answers and one that takes ten seconds.
 
 Two networks of one server each run side by side: in one, fifty addresses hear of every event; in the other
 the same, and the two bad ones as well. They are measured in turn, never at the same time, with the same

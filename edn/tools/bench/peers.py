@@ -1,4 +1,4 @@
-"""What our kernels are measured beside: indexes that others wrote, each asked in the fastest way that it has.
+"""Competing indexes for the kernel benchmarks, each called in its fastest way.
 
 A peer of matching takes rectangles once and answers, for points, `(starts, ids)` like an `edn.index.Matcher`.
 """

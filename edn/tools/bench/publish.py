@@ -1,4 +1,4 @@
-"""What publishing costs, end to end, beside a bare HTTP app that only decodes the same bodies.
+"""Measures publishing, end to end, beside a bare HTTP app that only decodes the same bodies.
 
 One run measures, one after the other and several times in turn, with the same publisher on the same machine:
 

@@ -1,4 +1,4 @@
-"""What the past costs: a new subscription among many retained events, and those who publish meanwhile.
+"""Measures replay: a new subscription among many retained events, beside publishers.
 
 A network of its own keeps events for ever. *First* is the time from the request to subscribe to the first
 notification at the receiver, *all* to the last of its past. Live throughput is that of publishers who wait

@@ -1,4 +1,4 @@
-"""What a subscription may be notified of, and what it must: the heart of the check.
+"""Decides which events a subscription may, must and must not receive: the heart of the check.
 
 For one subscription and the events of one topic, `Obligations` holds the events that some possible filter
 matches and, of each, whether it **may** be notified (at least one state that it can have met matches it) and

@@ -1,4 +1,4 @@
-"""What a check finds, as data for programs and as text for people."""
+"""Findings of a check, as data for programs and as text for people."""
 
 from __future__ import annotations
 
