@@ -288,7 +288,9 @@ class Services:
         if applied.matches is not None and len(applied.matches.offsets):
             now = int(clock.estimate() * 1e6)
             self.traces.came(applied.log, applied.batch, now, applied.matches)
-        if self._loop is None or not (applied.addresses or applied.entries or applied.drops.total):
+        if self._loop is None or not (
+            applied.rows or applied.addresses or applied.entries or applied.drops.total
+        ):
             return
         if events:
             self.notifier.recent.put(applied.batch, events)
@@ -301,7 +303,7 @@ class Services:
         counters.unread_dropped += applied.drops.events.get(usage.UNREAD, 0)
         if applied.doubtful:
             self._decider.wake()
-        self.notifier.wake(applied.addresses)
+        self.notifier.announce(applied.rows, applied.addresses)
         self.streams.wake(applied.addresses)
 
     def _on_decided(self, address: str, shorter: int) -> None:

@@ -79,7 +79,7 @@ def _events(body: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    parcel: DeliveryBatch
+    batch: DeliveryBatch
     attempts: int
     status: int | None
     reason: str
@@ -99,8 +99,8 @@ class Bury(Job[int]):
     def work(self, db: Connection) -> int:
         events = 0
         for death in self._deaths:
-            parcel = death.parcel
-            first = parcel.rows[0]
+            batch = death.batch
+            first = batch.rows[0]
             # Unless somebody dropped it meanwhile.
             if not outbox.has_row(db, first.id):
                 continue
@@ -112,11 +112,11 @@ class Bury(Job[int]):
                 death.attempts,
                 death.status,
                 death.reason[:500],
-                parcel.events,
+                batch.events,
             )
-            letters.insert(db, letter, parcel.body, recipients(parcel.body, first.address))
-            events += outbox.settle(db, parcel.places, parcel=parcel.id)
-        for tenant in {tenant_of(death.parcel.rows[0].address) for death in self._deaths}:
+            letters.insert(db, letter, batch.body, recipients(batch.body, first.address))
+            events += outbox.settle(db, batch.places, [batch.id])
+        for tenant in {tenant_of(death.batch.rows[0].address) for death in self._deaths}:
             dropped = letters.drop_excess(db, tenant, self._limit)
             if dropped:
                 limit = usage.LIMITS[usage.DEAD]

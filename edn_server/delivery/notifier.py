@@ -1,12 +1,16 @@
-"""A courier an address: rows in order, one POST at a time, until each is delivered or given up.
+"""Delivers the rows of the outbox: in order per address, one POST at a time, until each row is settled.
 
-Addresses know nothing of each other: a slow or dead one delays nobody else's rows (`sinks.concurrency`). Rows
-are read a page at a time, so that a long backlog lies on disk, and rows that wait together go out together
-(`outbox.batches`, `outbox.bodies`); `sender` makes one attempt. A batch is settled, off the courier's path,
-after its delivery; a crash in between repeats the POST under the same webhook-id.
+    committed rows ──announce──> AddressQueue ──worker──> form a batch ──> send ──> settle
+                                      ^                                      │ failure
+                                      └──────── read the outbox <── rest <───┘
 
-After a failure the courier rests and looks at the disk again: a dead address costs a sleeping task. The state
-of an address (`circuit_breaker`) survives restarts; an abandoned POST becomes a dead letter (`dead_letters`).
+An address with rows has a worker, a task that ends with the last row. The writer's thread passes committed
+rows on in memory (`queue`), so a healthy address costs no read of the database. Delivered batches are settled
+many at a time (`settlement`); a crash before that repeats the POST under the same webhook-id. Addresses are
+independent: a slow or dead one delays no other (`sinks.concurrency`).
+
+After a failure the worker frees its rows, rests and reads the outbox again: a dead address costs a sleeping
+task. The circuit breaker of an address survives restarts; an abandoned batch becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -17,9 +21,9 @@ import random
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Concatenate
 
 import numpy as np
@@ -34,14 +38,15 @@ from edn_server.delivery import circuit_breaker, cleanup, dead_letters, retry
 from edn_server.delivery.attempts import Attempt, Attempts
 from edn_server.delivery.circuit_breaker import HEALTHY, Health
 from edn_server.delivery.dead_letters import Death
+from edn_server.delivery.queue import PAGE, AddressQueue, Memory
 from edn_server.delivery.sender import Sender, Sent, Timings
+from edn_server.delivery.settlement import Settlements
 from edn_server.outbox import batches
 from edn_server.outbox.batches import DeliveryBatch
 from edn_server.outbox.bodies import Composer, enclose
-from edn_server.outbox.cleanup import Settle
 from edn_server.outbox.payload_cache import PayloadCache
 from edn_server.sinks.base import Answer, Sinks
-from edn_server.sinks.concurrency import Slots
+from edn_server.sinks.concurrency import Slots, Standing
 from edn_server.storage import outbox
 from edn_server.storage.addresses import host_of, is_sink, tenant_of, url_of
 from edn_server.storage.database import restored
@@ -52,38 +57,36 @@ from edn_server.subscriptions.view import RegistryView
 
 logger = structlog.get_logger()
 
-#: rows of an address in memory
-PAGE = 64
+#: rows of an address that may be delivered and not settled, and so may be repeated after a crash
+MOST_UNSETTLED = PAGE
 #: addresses whose success is remembered
 TRIED = 100_000
-#: how long a courier rests after a failure of ours
+#: how long a worker rests after an error of this server
 FAILED_SECONDS = 5.0
 
 
 @owned("loop")
 @dataclass(slots=True)
 class Counters:
-    #: POSTs that were taken, and attempts that were not
+    #: POSTs that were accepted, and attempts that failed
     delivered: int = 0
     failed: int = 0
-    #: notifications in the POSTs that were taken
+    #: notifications in accepted POSTs
     notified: int = 0
     #: rows of subscriptions that ended while their address failed
     dropped: int = 0
-    #: POSTs that became dead letters, and letters that went at a tenant's limit
+    #: POSTs that became dead letters, and dead letters dropped at a tenant's limit
     dead: int = 0
     letters_dropped: int = 0
-    #: notifications of paused subscriptions, and of streams, that went at a tenant's limit
+    #: notifications of paused subscriptions, and of streams, dropped at a tenant's limit
     paused_dropped: int = 0
     unread_dropped: int = 0
-    #: notifications (one an event and row) that wait
+    #: notifications in the outbox
     backlog: int = 0
 
 
 @owned("loop")
 class Notifier:
-    """Lives on the event loop; its methods may be called there only."""
-
     def __init__(
         self,
         *,
@@ -94,47 +97,51 @@ class Notifier:
         key: str,
         settings: Settings,
         timings: Timings | None = None,
-        on_attempt: Callable[[tuple[Row, ...], Attempt], None] = lambda rows, attempt: None,
+        on_attempt: Callable[[Sequence[Row], Attempt], None] = lambda rows, attempt: None,
     ) -> None:
         """`on_attempt` is called after each attempt at rows of the outbox."""
         self._view = view
         self._writer = writer
         self._reader = reader
         self._settings = settings
-        #: tells this server's rows from those of any other
+        #: distinguishes the rows of this server from those of any other
         self.prefix = hashlib.sha256(key.encode()).hexdigest()[:12]
         self._prefix = "msg_" + self.prefix
-        # Descriptors are needed for other things, too: connections of clients, files.
+        # Clients' connections and files need descriptors, too.
         self._slots = Slots(min(settings.concurrent_posts, max(1, descriptor_limit() // 3)))
-        #: addresses that an attempt succeeded at since the start, the least recent first
+        #: addresses with a successful attempt since the start, least recent first
         self._tried: OrderedDict[str, None] = OrderedDict()
-        self._couriers: dict[str, asyncio.Task[None]] = {}
-        self._woken: set[str] = set()
-        self._resting: dict[str, asyncio.Event] = {}
-        self._settling: set[asyncio.Future[int]] = set()
-        #: addresses that may have rows for nobody who lives
+        #: addresses with rows that may be delivered
+        self._queues: dict[str, AddressQueue] = {}
+        self._memory = Memory()
+        #: addresses without a queue whose next row is undecided
+        self._blocked: set[str] = set()
+        self._settlements = Settlements(writer, self._on_settled, self._on_unsettled)
+        #: errors of settlements, by address, until its worker sees them
+        self._errors: dict[str, BaseException] = {}
+        #: addresses that may have rows without a live recipient
         self._left: set[str] = set()
-        #: those that are not healthy
+        #: addresses that are not healthy
         self._health: dict[str, Health] = {}
-        #: rows that were tried by themselves, and must not find company at the next attempt
-        self._alone: set[int] = set()
-        #: rows up to this one were here before this start, and of each address those that may have been tried
+        #: first rows of batches that were attempted and are not settled: their rows are fixed
+        self._attempted: set[int] = set()
+        #: the newest row at the start; the last run may have sent rows up to it
         self._found = 0
-        #: rows up to this one came with a backup: the network that it was made of may have sent them since
+        #: the newest row of the backup that this folder was restored from; the network may have sent them
         self._restored = 0
-        self._doubtful: dict[str, int] = {}
-        # Reading and composing happen in the reader's thread. Two, so that it has the next job at hand; more
-        # would wait there in the order of asking.
+        #: how many of an address's oldest rows the last run may have sent alone
+        self._suspects: dict[str, int] = {}
+        # The reader has one thread. Two slots, so that the next call is at hand.
         self._reads = Slots(2, bound=2)
         self.recent = PayloadCache()
         self._composer = Composer(view, self.recent)
         self.counters = Counters()
         self._timings = timings or Timings()
-        self._posting = Sender(sinks, view, self._timings)
+        self._sender = Sender(sinks, view, self._timings)
         self._on_attempt = on_attempt
 
     async def start(self, *, again: bool) -> None:
-        """Go on with what the last run left; `again` if there was one."""
+        """Deliver the rows of the last run; `again` if there was one."""
         self._health = await self._reader.reading(circuit_breaker.load)
         self._restored = await self._reader.reading(restored)
         if again:
@@ -142,137 +149,344 @@ class Notifier:
         self.wake(await self._reader.reading(outbox.waiting_addresses))
 
     async def stop(self) -> None:
-        """Attempts in flight are given up; they are made again after the next start."""
-        couriers = list(self._couriers.values())
-        for courier in couriers:
-            courier.cancel()
-        await asyncio.gather(*couriers, return_exceptions=True)
-        await asyncio.gather(*self._settling, return_exceptions=True)
+        """Cancel attempts in flight; they are repeated after the next start."""
+        tasks = [queue.task for queue in self._queues.values() if queue.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._settlements.flush()
         self._reader.close()
 
+    def announce(self, rows: Iterable[Row], addresses: Iterable[str]) -> None:
+        """Deliver rows that were just committed, and read the rows of other addresses from the outbox."""
+        self.wake(addresses)
+        queues, delay = self._queues, self._settings.batching.delay
+        for row in rows:
+            queue = queues.get(row.address)
+            if queue is None:
+                if row.address in self._blocked:
+                    continue
+                queue = self._open(row.address, is_complete=True)
+            queue.append(row)
+            if delay:
+                queue.hurry()  # its batch may be full now
+
     def wake(self, addresses: Iterable[str]) -> None:
-        """These addresses have new rows."""
+        """Read the rows of addresses from the outbox."""
         for address in addresses:
             if not is_sink(address):
                 continue
-            self._woken.add(address)
-            if self._settings.batching.delay and address in self._resting:
-                self._resting[address].set()  # its batch may be full now
-            if address not in self._couriers:
-                task = asyncio.create_task(self._courier(address), name="courier")
-                self._couriers[address] = task
+            self._blocked.discard(address)
+            queue = self._queues.get(address) or self._open(address, is_complete=False)
+            queue.invalidate()
+            if self._settings.batching.delay:
+                queue.hurry()
+
+    def _open(self, address: str, *, is_complete: bool) -> AddressQueue:
+        queue = self._queues[address] = AddressQueue(address, self._memory, is_complete=is_complete)
+        queue.task = asyncio.create_task(self._work(queue), name="address worker")
+        return queue
 
     async def idle(self) -> None:
         """Wait until nothing is left to do. For tests."""
-        while self._couriers:
-            await asyncio.wait(list(self._couriers.values()))
+        while self._queues or not self._settlements.is_idle:
+            if tasks := [queue.task for queue in self._queues.values() if queue.task is not None]:
+                await asyncio.wait(tasks)
+            await self._settlements.flush()
 
-    # -- what others ask --------------------------------------------------------------------------------
+    # -- for other parts --------------------------------------------------------------------------------
 
     @property
     def attempts(self) -> Attempts:
-        return self._posting.attempts
+        return self._sender.attempts
 
     def health(self, address: str) -> Health:
         return self._health.get(address, HEALTHY)
 
     @property
     def failing(self) -> int:
-        """How many addresses fail, or are disabled."""
+        """The number of addresses that fail or are disabled."""
         return sum(bool(one.failures or one.disabled) for one in self._health.values())
 
     @property
     def disabled(self) -> list[str]:
-        """Addresses that were given up."""
+        """Disabled addresses."""
         return [address for address, health in self._health.items() if health.disabled is not None]
 
     @property
     def waiting(self) -> list[str]:
-        """Addresses that something waits for."""
-        return list(self._couriers)
+        """Addresses with rows."""
+        return list(self._queues)
 
     def webhook_id(self, row: int) -> str:
         return f"{self._prefix}_{row}"
 
     def hurry(self, address: str) -> None:
-        """Make the next attempt now, and look at the disk before it."""
+        """Make the next attempt now, after reading the outbox."""
         known = self._health.get(address)
         if known is not None and known.disabled is None:
             self._health[address] = replace(known, next_attempt=0)
         self.wake([address])
-        if address in self._resting:
-            self._resting[address].set()
+        if address in self._queues:
+            self._queues[address].hurry()
 
     async def enable(self, address: str) -> None:
-        """Whatever was, the address is healthy until it fails again."""
+        """Make the address healthy until it fails again."""
         await self._become(address, HEALTHY)
         self.hurry(address)
 
     async def example(self, address: str, body: bytes) -> Attempt:
-        """One attempt outside of the order, of something that never happened."""
+        """Make one attempt at a test notification, outside of the order."""
         name = f"{self._prefix}_example_{secrets.token_hex(8)}"
-        async with self._slot(address):
-            sent = await self._posting.send(address, name, body, 1)
-        return self._posting.remember(sent, "example")
+        async with self._slots.slot(tenant_of(address), self._standing(address), host_of(address)):
+            sent = await self._sender.send(address, name, body, 1)
+        return self._sender.remember(sent, "example")
 
     async def entries(
         self, address: str, after: int, rows: int
     ) -> tuple[list[tuple[int, list[bytes]]], outbox.Gone]:
-        """Read the next rows of a stream after one, as ids and entries per event, and which rows went."""
+        """Read the next rows of a stream after one, as ids and entries per event, and which rows are gone."""
 
         def read(db: Connection) -> tuple[list[tuple[int, list[bytes]]], outbox.Gone]:
-            found = outbox.page(db, address, rows, after)
-            told = [(row.id, self._composer.each_entry(db, row)) for row in found]
-            return told, outbox.gone(db, address)
+            page = outbox.page(db, address, rows, after)
+            entries = [(row.id, self._composer.read_entries(db, row)) for row in page.rows]
+            return entries, outbox.gone(db, address)
 
         return await self._read(address, read)
 
     def subtract(self, notifications: int) -> None:
-        """Count notifications that no longer wait."""
+        """Count notifications that are no longer in the outbox."""
         self.counters.backlog -= notifications
 
     async def drop_ended(self) -> None:
-        """Rows of addresses that have failed for long, for nobody who lives: they would wait for days more.
+        """Drop rows without a live recipient at addresses that have failed for long.
 
-        While there is hope they are due: the subscription was there when they were found.
+        Before that they are due: the subscription was live when they matched.
         """
         self._left |= self._view.take_left_addresses()
         for address in list(self._left):
-            if address not in self._couriers:
+            if address not in self._queues:
                 self._left.discard(address)
             elif self.health(address).warned is not None:
                 self._left.discard(address)
                 rows = await self._read(address, cleanup.find, address, self._view)
                 if rows:
                     dropped = await self._submit(cleanup.Drop(rows))
-                    self.counters.backlog -= dropped  # not in one: it changes while one waits
+                    self.counters.backlog -= dropped  # in two steps: it changes during the wait
                     self.counters.dropped += len(rows)
-                    self._alone.difference_update(id for id, _ in rows)
+                    self._attempted.difference_update(id for id, _ in rows)
                     self.hurry(address)
 
     # -- one address ------------------------------------------------------------------------------------
 
-    async def _courier(self, address: str) -> None:
+    async def _work(self, queue: AddressQueue) -> None:
+        address = queue.address
         try:
-            # A wake that comes while the last page is on its way has set the mark again.
-            while address in self._woken:
-                self._woken.discard(address)
+            while queue.rows or not queue.is_complete:
                 try:
-                    await self._deliver_waiting(address)
+                    await self._step(queue)
                 except Exception as error:
-                    logger.error("courier_failed", sink=sink_policy.redacted(url_of(address)), exc_info=error)
-                    self._woken.add(address)
-                    await self._recover(address, error)
+                    logger.error(
+                        "delivery_failed", sink=sink_policy.redacted(url_of(address)), exc_info=error
+                    )
+                    queue.clear()
+                    await self._recover(queue, error)
         finally:
-            del self._couriers[address]
-            self._doubtful.pop(address, None)
+            queue.clear()
+            del self._queues[address]
+            self._suspects.pop(address, None)
 
-    async def _recover(self, address: str, error: Exception) -> None:
-        """Account for an error of this server's own, so that it cannot repeat for ever without a trace.
+    async def _step(self, queue: AddressQueue) -> None:
+        """Rest, read rows, or make one attempt."""
+        address = queue.address
+        if self._errors and (error := self._errors.pop(address, None)) is not None:
+            raise error
+        known = self._health.get(address)
+        if known is not None and known.disabled is None:
+            pause = known.next_attempt / 1e6 - clock.steady()
+            if pause > 0:
+                queue.clear()
+                # A folder from a backup may hold times that are far ahead.
+                retries = self._settings.retries
+                await queue.rest(min(pause, max(retries.longest_asked, *retries.steps)))
+                return
+        if not queue.rows:
+            await self._load(queue)
+        elif known is not None and known.disabled is not None:
+            await self._bury_rows(queue, known)
+        else:
+            pause = self._batching_pause(queue) if self._settings.batching.delay else 0.0
+            if pause > 0:
+                await queue.rest(pause)
+            else:
+                await self._attempt(queue)
 
-        The rows are still there. An error of the store (a full disk) is no fault of the row: the courier
-        rests, and the address shows why. Any other error counts as a failed attempt at the oldest row.
+    async def _load(self, queue: AddressQueue) -> None:
+        """Read the next rows of an address from the outbox."""
+        address = queue.address
+        queue.begin_read()
+        if self._settlements.unsettled(address):
+            await self._settlements.flush()  # delivered rows must not be read again
+            if address in self._errors:
+                return
+        page = await self._read(address, outbox.page, address, PAGE)
+        queue.add_page(page)
+        if page.is_blocked and not page.rows and queue.is_complete:
+            self._blocked.add(address)
+
+    def _batching_pause(self, queue: AddressQueue) -> float:
+        """Return the seconds for which a batch waits for more rows."""
+        first, batching = queue.rows[0], self._settings.batching
+        is_new = first.batch is not None and first.id not in self._attempted
+        is_full = len(queue.rows) >= PAGE or sum(row.events for row in queue.rows) >= batching.events
+        if not is_new or is_full:
+            return 0.0
+        pause = first.created / 1e6 + batching.delay - clock.steady()
+        return min(pause, batching.delay)
+
+    async def _attempt(self, queue: AddressQueue) -> None:
+        """Send the next batch of an address, and act on the answer."""
+        address = queue.address
+        if self._settlements.unsettled(address) >= MOST_UNSETTLED:
+            await self._settlements.flush()
+            return
+        standing, tenant = self._standing(address), tenant_of(address)
+        slots = self._slots
+        if not slots.try_take(tenant, standing):
+            await slots.take(tenant, standing, host_of(address))
+        try:
+            batch = self._form(queue)
+            if batch is None:
+                batch = await self._form_from_outbox(queue)
+            elif len(batch.rows) > 1:
+                await self._settlements.record(batch)
+            self._attempted.add(batch.id)
+            name = self.webhook_id(batch.id)
+            sent = await self._sender.send(address, name, batch.body, batch.events, batch.trace)
+        finally:
+            slots.give(tenant, standing)
+        answer = sent.answer
+        if answer.pause:
+            queue.clear()
+            await queue.rest(answer.pause)
+            return
+        if answer.status is not None and 200 <= answer.status < 300:
+            self._delivered(queue, batch, sent)
+        else:
+            queue.clear()
+            await self._failed(queue.address, batch, sent)
+
+    def _delivered(self, queue: AddressQueue, batch: DeliveryBatch, sent: Sent) -> None:
+        address, counters = queue.address, self.counters
+        self._on_attempt(batch.rows, self._sender.remember(sent, "delivered"))
+        counters.delivered += 1
+        counters.notified += batch.events
+        self._timings.deliveries.observe(max(0.0, clock.steady() - batch.created / 1e6))
+        if address in self._suspects:
+            self._suspects[address] -= sum(row.id <= self._found for row in batch.rows)
+        queue.remove(batch.rows)
+        self._settlements.add(batch)
+        self._tried[address] = None
+        self._tried.move_to_end(address)
+        if len(self._tried) > TRIED:
+            self._tried.popitem(last=False)
+        before = self._health.get(address, HEALTHY)
+        became = before.succeeded(sent.seconds)
+        if became is not before:
+            self._set_health(address, became)
+            if before.failures or before.disabled:
+                self._writer.submit(circuit_breaker.Save(address, None))
+
+    # -- forming batches --------------------------------------------------------------------------------
+
+    def _form(self, queue: AddressQueue) -> DeliveryBatch | None:
+        """Form a batch in memory; None if the outbox must be read for it."""
+        first = queue.rows[0]
+        if first.id <= self._found or first.id <= self._restored or first.id in self._attempted:
+            return None  # it may be recorded as part of a batch
+        return batches.form(queue.rows, self._settings.batching, self._composer.part, self._is_attempted)
+
+    def _is_attempted(self, row: Row) -> bool:
+        return row.id in self._attempted
+
+    async def _form_from_outbox(self, queue: AddressQueue) -> DeliveryBatch:
+        """Form the next batch; rows of several are recorded when this returns."""
+        address, rows = queue.address, list(queue.rows)
+        # The last run may have sent MOST_UNSETTLED rows; twice, because a requeued letter may precede them.
+        left = self._suspects.setdefault(address, 2 * MOST_UNSETTLED) if rows[0].id <= self._found else 0
+        suspects = {row.id for row in islice((row for row in rows if row.id <= self._found), max(0, left))}
+        batch, is_new = await self._read(
+            address,
+            batches.load,
+            rows,
+            self._settings.batching,
+            self._composer.read_part,
+            lambda row: row.id <= self._restored or row.id in suspects or row.id in self._attempted,
+        )
+        if is_new:
+            await self._settlements.record(batch)
+        return batch
+
+    # -- failures ---------------------------------------------------------------------------------------
+
+    async def _failed(self, address: str, batch: DeliveryBatch, sent: Sent, *, broken: bool = False) -> None:
+        """Decide what follows a failed attempt: a retry, a dead letter, a disabled address."""
+        answer, before = sent.answer, self.health(address)
+        after = retry.Failed(
+            attempt=before.attempts_of(batch.id) + 1,
+            failures=before.failures + 1,
+            age=clock.steady() - batch.created / 1e6,
+        )
+        decision = retry.decide(
+            self._settings.retries,
+            answer.status,
+            answer.retry_after,
+            after,
+            chance=random.random(),
+            now=datetime.fromtimestamp(clock.estimate(), UTC),
+            permanent=answer.permanent,
+            broken=broken,
+        )
+        now = int(clock.steady() * 1e6)
+        due = int((clock.estimate() + decision.delay) * 1e6) if decision.kind == "again" else None
+        attempt = self._sender.remember(sent, decision.kind, due)
+        if not broken:
+            self._on_attempt(batch.rows, attempt)
+        self.counters.failed += 1
+        reason = answer.reason or f"it answered {answer.status}"
+        logger.warning(
+            "attempt_failed",
+            sink=sink_policy.redacted(url_of(address)),
+            row=batch.id,
+            attempt=after.attempt,
+            status=answer.status,
+            reason=reason,
+            outcome=decision.kind,
+            delay=round(decision.delay, 3),
+        )
+        became = before.failed(
+            self._settings.breaking,
+            row=batch.id,
+            now=now,
+            next_attempt=now + int(decision.delay * 1e6),
+            reason=reason,
+        )
+        if decision.kind == "gone":
+            became = became.stopped("gone", now)
+        if decision.kind == "dead":
+            await self._bury([Death(batch, after.attempt, answer.status, reason)])
+            if after.age >= self._settings.retries.give_up_seconds:
+                await self._bury_old(address, now, reason)
+        await self._become(address, became)
+        _log_change(address, before, became)
+
+    async def _recover(self, queue: AddressQueue, error: Exception) -> None:
+        """Account for an error of this server, so that it cannot repeat for ever without a trace.
+
+        The rows are still in the outbox. An error of the store (a full disk) is no fault of a row: the worker
+        rests, and the address shows the reason. Any other error counts as a failed attempt at the oldest row.
         """
+        address = queue.address
         if not isinstance(error, StoreError):
             try:
                 await self._count_broken(address, f"internal error: {type(error).__name__}: {error}"[:500])
@@ -289,7 +503,7 @@ class Notifier:
         self._health[address] = replace(
             before, failures=before.failures + 1, failing_since=since, next_attempt=due, reason=reason
         )
-        self._posting.remember(
+        self._sender.remember(
             Sent(address, "", 0, Answer(None, reason=reason), clock.estimate(), 0.0),
             "again",
             int((clock.estimate() + FAILED_SECONDS) * 1e6),
@@ -297,222 +511,90 @@ class Notifier:
         await asyncio.sleep(FAILED_SECONDS)
 
     async def _count_broken(self, address: str, reason: str) -> None:
-        """Count an error of this server's own as a failed attempt at an address's oldest row."""
-        rows = await self._read(address, outbox.page, address, 1)
-        if not rows:
+        """Count an error of this server as a failed attempt at an address's oldest row."""
+        page = await self._read(address, outbox.page, address, 1)
+        if not page.rows:
             return
         try:
-            parcel = await self._pack(rows)
+            batch, _ = await self._read(
+                address,
+                batches.load,
+                page.rows,
+                self._settings.batching,
+                self._composer.read_part,
+                lambda _: True,
+            )
         except StoreError:
             raise
         except Exception:  # the row itself cannot be composed: its dead letter names nobody
-            parcel = DeliveryBatch((rows[0],), enclose([]))
-        name, answer = self.webhook_id(parcel.id), Answer(None, reason=reason)
-        sent = Sent(address, name, parcel.events, answer, clock.estimate(), 0.0)
-        decision, after = self._decide(parcel, sent.answer, broken=True)
-        now = int(clock.steady() * 1e6)
-        due = int((clock.estimate() + decision.delay) * 1e6) if decision.kind == "again" else None
-        self._posting.remember(sent, decision.kind, due)
-        self.counters.failed += 1
-        await self._failed(address, parcel, sent.answer, decision, after, now)
-
-    async def _deliver_waiting(self, address: str) -> None:
-        settling: list[asyncio.Future[int]] = []
-        rows: list[Row] = []
-        try:
-            while True:
-                if not rows:
-                    # Whoever reads this address next must not find what is delivered.
-                    await asyncio.shield(asyncio.gather(*settling))
-                    settling.clear()
-                    self._woken.discard(address)
-                    rows = await self._read(address, outbox.page, address, PAGE)
-                    if not rows:
-                        return
-                    # Only what the last run had read at once can have been sent and not settled.
-                    old = max((row.id for row in rows if row.id <= self._found), default=0)
-                    self._doubtful.setdefault(address, old)
-                if self.health(address).disabled is not None:
-                    rows = await self._bury_first(address, rows)
-                    continue
-                pause = self._pause(address, rows)
-                if pause > 0:
-                    # What came while the page was on its way may have filled the batch.
-                    if not (self._settings.batching.delay and address in self._woken):
-                        await self._rest(address, pause)
-                    rows = []
-                    continue
-                parcel = await self._attempt(address, rows)
-                if parcel is None:
-                    rows = []
-                else:
-                    settling.append(self._settle(parcel))
-                    rows = _without(rows, parcel)
-        finally:
-            await asyncio.shield(asyncio.gather(*settling))
-
-    def _pause(self, address: str, rows: Sequence[Row]) -> float:
-        """Seconds to wait before the next attempt: for the address, or for company."""
-        now, first = clock.steady(), rows[0]
-        known = self.health(address)
-        pause = known.next_attempt / 1e6 - now
-        batching = self._settings.batching
-        fresh = first.batch is not None and not known.attempts_of(first.id)
-        full = len(rows) == PAGE or sum(row.events for row in rows) >= batching.events
-        if batching.delay and fresh and not full:
-            pause = max(pause, first.created / 1e6 + batching.delay - now)
-        # A folder that came with a backup may hold times that are yet to come.
-        return min(pause, max(self._settings.retries.longest_asked, *self._settings.retries.steps))
-
-    async def _rest(self, address: str, seconds: float) -> None:
-        woken = self._resting[address] = asyncio.Event()
-        try:
-            async with asyncio.timeout(seconds):
-                await woken.wait()
-        except TimeoutError:
-            pass
-        finally:
-            del self._resting[address]
-
-    async def _attempt(self, address: str, rows: Sequence[Row]) -> DeliveryBatch | None:
-        """The parcel that was taken, or None."""
-        known = self.health(address)
-        async with self._slot(address):
-            parcel = await self._pack(rows)
-            name = self.webhook_id(parcel.id)
-            sent = await self._posting.send(address, name, parcel.body, parcel.events, parcel.trace)
-        answer = sent.answer
-        if answer.pause:
-            await self._rest(address, answer.pause)
-            return None
-        decision, after = self._decide(parcel, answer)
-        now = int(clock.steady() * 1e6)
-        due = int((clock.estimate() + decision.delay) * 1e6) if decision.kind == "again" else None
-        self._on_attempt(parcel.rows, self._posting.remember(sent, decision.kind, due))
-        if decision.kind == "delivered":
-            self.counters.delivered += 1
-            self.counters.notified += parcel.events
-            self._timings.deliveries.observe(max(0.0, (now - parcel.created) / 1e6))
-            self._view.counters.delivered(self._numbers(parcel))
-            self._tried[address] = None
-            self._tried.move_to_end(address)
-            if len(self._tried) > TRIED:
-                self._tried.popitem(last=False)
-            await self._become(address, known.succeeded(sent.seconds))
-            return parcel
-        self.counters.failed += 1
-        await self._failed(address, parcel, answer, decision, after, now)
-        return None
-
-    def _decide(
-        self, parcel: DeliveryBatch, answer: Answer, *, broken: bool = False
-    ) -> tuple[retry.Decision, retry.Failed]:
-        known = self.health(parcel.rows[0].address)
-        after = retry.Failed(
-            attempt=known.attempts_of(parcel.id) + 1,
-            failures=known.failures + 1,
-            age=clock.steady() - parcel.created / 1e6,
+            batch = DeliveryBatch((page.rows[0],), enclose([]))
+        sent = Sent(
+            address,
+            self.webhook_id(batch.id),
+            batch.events,
+            Answer(None, reason=reason),
+            clock.estimate(),
+            0.0,
         )
-        decision = retry.decide(
-            self._settings.retries,
-            answer.status,
-            answer.retry_after,
-            after,
-            chance=random.random(),
-            now=datetime.fromtimestamp(clock.estimate(), UTC),
-            permanent=answer.permanent,
-            broken=broken,
-        )
-        return decision, after
+        await self._failed(address, batch, sent, broken=True)
 
-    async def _failed(
-        self,
-        address: str,
-        parcel: DeliveryBatch,
-        answer: Answer,
-        decision: retry.Decision,
-        after: retry.Failed,
-        now: int,
-    ) -> None:
-        reason = answer.reason or f"it answered {answer.status}"
-        logger.warning(
-            "attempt_failed",
-            sink=sink_policy.redacted(url_of(address)),
-            row=parcel.id,
-            attempt=after.attempt,
-            status=answer.status,
-            reason=reason,
-            outcome=decision.kind,
-            delay=round(decision.delay, 3),
-        )
-        before = self.health(address)
-        became = before.failed(
-            self._settings.breaking,
-            row=parcel.id,
-            now=now,
-            next_attempt=now + int(decision.delay * 1e6),
-            reason=reason,
-        )
-        if decision.kind == "gone":
-            became = became.stopped("gone", now)
-        if decision.kind == "dead":
-            await self._bury([Death(parcel, after.attempt, answer.status, reason)])
-            if after.age >= self._settings.retries.give_up_seconds:
-                await self._bury_old(address, now, reason)
-        await self._become(address, became)
-        self._tell(address, before, became)
+    # -- dead letters -----------------------------------------------------------------------------------
 
-    def _tell(self, address: str, before: Health, became: Health) -> None:
-        """Log the changes of an address that an operator should know."""
-        sink = sink_policy.redacted(url_of(address))
-        since = clock.instant((became.failing_since or 0) / 1e6)
-        shown = datetime.fromtimestamp(since, UTC).isoformat()
-        if became.disabled is not None and before.disabled is None:
-            logger.error("sink_disabled", sink=sink, why=became.disabled, failing_since=shown)
-        elif became.warned is not None and before.warned is None:
-            logger.warning("sink_will_be_disabled", sink=sink, failing_since=shown)
-
-    # -- giving up --------------------------------------------------------------------------------------
-
-    async def _bury_first(self, address: str, rows: list[Row]) -> list[Row]:
-        """Rows of a disabled address become letters, a page in one transaction."""
-        known = self.health(address)
+    async def _bury_rows(self, queue: AddressQueue, known: Health) -> None:
+        """Make dead letters of the rows of a disabled address, a page in one transaction."""
         reason = "the address is disabled: " + (known.reason or known.disabled or "")
         deaths: list[Death] = []
-        left = rows
-        while left:
-            parcel = await self._pack(left)
-            deaths.append(Death(parcel, known.attempts_of(parcel.id), None, reason))
-            left = _without(left, parcel)
+        while queue.rows:
+            batch = await self._form_from_outbox(queue)
+            deaths.append(Death(batch, known.attempts_of(batch.id), None, reason))
+            queue.remove(batch.rows)
+        queue.clear()
         await self._bury(deaths)
-        return []
 
     async def _bury_old(self, address: str, now: int, reason: str) -> None:
-        """What waited behind a row that was given up for its age, and is as old, is given up with it."""
+        """Make dead letters of the rows that are as old as one that was just abandoned for its age."""
         oldest = now - int(self._settings.retries.give_up_seconds * 1e6)
+        queue = AddressQueue(address, Memory(), is_complete=False)
         while True:
-            rows = await self._read(address, outbox.page, address, PAGE)
+            queue.add_page(await self._read(address, outbox.page, address, PAGE))
             deaths: list[Death] = []
-            while rows and rows[0].created <= oldest:
-                parcel = await self._pack(rows)
-                deaths.append(Death(parcel, 0, None, f"its address failed all the time: {reason}"))
-                rows = _without(rows, parcel)
+            while queue.rows and queue.rows[0].created <= oldest:
+                batch = await self._form_from_outbox(queue)
+                deaths.append(Death(batch, 0, None, f"its address failed all the time: {reason}"))
+                queue.remove(batch.rows)
             if not deaths:
                 return
             await self._bury(deaths)
+            queue.clear()
 
     async def _bury(self, deaths: Sequence[Death]) -> None:
         burial = dead_letters.Bury(deaths, int(clock.steady() * 1e6), self._view.limits.dead)
         self.counters.backlog -= await self._submit(burial)
         self.counters.letters_dropped += burial.dropped
         self.counters.dead += len(deaths)
-        self._alone.difference_update(death.parcel.id for death in deaths)
+        self._attempted.difference_update(death.batch.id for death in deaths)
         for death in deaths:
-            self._view.counters.failed(self._numbers(death.parcel))
+            self._view.counters.failed(self._numbers(death.batch))
 
-    def _slot(self, address: str, slots: Slots | None = None) -> AbstractAsyncContextManager[None]:
-        standing = self.health(address).standing(tried=address in self._tried)
-        return (slots or self._slots).slot(tenant_of(address), standing, host_of(address))
+    # -- settlements ------------------------------------------------------------------------------------
+
+    def _on_settled(self, settled: Sequence[DeliveryBatch], notifications: int) -> None:
+        # Only now: a row that a full disk keeps in the outbox is sent again as it was.
+        self._attempted.difference_update([batch.id for batch in settled])
+        self.counters.backlog -= notifications
+        self._view.counters.delivered(np.concatenate([self._numbers(batch) for batch in settled]))
+
+    def _on_unsettled(self, batches: Sequence[DeliveryBatch], error: BaseException) -> None:
+        """Have the workers rest and send these batches again: their rows are still in the outbox."""
+        for batch in batches:
+            address = batch.rows[0].address
+            self._errors[address] = error
+            self.wake([address])
+
+    # -- parts ------------------------------------------------------------------------------------------
+
+    def _standing(self, address: str) -> Standing:
+        return self._health.get(address, HEALTHY).standing(tried=address in self._tried)
 
     async def _read(
         self,
@@ -522,69 +604,45 @@ class Notifier:
         **named: Given.kwargs,
     ) -> Result:
         """Call a function in the thread that reads and composes; addresses share it as they share slots."""
-        async with self._slot(address, self._reads):
+        async with self._reads.slot(tenant_of(address), self._standing(address), host_of(address)):
             return await self._reader.reading(function, *arguments, **named)
 
-    # -- parts ------------------------------------------------------------------------------------------
-
-    async def _pack(self, rows: Sequence[Row]) -> DeliveryBatch:
-        """The next POST; what composes it is on disk when this returns."""
-        doubtful = self._doubtful.get(rows[0].address, 0)
-        parcel, new = await self._read(
-            rows[0].address,
-            batches.pack,
-            rows,
-            self._settings.batching,
-            self._composer.entries,
-            lambda row: row.id <= max(doubtful, self._restored) or row.id in self._alone,
-        )
-        if new:
-            await self._submit(batches.Keep(parcel))
-        elif len(parcel.rows) == 1:
-            self._alone.add(parcel.id)
-        return parcel
-
-    async def _become(self, address: str, became: Health) -> None:
-        before = self.health(address)
+    def _set_health(self, address: str, became: Health) -> None:
         if became == HEALTHY:
             self._health.pop(address, None)
         else:
             self._health[address] = became
+
+    async def _become(self, address: str, became: Health) -> None:
+        before = self.health(address)
+        self._set_health(address, became)
         # That an address is slow is not worth a write; that it fails is.
         if became.failures or became.disabled:
             await self._submit(circuit_breaker.Save(address, became))
         elif before.failures or before.disabled:
             await self._submit(circuit_breaker.Save(address, None))
 
-    def _settle(self, parcel: DeliveryBatch) -> asyncio.Future[int]:
-        several = parcel.id if len(parcel.rows) > 1 else None
-        future = asyncio.wrap_future(self._writer.submit(Settle(parcel.places, parcel=several)))
-        self._settling.add(future)
-        future.add_done_callback(lambda done: self._settled(parcel, done))
-        return future
-
-    def _settled(self, parcel: DeliveryBatch, future: asyncio.Future[int]) -> None:
-        self._settling.discard(future)
-        if not future.cancelled() and future.exception() is None:
-            # Only now: a row that stays, because the disk was full, is sent again as it was.
-            self._alone.discard(parcel.id)
-            self.counters.backlog -= future.result()
-
     async def _submit(self, job: Job[Result]) -> Result:
         return await asyncio.shield(asyncio.wrap_future(self._writer.submit(job)))
 
-    def _numbers(self, parcel: DeliveryBatch) -> np.ndarray[tuple[int], np.dtype[np.integer]]:
-        """The version of each match in a parcel."""
-        found = [row.numbers for row in parcel.rows if row.batch is not None]
-        if parcel.rows[0].batch is None:
-            named = dead_letters.recipients(parcel.body, parcel.rows[0].address)
-            # Which member of several it was, the body does not say: it counts for the first that lives.
+    def _numbers(self, batch: DeliveryBatch) -> np.ndarray[tuple[int], np.dtype[np.integer]]:
+        """Return the version of each match in a batch."""
+        found = [row.numbers for row in batch.rows if row.batch is not None]
+        if batch.rows[0].batch is None:
+            named = dead_letters.recipients(batch.body, batch.rows[0].address)
+            # The body does not say which member of a subtree subscription it was: the first live one counts.
             parts = (self._view.parts(subscription)[:1] for subscription in named)
             living = (self._view.newest(part) for one in parts for part in one)
             found.append(np.array([number for number in living if number is not None], dtype=np.int32))
-        return np.concatenate(found)
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
 
-def _without(rows: Sequence[Row], parcel: DeliveryBatch) -> list[Row]:
-    sent = {row.id for row in parcel.rows}
-    return [row for row in rows if row.id not in sent]
+def _log_change(address: str, before: Health, became: Health) -> None:
+    """Log changes of an address that concern an operator."""
+    sink = sink_policy.redacted(url_of(address))
+    since = clock.instant((became.failing_since or 0) / 1e6)
+    shown = datetime.fromtimestamp(since, UTC).isoformat()
+    if became.disabled is not None and before.disabled is None:
+        logger.error("sink_disabled", sink=sink, why=became.disabled, failing_since=shown)
+    elif became.warned is not None and before.warned is None:
+        logger.warning("sink_will_be_disabled", sink=sink, failing_since=shown)

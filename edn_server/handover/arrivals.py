@@ -88,7 +88,7 @@ class TakeKept(Job[protocol.Taken]):
             kept = fate == replays.AS_BEFORE and (not stream or page.subscription in registry.paused)
             queue = outbox.kept(page.subscription, "buffered" if kept else "waiting", "history")
             named = [(queue, row) for _, row in rows]
-            self._drops = outbox.write(db, self._batch, list(enumerate(events)), named, registry.limits)
+            self._drops = outbox.write(db, self._batch, list(enumerate(events)), named, registry.limits).drops
             self._entries = len(events) - self._drops.total
         replays.advance_arrival(db, awaited, page.upto)
         return protocol.Taken(page.upto)

@@ -15,7 +15,7 @@ frame is read as one of a log whose cursor is 0.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,7 +33,7 @@ from edn_server.ingest.undecided import Budget, affordable
 from edn_server.outbox.rows import group
 from edn_server.storage import logs, outbox, versions
 from edn_server.storage.interface import Connection
-from edn_server.storage.outbox import Event
+from edn_server.storage.outbox import Event, Row
 from edn_server.storage.usage import Drops
 from edn_server.storage.writer import Job
 from edn_server.subscriptions.registry import LogState, SubscriptionRegistry
@@ -60,7 +60,9 @@ class Applied:
     ack: protocol.FrameAck
     #: the frame begins beyond the cursor, and nothing was done
     gap: bool = False
-    #: who has something to hear now
+    #: rows that may be delivered now
+    rows: Sequence[Row] = ()
+    #: addresses with further new rows, to be read from the outbox
     addresses: tuple[str, ...] = ()
     batch: int = 0
     #: entries added to the outbox, one an event and row
@@ -153,16 +155,22 @@ class ApplyFrame(Job[Applied]):
             for queue, row in group(places, numbers, queues, sizes)
         ]
         holds.write(db)
-        drops = outbox.write(db, self._batch, list(self._events.items()), rows, registry.limits)
+        written = outbox.write(db, self._batch, list(self._events.items()), rows, registry.limits)
+        drops = written.drops
         farewells = ending.write(db, registry, self._controls.cancelled)
         self._controls.write(db)
         self._advance(db)
         self._end(db)
         self._written = True
-        ready = [place.address for place, _ in rows if place.address is not None]
+        others = [
+            place.address
+            for place, row in rows
+            if place.address is not None and (row.doubt or place.subscription is not None)
+        ]
         return Applied(
             self._ack(frame.upto, matched=matched, useful=len(self._events)),
-            addresses=tuple(dict.fromkeys([*holds.released, *ready, *farewells])),
+            rows=written.ready,
+            addresses=tuple(dict.fromkeys([*holds.released, *others, *farewells])),
             batch=self._batch,
             entries=sum(row.events for _, row in rows) - holds.purged + len(farewells) - drops.total,
             drops=drops,

@@ -127,7 +127,9 @@ class ApplyReplay(Job[protocol.ReplayAck]):
         if self._doubts:
             rows = [row._replace(doubt=number + 1) for row in rows]
         events = list(self._events.items())
-        self._drops = outbox.write(db, self._batch, events, [(queue, row) for row in rows], registry.limits)
+        self._drops = outbox.write(
+            db, self._batch, events, [(queue, row) for row in rows], registry.limits
+        ).drops
         self._entries += sum(row.events for row in rows) - self._drops.total
 
     def _match(self, db: Connection, segment: protocol.Segment, number: int) -> tuple[Int64s, Int64s]:

@@ -230,7 +230,7 @@ class Decision:
         row = self.row
         assert row.batch is not None
         named: dict[int, Asked | None] = {}
-        recipients = dict(zip(row.places, row.recipients(), strict=True))
+        recipients = dict(row.matches())
         for number in {number for numbers in recipients.values() for number in numbers}:
             named[number] = library.filter(db, number if row.doubt == outbox.OWN else row.doubt - 1)
             yield

@@ -8,6 +8,7 @@ frames, the event loop POSTs; a look goes over what is kept.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +38,7 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True)
 class _Post:
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
     attempt: Attempt
 
 
@@ -56,7 +57,7 @@ class EventTraces:
         while self._frame_bytes > FRAME_BYTES and len(self._frames) > 1:
             self._frame_bytes -= self._frames.popleft().matches.nbytes + _OVERHEAD
 
-    def sent(self, rows: tuple[Row, ...], attempt: Attempt) -> None:
+    def sent(self, rows: Sequence[Row], attempt: Attempt) -> None:
         """On the event loop."""
         self._posts.append(_Post(rows, attempt))
         self._row_bytes += _size(rows)
@@ -95,12 +96,10 @@ class EventTraces:
         found = []
         for post in tuple(self._posts):
             for row in post.rows:
-                if row.batch != batch or place not in row.places:
-                    continue
-                if number in row.recipients()[row.places.index(place)]:
+                if row.batch == batch and number in dict(row.matches()).get(place, ()):
                     found.append(post.attempt)
         return found
 
 
-def _size(rows: tuple[Row, ...]) -> int:
+def _size(rows: Sequence[Row]) -> int:
     return sum(len(row.composition) + _OVERHEAD for row in rows)

@@ -1,9 +1,10 @@
-"""Which rows of an address are posted together, decided once and kept.
+"""Delivery batches: the rows of one POST, chosen once.
 
-A courier that finds several rows waiting sends them in one POST, up to the limits of a batch. Which ones is
-written down before the first attempt, under the id of the first, of which the webhook-id is made: so an
-attempt after a crash is of the same rows, although more may wait by then. A row that is sent alone costs no
-record: the courier knows which it tried, and after a restart it takes all that may have been for such.
+Rows of an address that wait together are posted together, up to the limits of a batch. Which rows those are
+is stored before the first attempt, under the id of the first row, which also makes the webhook-id. So every
+attempt, also after a crash, has the same rows, although more may wait by then. A batch of one row needs no
+record: the notifier remembers the rows that it tried, and after a restart sends alone every row that may
+have been tried alone.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from edn_server.outbox.bodies import enclose
+from edn_server.outbox.bodies import Part, enclose
 from edn_server.policies import Batching
 from edn_server.storage import outbox
 from edn_server.storage.interface import Connection
@@ -19,11 +20,11 @@ from edn_server.storage.outbox import Row
 from edn_server.storage.writer import Job
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DeliveryBatch:
     """The rows of one POST, and its body."""
 
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
     body: bytes
     #: the trace context that all of its events share; empty if they share none
     trace: str = ""
@@ -38,7 +39,7 @@ class DeliveryBatch:
 
     @property
     def events(self) -> int:
-        return sum(row.events for row in self.rows)
+        return sum([row.events for row in self.rows])
 
     @property
     def places(self) -> list[tuple[int, int | None]]:
@@ -46,59 +47,72 @@ class DeliveryBatch:
         return [(row.id, row.batch) for row in self.rows]
 
 
-def pack(
-    db: Connection,
+def form(
     rows: Sequence[Row],
     batching: Batching,
-    entries: Callable[[Connection, Row], tuple[bytes, str]],
-    alone: Callable[[Row], bool],
-) -> tuple[DeliveryBatch, bool]:
-    """The next POST of rows that begin with an address's oldest, and whether it must be written down.
+    compose: Callable[[Row], Part | None],
+    is_alone: Callable[[Row], bool],
+) -> DeliveryBatch | None:
+    """Form the next batch of rows that begin with an address's oldest.
 
-    `entries` gives what a row adds to a body, and its trace context; `alone` tells which may have been sent
-    by themselves before. What was decided before is found again.
+    `compose` returns the share of a row in the body, or None if it cannot; `is_alone` says which rows may
+    have been sent alone before. Returns None if the first row cannot be composed.
     """
     first = rows[0]
     if first.batch is None:
-        return DeliveryBatch((first,), first.body), False
-    members = outbox.find_parcel(db, first.id)
-    if members is not None:
-        return _parcel(members, [entries(db, row) for row in members]), False
+        return DeliveryBatch((first,), first.body)
     taken: list[Row] = []
-    parts: list[tuple[bytes, str]] = []
+    parts: list[Part] = []
     events = size = 0
     for row in rows:
-        if taken and (row.batch is None or alone(row) or events + row.events > batching.events):
+        alone = is_alone(row)
+        if taken and (row.batch is None or alone or events + row.events > batching.events):
             break
         try:
-            part = entries(db, row)
+            part = compose(row)
         except Exception:
             if not taken:
                 raise
-            break  # its error counts for this row alone, in an attempt of its own
-        if taken and size + len(part[0]) > batching.bytes:
+            break  # the error counts for this row, in an attempt of its own
+        if part is None or (taken and size + len(part.entries) > batching.bytes):
             break
         taken.append(row)
         parts.append(part)
         events += row.events
-        size += len(part[0])
-        if alone(row):
+        size += len(part.entries)
+        if alone:
             break
-    return _parcel(taken, parts), len(taken) > 1
+    return _enclose(taken, parts) if taken else None
 
 
-def _parcel(rows: Sequence[Row], parts: Sequence[tuple[bytes, str]]) -> DeliveryBatch:
-    traces = {trace for _, trace in parts}
+def load(
+    db: Connection,
+    rows: Sequence[Row],
+    batching: Batching,
+    compose: Callable[[Connection, Row], Part],
+    is_alone: Callable[[Row], bool],
+) -> tuple[DeliveryBatch, bool]:
+    """Load the recorded batch of an address's oldest row, or form one that must be recorded (True)."""
+    members = None if rows[0].batch is None else outbox.find_parcel(db, rows[0].id)
+    if members is not None:
+        return _enclose(members, [compose(db, row) for row in members]), False
+    batch = form(rows, batching, lambda row: compose(db, row), is_alone)
+    assert batch is not None
+    return batch, len(batch.rows) > 1
+
+
+def _enclose(rows: Sequence[Row], parts: Sequence[Part]) -> DeliveryBatch:
+    traces = {part.trace for part in parts}
     return DeliveryBatch(
-        tuple(rows), enclose([part for part, _ in parts]), traces.pop() if len(traces) == 1 else ""
+        rows, enclose([part.entries for part in parts]), traces.pop() if len(traces) == 1 else ""
     )
 
 
-class Keep(Job[None]):
-    """Write down which rows a parcel is made of."""
+class Record(Job[None]):
+    """Stores which rows batches consist of."""
 
-    def __init__(self, parcel: DeliveryBatch) -> None:
-        self._parcel = parcel
+    def __init__(self, batches: Sequence[DeliveryBatch]) -> None:
+        self._batches = batches
 
     def work(self, db: Connection) -> None:
-        outbox.store_parcel(db, [row.id for row in self._parcel.rows])
+        outbox.store_parcels(db, ([row.id for row in batch.rows] for batch in self._batches))

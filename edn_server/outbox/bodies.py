@@ -6,6 +6,7 @@ In the thread that owns the connection; what was written just now is found in me
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -53,17 +54,12 @@ def trace_of(fragment: bytes) -> str:
 
 
 def each_entry(row: Row, events: Sequence[bytes], fragments: Sequence[bytes | None]) -> list[bytes]:
-    """The event fragments of a row, in its order, each with its matches."""
+    """Return the entry of each event of a row: its fragment with its matches."""
     entries = []
-    for event, numbers in zip(events, row.recipients(), strict=True):
+    for event, (_, numbers) in zip(events, row.matches(), strict=True):
         matches = [fragments[number] for number in numbers]
         entries.append(event + b",".join([match for match in matches if match is not None]) + b"]}")
     return entries
-
-
-def entries_of(row: Row, events: Sequence[bytes], fragments: Sequence[bytes | None]) -> bytes:
-    """The part of a body that one row contributes."""
-    return b",".join(each_entry(row, events, fragments))
 
 
 def enclose(entries: Sequence[bytes]) -> bytes:
@@ -84,41 +80,57 @@ def body_of(end: End) -> bytes:
     return msgspec.json.encode({"notifications": [], "end": end})
 
 
-@owned("reader")
+class Part(NamedTuple):
+    """The share of one row in the body of a POST."""
+
+    entries: bytes
+    #: the trace context that all events share; empty if they share none
+    trace: str
+
+
+@owned("any")
 class Composer:
-    """Composes entries from rows; in the thread of the connection that its methods get."""
+    """Composes the shares of rows, from memory where possible."""
 
     def __init__(self, view: RegistryView, recent: PayloadCache) -> None:
         self._view = view
         self._recent = recent
 
-    def entries(self, db: Connection, row: Row) -> tuple[bytes, str]:
-        """Return the part of a body that a row contributes, and the trace context of its events."""
-        fragments = self._event_fragments(db, row)
+    def part(self, row: Row) -> Part | None:
+        """Compose the share of a row; None if its payloads are no longer in memory."""
+        assert row.batch is not None
+        events = self._recent.get(row.batch)
+        return None if events is None else self._part(row, events)
+
+    def read_part(self, db: Connection, row: Row) -> Part:
+        """Compose the share of a row, reading its payloads if they are not in memory."""
+        return self._part(row, self._events(db, row))
+
+    def read_entries(self, db: Connection, row: Row) -> list[bytes]:
+        """Compose the entry of each event of a row: for streams."""
+        if row.batch is None:
+            body = msgspec.json.decode(row.body, type=dict[str, list[msgspec.Raw]])
+            return [bytes(entry) for entry in body["notifications"]]
+        return each_entry(row, self._fragments(row, self._events(db, row)), self._view.fragments)
+
+    def _part(self, row: Row, events: dict[int, Event | bytes]) -> Part:
+        fragments = self._fragments(row, events)
         traces = {trace_of(fragment) for fragment in fragments}
         shared = traces.pop() if len(traces) == 1 else ""
-        return entries_of(row, fragments, self._view.fragments), shared
+        return Part(b",".join(each_entry(row, fragments, self._view.fragments)), shared)
 
-    def each_entry(self, db: Connection, row: Row) -> list[bytes]:
-        """The same event by event: for streams."""
-        if row.batch is None:
-            told = msgspec.json.decode(row.body, type=dict[str, list[msgspec.Raw]])
-            return [bytes(entry) for entry in told["notifications"]]
-        return each_entry(row, self._event_fragments(db, row), self._view.fragments)
-
-    def _event_fragments(self, db: Connection, row: Row) -> list[bytes]:
+    def _events(self, db: Connection, row: Row) -> dict[int, Event | bytes]:
         assert row.batch is not None
-        places = row.places
-        events = self._recent.get(row.batch)
-        if events is None:
-            events = dict(outbox.read_events(db, row.batch, places))
+        return self._recent.get(row.batch) or {**outbox.read_events(db, row.batch, row.places)}
+
+    def _fragments(self, row: Row, events: dict[int, Event | bytes]) -> list[bytes]:
+        """Return the fragment of each event; it replaces the event in memory, so it is composed once."""
         fragments = []
-        for place in places:
+        for place in row.places:
             event = events[place]
             if not isinstance(event, bytes):
-                # A topic outlives all waiting rows; only a row that was dropped just now may miss it.
+                # A topic outlives its rows; only a row that was dropped in this moment may miss it.
                 topic = self._view.topic(event.topic)
-                name = "" if topic is None else topic.name
-                event = events[place] = event_fragment(event, name)
+                event = events[place] = event_fragment(event, "" if topic is None else topic.name)
             fragments.append(event)
         return fragments

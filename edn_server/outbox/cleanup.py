@@ -16,15 +16,15 @@ from edn_server.subscriptions.registry import SubscriptionRegistry
 
 
 class Settle(Job[int]):
-    """Deletes rows that need no further attempt; returns how many notifications."""
+    """Deletes delivered rows; returns the number of notifications."""
 
-    def __init__(self, rows: Sequence[tuple[int, int | None]], *, parcel: int | None = None) -> None:
-        """`rows` are (id, batch); `parcel` is the id under which they were sent together."""
+    def __init__(self, rows: Sequence[tuple[int, int | None]], batches: Sequence[int] = ()) -> None:
+        """`rows` are (id, batch); `batches` are the ids of recorded delivery batches."""
         self._rows = rows
-        self._parcel = parcel
+        self._batches = batches
 
     def work(self, db: Connection) -> int:
-        return outbox.settle(db, self._rows, parcel=self._parcel)
+        return outbox.settle(db, self._rows, self._batches)
 
 
 class Collect(Job[int]):

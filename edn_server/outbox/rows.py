@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from edn_server.storage.outbox import EVENT_BYTES, NewRow, compose
+from edn_server.storage.outbox import EVENT_BYTES, HEADER, NewRow
 from edn_server.subscriptions.topic_index import Flags, Int32s, Int64s
 
 #: a row holds no more events, and no more estimated bytes, than this
@@ -43,16 +43,27 @@ def group(places: Int64s, numbers: Int32s, queues: Int32s, sizes: Int64s) -> Ite
     # The first event of each queue, as an index into the events of all of them.
     firsts = np.searchsorted(new_event, new_queue)
     lasts = np.append(firsts[1:], len(new_event))
-    places32 = event_places.astype("<i4")
-    counts32 = counts.astype("<i4")
-    numbers32 = numbers.astype("<i4", copy=False)
-    ends = np.append(new_event, len(places))
-    for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
-        queue = int(queues[new_event[first]])
-        for begin, end in _pieces(weights, first, last):
-            low, high = int(ends[begin]), int(ends[end])
-            composition = compose(places32[begin:end], counts32[begin:end], numbers32[low:high])
-            yield queue, NewRow(end - begin, composition)
+    fits = (lasts - firsts <= ROW_EVENTS) & (np.add.reduceat(weights, firsts) <= ROW_BYTES)
+    # Whole arrays become bytes once; a row is cut out of them.
+    place_bytes, count_bytes, number_bytes = (
+        part.astype("<i4", copy=False).tobytes() for part in (event_places, counts, numbers)
+    )
+    ends = np.append(new_event, len(places)).tolist()
+    for queue, first, last, fit in zip(
+        queues[new_queue].tolist(), firsts.tolist(), lasts.tolist(), fits.tolist(), strict=True
+    ):
+        for begin, end in ((first, last),) if fit else _pieces(weights, first, last):
+            low, high = ends[begin], ends[end]
+            yield (
+                queue,
+                NewRow(
+                    end - begin,
+                    HEADER.pack(end - begin, high - low)
+                    + place_bytes[4 * begin : 4 * end]
+                    + count_bytes[4 * begin : 4 * end]
+                    + number_bytes[4 * low : 4 * high],
+                ),
+            )
 
 
 def _changes(values: Int32s | Int64s) -> Flags:

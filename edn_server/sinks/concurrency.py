@@ -102,18 +102,28 @@ class Slots:
     @asynccontextmanager
     async def slot(self, tenant: str, standing: Standing = "quick", host: str = "") -> AsyncIterator[None]:
         """Hold a slot; wait for it if there is none."""
-        await self._take(tenant, standing, host)
+        await self.take(tenant, standing, host)
         try:
             yield
         finally:
-            self._give(tenant, standing)
+            self.give(tenant, standing)
 
-    async def _take(self, tenant: str, standing: Standing, host: str) -> None:
-        own = self._tenants.setdefault(tenant, _Tenant())
-        waiting = own.waiting[standing]
-        if not waiting and self._may_start(own, standing):
-            self._start(own, standing)
+    def try_take(self, tenant: str, standing: Standing) -> bool:
+        """Take a slot if one is free for this tenant and standing now."""
+        own = self._tenants.get(tenant)
+        if own is None:
+            own = self._tenants[tenant] = _Tenant()
+        if own.waiting[standing] or not self._may_start(own, standing):
+            return False
+        self._start(own, standing)
+        return True
+
+    async def take(self, tenant: str, standing: Standing, host: str) -> None:
+        """Take a slot; wait for it if none is free."""
+        if self.try_take(tenant, standing):
             return
+        own = self._tenants[tenant]
+        waiting = own.waiting[standing]
         turn = asyncio.get_running_loop().create_future()
         waiting.add(host, turn)
         self._queued[tenant] = own
@@ -121,13 +131,14 @@ class Slots:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():  # its turn came in the same moment
-                self._give(tenant, standing)
+                self.give(tenant, standing)
             else:
                 waiting.remove(host, turn)
                 self._forget(tenant)
             raise
 
-    def _give(self, tenant: str, standing: Standing) -> None:
+    def give(self, tenant: str, standing: Standing) -> None:
+        """Give a slot back."""
         own = self._tenants[tenant]
         own.running[standing] -= 1
         own.total -= 1

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -41,8 +40,8 @@ EVENT_BYTES = 128
 #: of a row whose versions are yet to be asked
 OWN = -1
 
-_HEADER = struct.Struct("<II")
-_NEVER = 9223372036854775807
+#: begins a composition: number of events, number of matches
+HEADER = struct.Struct("<II")
 
 
 class Event(NamedTuple):
@@ -76,21 +75,21 @@ def kept(subscription: str, state: State, phase: Phase) -> Place:
     return Place(None, subscription, state, phase)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A waiting row."""
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """A row of the outbox."""
 
     id: int
-    #: empty if it is not ready
+    #: empty unless the row is ready
     address: str
-    #: None if it holds its body itself
+    #: None if the row contains its body
     batch: int | None
     composition: bytes
+    #: number of notifications
     events: int = 0
-    #: microseconds: when it was written
+    #: microseconds of steady time: when the row was written
     created: int = 0
-    #: 0: all of its matches are exact; else the exact predicates are yet to be asked: those of the versions
-    #: that it names (`OWN`), or, of a row that was renamed, that of the version with the number before this
+    #: 0 if all matches are exact; `OWN` if the predicates of the versions that it names are undecided; for a
+    #: renamed row the number + 1 of the version whose predicate is undecided
     doubt: int = 0
     #: of streams and of rows that are not ready
     subscription: str | None = None
@@ -99,27 +98,33 @@ class Row:
 
     @property
     def tenant(self) -> str:
-        """The tenant that it belongs to; empty is the operator."""
+        """The tenant of the row; empty is the operator."""
         return addresses.tenant_of(self.address) if self.address else owner_of(self.subscription or "")
 
     @property
     def places(self) -> list[int]:
-        """The places of its events in the batch."""
+        """The places of the events in the batch."""
         return _places(self.composition)
 
     @property
     def numbers(self) -> npt.NDArray[np.int32]:
         """The version of each match."""
-        events, pairs = _HEADER.unpack_from(self.composition)
-        return np.frombuffer(self.composition, "<i4", pairs, _HEADER.size + 8 * events)
+        events, pairs = HEADER.unpack_from(self.composition)
+        return np.frombuffer(self.composition, "<i4", pairs, HEADER.size + 8 * events)
 
-    def recipients(self) -> list[list[int]]:
-        """For each event, the version numbers that matched it."""
-        events, _ = _HEADER.unpack_from(self.composition)
-        counts = np.frombuffer(self.composition, "<i4", events, _HEADER.size + 4 * events)
-        ends = np.cumsum(counts).tolist()
-        plain = self.numbers.tolist()
-        return [plain[end - count : end] for end, count in zip(ends, counts.tolist(), strict=True)]
+    def matches(self) -> list[tuple[int, Sequence[int]]]:
+        """Return the place of each event, with the version numbers that matched it."""
+        # Without numpy: most rows have one event and few matches, and this runs for every POST.
+        values = struct.unpack(f"<{len(self.composition) // 4}i", self.composition)
+        events = values[0]
+        if events == 1:
+            return [(values[2], values[4:])]
+        found: list[tuple[int, Sequence[int]]] = []
+        begin = 2 + 2 * events
+        for place, count in zip(values[2 : 2 + events], values[2 + events : begin], strict=True):
+            found.append((place, values[begin : begin + count]))
+            begin += count
+        return found
 
 
 class NewRow(NamedTuple):
@@ -129,22 +134,30 @@ class NewRow(NamedTuple):
     doubt: int = 0
 
 
+class Written(NamedTuple):
+    """The result of writing rows."""
+
+    #: rows that were dropped at a tenant's limit
+    drops: Drops = Drops()
+    #: rows that a sink may receive now, in the order of their ids
+    ready: Sequence[Row] = ()
+
+
 def compose(places: npt.NDArray[Any], counts: npt.NDArray[Any], numbers: npt.NDArray[Any]) -> bytes:
     """Compose the blob of a row: its events, how many versions matched each, and which."""
     parts = (part.astype("<i4", copy=False).tobytes() for part in (places, counts, numbers))
-    return _HEADER.pack(len(places), len(numbers)) + b"".join(parts)
+    return HEADER.pack(len(places), len(numbers)) + b"".join(parts)
 
 
 def renamed(composition: bytes, number: int) -> bytes:
     """Return a composition in the name of one version."""
-    events, pairs = _HEADER.unpack_from(composition)
-    return composition[: _HEADER.size + 8 * events] + np.full(pairs, number, dtype="<i4").tobytes()
+    events, pairs = HEADER.unpack_from(composition)
+    return composition[: HEADER.size + 8 * events] + np.full(pairs, number, dtype="<i4").tobytes()
 
 
 def _places(composition: bytes) -> list[int]:
-    events, _ = _HEADER.unpack_from(composition)
-    places: list[int] = np.frombuffer(composition, "<i4", events, _HEADER.size).tolist()
-    return places
+    (events,) = struct.unpack_from("<I", composition)
+    return list(struct.unpack_from(f"<{events}i", composition, HEADER.size))
 
 
 # -- writing --------------------------------------------------------------------------------------------
@@ -156,26 +169,36 @@ def write(
     events: Sequence[tuple[int, Event]],
     rows: Sequence[tuple[Place, NewRow]],
     limits: UsageLimits,
-) -> Drops:
-    """Insert payloads by place and rows; returns the rows that went at a tenant's limit."""
+) -> Written:
+    """Insert payloads by place, and rows."""
     first = batch << BATCH_BITS
     now = int(clock.steady() * 1e6)
     db.executemany(
         "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", ((first | place, *event) for place, event in events)
     )
+    if not rows:
+        return Written()
     # Rows of sinks are not counted (see `usage`), so their bytes need not be known.
     counted = [place for place, _ in rows if place.subscription is not None]
     sizes = {place: len(event.body) + EVENT_BYTES for place, event in events} if counted else {}
+    # One writer and no gaps in a transaction: the ids of these rows follow each other.
+    id = last_row(db) + 1
     db.executemany(
-        "INSERT INTO outbox (address, subscription, state, phase, batch, events, composition, created, doubt,"
-        " bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO outbox (id, address, subscription, state, phase, batch, events, composition, created,"
+        " doubt, bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            (*place, batch, row.events, row.composition, now, row.doubt, _weight(place, row, sizes))
-            for place, row in rows
+            (number, *place, batch, row.events, row.composition, now, row.doubt, _weight(place, row, sizes))
+            for number, (place, row) in enumerate(rows, id)
         ),
     )
     touched = {(usage.kind_of(place.state), place.subscription) for place in counted}
-    return usage.enforce(db, limits, touched, lambda kind, key, going: _drop(db, kind, key, going))
+    drops = usage.enforce(db, limits, touched, lambda kind, key, going: _drop(db, kind, key, going))
+    ready = [
+        Row(number, place.address, batch, row.composition, row.events, now)
+        for number, (place, row) in enumerate(rows, id)
+        if place.address is not None and place.subscription is None and not row.doubt
+    ]
+    return Written(drops, ready)
 
 
 def write_body(
@@ -205,17 +228,21 @@ def _drop(db: Connection, kind: str, subscription: str, going: Sequence[tuple[in
     return settle(db, going)
 
 
-def settle(db: Connection, rows: Iterable[tuple[int, int | None]], *, parcel: int | None = None) -> int:
+def settle(db: Connection, rows: Iterable[tuple[int, int | None]], batches: Sequence[int] = ()) -> int:
     """Delete rows, (id, batch), and with a batch's last row its payloads; returns how many notifications.
 
-    `parcel` is the id under which they were sent together.
+    `batches` are ids of delivery batches, whose records are deleted with them.
     """
+    given = list(rows)
+    if batches:
+        db.executemany("DELETE FROM parcels WHERE id = ?", [(id,) for id in batches])
     events = 0
-    if parcel is not None:
-        db.execute("DELETE FROM parcels WHERE id = ?", (parcel,))
-    for id, batch in rows:
-        gone = db.execute("DELETE FROM outbox WHERE id = ? RETURNING events", (id,)).fetchall()
-        events += sum(count for (count,) in gone)
+    for (count,) in db.execute(
+        "DELETE FROM outbox WHERE id IN (SELECT value FROM json_each(?)) RETURNING events",
+        (msgspec.json.encode([id for id, _ in given]).decode(),),
+    ).fetchall():
+        events += count
+    for batch in dict.fromkeys(batch for _, batch in given):
         if (
             batch is not None
             and not db.execute("SELECT 1 FROM outbox WHERE batch = ? LIMIT 1", (batch,)).fetchone()
@@ -254,6 +281,16 @@ def take_id(db: Connection) -> int:
         "UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = 'outbox' RETURNING seq"
     ).fetchone()
     return int(row[0])
+
+
+class Page(NamedTuple):
+    """Rows of one address."""
+
+    rows: list[Row]
+    #: whether further rows follow
+    has_more: bool = False
+    #: whether an undecided row follows
+    is_blocked: bool = False
 
 
 # -- reading --------------------------------------------------------------------------------------------
@@ -297,23 +334,25 @@ def waiting_addresses(db: Connection) -> list[str]:
     return [address for (address,) in found if addresses.is_sink(address)]
 
 
-def page(db: Connection, address: str, rows: int, after: int = 0) -> list[Row]:
-    """Return the next rows of an address, oldest first, up to the first in doubt; fewer if they are large."""
+def page(db: Connection, address: str, rows: int, after: int = 0) -> Page:
+    """Return the next rows of an address, oldest first, up to the first undecided row."""
     found = db.execute(
-        f"SELECT {_ROW} FROM outbox WHERE address = ?1 AND id > ?2 AND id < coalesce("
-        f"(SELECT min(id) FROM outbox WHERE address = ?1 AND doubt != 0), {_NEVER})"
-        " ORDER BY id LIMIT ?3",
-        (address, after, rows),
+        f"SELECT {_ROW} FROM outbox WHERE address = ? AND id > ? ORDER BY id LIMIT ?",
+        (address, after, rows + 1),
     )
     taken: list[Row] = []
     size = 0
     for values in found:
-        taken.append(Row(*values))
-        size += len(taken[-1].composition) + len(taken[-1].body)
-        if size > PAGE_BYTES:
-            break
-    found.close()
-    return taken
+        row = Row(*values)
+        if row.doubt:
+            found.close()
+            return Page(taken, is_blocked=True)
+        if len(taken) == rows or size > PAGE_BYTES:
+            found.close()
+            return Page(taken, has_more=True)
+        taken.append(row)
+        size += len(row.composition) + len(row.body)
+    return Page(taken)
 
 
 def rows_at(db: Connection, address: str) -> list[Row]:
@@ -541,9 +580,11 @@ def oldest_rows(db: Connection, address: str, most: int) -> list[tuple[int, int 
 # -- batches of one POST ---------------------------------------------------------------------------------
 
 
-def store_parcel(db: Connection, rows: Sequence[int]) -> None:
-    """Write down which rows are posted together, under the id of the first."""
-    db.execute("INSERT INTO parcels VALUES (?, ?)", (rows[0], msgspec.msgpack.encode(list(rows))))
+def store_parcels(db: Connection, batches: Iterable[Sequence[int]]) -> None:
+    """Record which rows are posted together, under the id of the first."""
+    db.executemany(
+        "INSERT INTO parcels VALUES (?, ?)", [(rows[0], msgspec.msgpack.encode(rows)) for rows in batches]
+    )
 
 
 def find_parcel(db: Connection, first: int) -> list[Row] | None:
@@ -562,5 +603,4 @@ def parcels_at(db: Connection, address: str) -> list[list[int]]:
 
 def drop_rows(db: Connection, rows: Sequence[tuple[int, int | None]]) -> int:
     """Delete rows and the batches that they began; returns how many notifications."""
-    db.executemany("DELETE FROM parcels WHERE id = ?", [(id,) for id, _ in rows])
-    return settle(db, rows)
+    return settle(db, rows, [id for id, _ in rows])

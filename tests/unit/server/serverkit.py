@@ -189,7 +189,7 @@ class Kit:
         names = self.registry.topics
         fragments = [bodies.event_fragment(events[p], names[events[p].topic].name) for p in row.places]
         body: dict[str, Any] = json.loads(
-            bodies.enclose([bodies.entries_of(row, fragments, self.registry.fragments)])
+            bodies.enclose(bodies.each_entry(row, fragments, self.registry.fragments))
         )
         return body
 

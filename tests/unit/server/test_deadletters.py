@@ -270,7 +270,7 @@ def test_a_batch_that_is_filled_while_its_beginning_is_read_does_not_wait(
         async with notifying(kit, batching=Batching(events=2, delay=3600)) as notifier:
             for offset in (2, 3):
                 applied = await asyncio.to_thread(kit.frame, offset - 1, offset, events=[(offset, EVENT)])
-                notifier.wake(applied.addresses)
+                notifier.announce(applied.rows, applied.addresses)
                 await asyncio.to_thread(read.wait, 10)
             go.set()
             await eventually(lambda: kit.count("outbox") == 0)
@@ -289,7 +289,7 @@ def test_a_parcel_of_which_any_row_is_for_somebody_stays_whole(kit: Kit) -> None
             for offset, symbol in ((2, "A"), (3, "B")):
                 events = [(offset, {"symbol": symbol, "price": 1})]
                 applied = await asyncio.to_thread(kit.frame, offset - 1, offset, events=events)
-                notifier.wake(applied.addresses)
+                notifier.announce(applied.rows, applied.addresses)
             await eventually(lambda: notifier.health(address_of("", dead, "")).failures > 0)
             assert kit.count("parcels") == 1
             await asyncio.to_thread(kit.frame, 3, 4, control(4, "deactivate", ids=["ends"]))

@@ -68,10 +68,10 @@ def test_what_is_decided_later_is_what_would_have_been_decided_at_once(kit: Kit)
     assert applied.doubtful
     assert applied.ack.matched == 0, "all are at one address, and counted when they are decided"
     [address] = {row.address for row in kit.rows()}
-    assert outbox.page(kit.db, address, 100) == []
+    assert outbox.page(kit.db, address, 100).rows == []
     assert kit.decide() == 1
     assert {id: told(kit, id) for id in FILTERS} == TOLD
-    assert len(outbox.page(kit.db, address, 100)) == 1
+    assert len(outbox.page(kit.db, address, 100).rows) == 1
     for id, events in TOLD.items():
         [number] = kit.registry.numbers[id]
         assert kit.registry.tally.of([number], 1).matched == len(events)
@@ -103,10 +103,10 @@ def test_rows_behind_one_in_doubt_wait_and_keep_their_order(kit: Kit) -> None:
     kit.frame(10, 11, activate(11, ("plain", 1)))
     kit.frame(11, 13, events=[(12, {"price": 1})])
     one, two = "//http://h/one", "//http://h/two"
-    assert outbox.page(kit.db, one, 10) == []
-    assert len(outbox.page(kit.db, two, 10)) == 2
+    assert outbox.page(kit.db, one, 10).rows == []
+    assert len(outbox.page(kit.db, two, 10).rows) == 2
     kit.decide()
-    assert [row.id for row in outbox.page(kit.db, one, 10)] == sorted(
+    assert [row.id for row in outbox.page(kit.db, one, 10).rows] == sorted(
         row.id for row in kit.rows() if row.address == one
     )
     assert told(kit, "some") == ["e10"]

@@ -12,6 +12,7 @@ from serverkit import Kit, activate, item, segment, topic
 
 from edn.model.namespace import key_of
 from edn_server.config import Settings
+from edn_server.ingest.apply_frame import Applied
 from edn_server.sinks.base import Answer, Message
 
 
@@ -44,10 +45,10 @@ def begin(kit: Kit, sinks: dict[str, list[str]]) -> None:
     publish(kit, 1, topics=len(sinks))
 
 
-def publish(kit: Kit, after: int, *, topics: int) -> tuple[str, ...]:
-    """Publish an event to each topic; the addresses that have more now."""
+def publish(kit: Kit, after: int, *, topics: int) -> Applied:
+    """Publish an event to each topic."""
     segments = [segment([(after + uid, EVENT)], uid=uid) for uid in range(1, topics + 1)]
-    return kit.frame(after, after + topics, segments=segments).addresses
+    return kit.frame(after, after + topics, segments=segments)
 
 
 @pytest.mark.parametrize("hosts", ["one dead host", "a host each"])
@@ -63,7 +64,8 @@ def test_with_600_hanging_attempts_of_one_tenant_another_tenants_start(kit: Kit,
             await eventually(lambda: set(quiet) <= set(started))
             await eventually(lambda: one._slots.running("noisy") == 96)  # its limit for new addresses
             # Later events start at once, too.
-            one.wake(await asyncio.to_thread(publish, kit, 3, topics=2))
+            applied = await asyncio.to_thread(publish, kit, 3, topics=2)
+            one.announce(applied.rows, applied.addresses)
             await eventually(lambda: all(started.count(url) == 2 for url in quiet))
             assert one._slots.running("noisy") == 96
 
@@ -82,9 +84,9 @@ def test_a_healthy_address_is_not_starved_by_its_own_tenants_dead_ones(kit: Kit)
             await asyncio.to_thread(kit.store, *(item(name, url=f"http://dead:1/{name}") for name in dead))
             control = activate(3, *((name, 1) for name in dead))
             applied = await asyncio.to_thread(kit.frame, 2, 4, control, events=[(4, EVENT)])
-            one.wake(address for address in applied.addresses if "dead" in address)
+            one.announce([row for row in applied.rows if "dead" in row.address], ())
             await eventually(lambda: one._slots.running("") == 96)
-            one.wake(applied.addresses)
+            one.announce([row for row in applied.rows if "dead" not in row.address], ())
             await eventually(lambda: started.count(healthy) == 2)
 
     asyncio.run(main())

@@ -102,7 +102,7 @@ def test_a_row_that_was_sent_alone_before_a_crash_stays_alone_and_later_ones_go_
             # They come after the start, so nobody can have sent them yet.
             for offset in (3, 4, 5):
                 applied = await asyncio.to_thread(kit.frame, offset - 1, offset, events=[(offset, EVENT)])
-                notifier.wake(applied.addresses)
+                notifier.announce(applied.rows, applied.addresses)
             await notifier.idle()
         first, second, *rest = receiver.posts
         assert ids(first) == ["e2"]
@@ -169,7 +169,7 @@ def test_with_a_delay_an_event_waits_for_others_but_not_for_ever(kit: Kit) -> No
         async with notifying(kit, batching=Batching(delay=1.0)) as notifier:
             # The second row comes before the first one's time is over, as nothing was sent at once.
             applied = await asyncio.to_thread(kit.frame, 2, 3, events=[(3, EVENT)])
-            notifier.wake(applied.addresses)
+            notifier.announce(applied.rows, applied.addresses)
             await notifier.idle()
         assert [ids(post) for post in receiver.posts] == [["e2", "e3"]]
 

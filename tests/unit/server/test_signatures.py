@@ -41,7 +41,7 @@ def test_every_delivery_verifies_before_during_and_after_a_rotation(kit: Kit) ->
                 rotate = control(offset, "rotate", rings=[rotated])
                 events = [(offset + 1, EVENT)]
                 applied = await asyncio.to_thread(kit.frame, offset - 1, offset + 1, rotate, events=events)
-                notifier.wake(applied.addresses)
+                notifier.announce(applied.rows, applied.addresses)
                 await notifier.idle()
         before, both, done = receiver.posts
         assert [verifies(old, post) for post in (before, both, done)] == [True, True, False]

@@ -166,7 +166,7 @@ def test_a_turn_that_comes_while_its_attempt_is_being_cancelled_is_given_on() ->
         slots = Slots(1)
         async with AsyncExitStack() as held:
             await held.enter_async_context(slots.slot("a"))
-            waiting = asyncio.create_task(slots._take("b", "quick", ""))
+            waiting = asyncio.create_task(slots.take("b", "quick", ""))
             await settle()
             await held.aclose()  # sets the turn of b
             waiting.cancel()
