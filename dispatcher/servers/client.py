@@ -17,7 +17,7 @@ from dispatcher.config import Settings
 from dispatcher.servers.registry import ServerRegistry
 from edn import protocol
 from edn.errors import CorruptMessage, InvalidInput, InvalidSink, Unavailable
-from edn.http.client import ExchangeFailed, HttpAnswer, HttpClient, Limits
+from edn.http.client import ExchangeFailed, HttpAnswer, HttpClient, Limits, header_lines
 from edn.http.control_client import CallFailed, ControlAnswer, ControlClient, Timeout, open_client
 
 #: seconds that a server may take to store a subscription
@@ -39,7 +39,9 @@ class ServerClient:
     def __init__(self, settings: Settings, members: ServerRegistry) -> None:
         self._settings = settings
         self._members = members
-        self._headers = (("authorization", f"Bearer {settings.secret}"), ("content-type", protocol.MSGPACK))
+        self._headers = header_lines(
+            [("authorization", f"Bearer {settings.secret}"), ("content-type", protocol.MSGPACK)]
+        )
         self._servers = HttpClient(
             Limits(read=_ANSWER_BYTES, kept=_ANSWER_BYTES, whole=True), connect_seconds=_CONNECT_SECONDS
         )

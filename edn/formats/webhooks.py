@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -72,15 +73,17 @@ def fingerprint(secret: str) -> str:
     return hashlib.sha256(b"edn fingerprint " + secret.encode()).hexdigest()[:32]
 
 
-def signatures(counting: Sequence[str], id: str, timestamp: int, body: bytes) -> str:
-    """The value of `webhook-signature`."""
+def signatures(counting: Sequence[str], timestamp: int, id: str, body: bytes) -> str:
+    """Return the value of `webhook-signature`: one signature per secret."""
     signed = b"%b.%d.%b" % (id.encode(), timestamp, body)
-    return " ".join(
-        "v1," + base64.b64encode(hmac.digest(_bytes(secret) or b"", signed, "sha256")).decode()
-        for secret in counting
-    )
+    return " ".join([_signature(_bytes(secret) or b"", signed) for secret in counting])
 
 
+def _signature(secret: bytes, signed: bytes) -> str:
+    return "v1," + binascii.b2a_base64(hmac.digest(secret, signed, "sha256"), newline=False).decode()
+
+
+@lru_cache(maxsize=4096)
 def _bytes(secret: str) -> bytes | None:
     if not secret.startswith(PREFIX):
         return None

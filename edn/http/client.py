@@ -76,7 +76,12 @@ class Limits:
     whole: bool = False
 
 
-@lru_cache(maxsize=4096)
+def header_lines(headers: Headers) -> str:
+    """Write header fields as the lines of a request head."""
+    return "".join([f"{name}: {value}\r\n" for name, value in headers])
+
+
+@lru_cache(maxsize=1 << 16)
 def parse_url(url: str) -> Target:
     """Parse an http or https URL; raises `ValueError`."""
     if not (url.isascii() and url.isprintable()) or " " in url:
@@ -244,7 +249,7 @@ class HttpClient:
         method: str,
         url: str,
         body: bytes,
-        headers: Headers,
+        headers: str,
         *,
         seconds: float,
         resolve: Resolve | None = None,
@@ -252,13 +257,13 @@ class HttpClient:
     ) -> HttpAnswer:
         """Send a request and return the answer; raises `ExchangeFailed`.
 
-        `resolve` replaces the system's resolver. `repeat`: whether the request may be sent again if an idle
+        `headers` are lines (`header_lines`). `resolve` replaces the system's resolver. `repeat`: whether the request may be sent again if an idle
         connection turns out to be closed.
         """
         origin, host, path = parse_url(url)
-        lines = [f"{method} {path} HTTP/1.1", f"host: {host}", f"content-length: {len(body)}"]
-        lines += [f"{name}: {value}" for name, value in headers]
-        head = ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
+        head = (
+            f"{method} {path} HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(body)}\r\n{headers}\r\n"
+        ).encode("ascii")
         deadline = asyncio.get_running_loop().time() + seconds
         try:
             connection = self._take(origin)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
+import functools
+import time
 from dataclasses import dataclass
 
 from prometheus_client import Histogram
@@ -12,7 +13,7 @@ from edn.runtime import clock
 from edn.runtime.ownership import owned
 from edn_server.delivery.attempts import Attempt, Attempts
 from edn_server.sinks.base import Answer, Message, Sinks
-from edn_server.storage.addresses import ring_of, tenant_of, url_of
+from edn_server.storage.addresses import parts_of
 from edn_server.subscriptions.view import RegistryView
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 3600)
@@ -37,7 +38,7 @@ class Timings:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sent:
     address: str
     #: webhook-id
@@ -60,27 +61,16 @@ class Sender:
         self.attempts = Attempts()
 
     async def send(self, address: str, name: str, body: bytes, events: int, trace: str = "") -> Sent:
-        began, timer = clock.estimate(), asyncio.get_running_loop().time()
-        ring = self._view.ring(ring_of(address))
-        counting = ring.counting(int(clock.now() * 1e6)) if ring is not None else []
-
-        def sign(name: str, body: bytes) -> str:
-            return webhooks.signatures(counting, name, int(began), body)
-
-        answer = await self._sinks.send(
-            Message(
-                url_of(address),
-                name,
-                int(began),
-                body,
-                sign(name, body) if counting else None,
-                events=events,
-                trace=trace,
-                sign=sign if counting else None,
-                tenant=tenant_of(address),
-            )
-        )
-        seconds = asyncio.get_running_loop().time() - timer
+        parts = parts_of(address)
+        began, timer = clock.estimate(), time.perf_counter()
+        ring = self._view.ring(parts.ring) if parts.ring else None
+        sign = None
+        if ring is not None:
+            secrets = ring.counting(int(clock.now() * 1e6))
+            sign = functools.partial(webhooks.signatures, secrets, int(began))
+        message = Message(parts.url, name, int(began), body, sign, events, trace, tenant=parts.tenant)
+        answer = await self._sinks.send(message)
+        seconds = time.perf_counter() - timer
         self._timings.posts.observe(seconds)
         return Sent(address, name, events, answer, began, seconds)
 

@@ -24,7 +24,7 @@ from edn_server.config import Settings
 ANSWER_BYTES = 512
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Message:
     """One attempt: everything that a sink needs."""
 
@@ -34,9 +34,7 @@ class Message:
     #: seconds since 1970: when this attempt is made
     timestamp: int
     body: bytes
-    #: value of `webhook-signature`; None where the address has no secret
-    signature: str | None = None
-    #: makes the signature of another body under another id, where the address has a secret
+    #: makes the value of `webhook-signature` of a webhook-id and a body; None if the address has no secret
     sign: Callable[[str, bytes], str] | None = field(default=None, repr=False)
     #: notifications in the body
     events: int = 1
@@ -45,11 +43,16 @@ class Message:
     content_type: str = "application/json"
     #: further headers of the request
     headers: tuple[tuple[str, str], ...] = ()
-    #: whose attempt it is, for bounds per tenant; empty is the operator
+    #: tenant of the address, for limits per tenant; empty is the operator
     tenant: str = ""
 
+    @property
+    def signature(self) -> str | None:
+        """The value of `webhook-signature`; None if the address has no secret."""
+        return None if self.sign is None else self.sign(self.webhook_id, self.body)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Answer:
     """The result of an attempt; a failure is an answer, too."""
 

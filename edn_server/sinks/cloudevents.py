@@ -74,7 +74,6 @@ class CloudEventsSink:
                     url=url,
                     webhook_id=name,
                     body=body,
-                    signature=message.sign(name, body) if message.sign is not None else None,
                     content_type=kind,
                     headers=(*headers, ("webhook-request-origin", self._origin)),
                 )

@@ -20,18 +20,19 @@ from edn import __version__
 from edn.errors import InvalidSink
 from edn.formats import trace_context
 from edn.http import sink_policy
-from edn.http.client import ExchangeFailed, Headers, HttpClient, Limits
+from edn.http.client import ExchangeFailed, Headers, HttpClient, Limits, header_lines
+from edn.http.request_head import descriptor_limit
 from edn_server.config import Settings
 from edn_server.sinks.base import ANSWER_BYTES, Answer, Message
 from edn_server.sinks.resolver import Resolver, Unresolved
 
 CONNECT_SECONDS = 5.0
-#: idle connections that are kept
-MOST_IDLE = 256
+#: share of the descriptors that idle connections may use: every address has one of its own, if possible
+IDLE_SHARE = 0.5
 #: of an answer no more is read; a longer one costs its connection
 READ_BYTES = 64 << 10
 
-_AGENT = (("user-agent", f"edn/{__version__}"), ("accept", "*/*"))
+AGENT = f"user-agent: edn/{__version__}\r\naccept: */*\r\n"
 
 
 class HttpSink:
@@ -44,7 +45,7 @@ class HttpSink:
         self._client = HttpClient(
             Limits(read=READ_BYTES, kept=ANSWER_BYTES),
             connect_seconds=CONNECT_SECONDS,
-            most_idle=min(MOST_IDLE, settings.concurrent_posts),
+            most_idle=int(descriptor_limit() * IDLE_SHARE),
             tls=ssl.create_default_context(cafile=certifi.where()),
         )
 
@@ -54,38 +55,41 @@ class HttpSink:
             await self._resolver.close()
 
     async def send(self, message: Message) -> Answer:
-        headers = [
-            *_AGENT,
-            ("content-type", message.content_type),
-            ("webhook-id", message.webhook_id),
-            ("webhook-timestamp", str(message.timestamp)),
-        ]
-        if message.signature is not None:
-            headers.append(("webhook-signature", message.signature))
-        headers += trace_context.headers(message.trace)
-        headers += message.headers
-        return await self._request("POST", message.url, message.body, headers, self._seconds, message.tenant)
+        head = (
+            f"content-type: {message.content_type}\r\nwebhook-id: {message.webhook_id}\r\n"
+            f"webhook-timestamp: {message.timestamp}\r\n"
+        )
+        if (signature := message.signature) is not None:
+            head += f"webhook-signature: {signature}\r\n"
+        if message.trace or message.headers:
+            head += header_lines([*trace_context.headers(message.trace), *message.headers])
+        return await self._request("POST", message.url, message.body, head, self._seconds, message.tenant)
 
     async def ask(self, url: str, headers: Headers, seconds: float, tenant: str = "") -> Answer:
         """Send an OPTIONS request; `Answer.allowed` has the sink's consent."""
-        return await self._request("OPTIONS", url, b"", [*_AGENT, *headers], seconds, tenant)
+        return await self._request("OPTIONS", url, b"", header_lines(headers), seconds, tenant)
 
     async def _request(
-        self, method: str, url: str, body: bytes, headers: Headers, seconds: float, tenant: str
+        self, method: str, url: str, body: bytes, head: str, seconds: float, tenant: str
     ) -> Answer:
         resolve = partial(self._resolve, tenant=tenant)
         try:
-            answer = await self._client.request(method, url, body, headers, seconds=seconds, resolve=resolve)
+            answer = await self._client.request(
+                method, url, body, AGENT + head, seconds=seconds, resolve=resolve
+            )
         except InvalidSink as error:
             return Answer(None, reason=error.detail)
         except (ExchangeFailed, OSError, ValueError) as error:
             return Answer(None, reason=str(error) or type(error).__name__)
+        text = answer.body.decode("utf-8", "replace") if answer.body else ""
+        if method == "POST" and answer.status < 300:
+            return Answer(answer.status, text=text)
         retry_after = answer.headers.get(b"retry-after")
         return Answer(
             answer.status,
             None if retry_after is None else retry_after.decode("latin-1"),
             None if answer.status < 300 else f"it answered {answer.status}",
-            answer.body.decode("utf-8", "replace"),
+            text,
             allowed={
                 name.decode("latin-1"): value.decode("latin-1").strip()
                 for name, value in answer.headers.items()

@@ -89,7 +89,7 @@ class SoapSink:
                     url=address.sink.address,
                     webhook_id=name,
                     body=compose(address, name, action, payload, matches),
-                    signature=None,  # it was of another body
+                    sign=None,  # SOAP messages are not signed
                     content_type=address.version.content_type(action),
                     headers=(("soapaction", f'"{action}"'),) if address.version is envelope.SOAP_11 else (),
                 )

@@ -15,10 +15,32 @@ tenant holds no colon either, so no sink's address begins like a stream.
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import NamedTuple
+
 from edn.model import namespace
 
 #: the scheme of a stream: rows wait for its reader
 STREAM = "stream:"
+
+
+class Parts(NamedTuple):
+    """The parts of a sink's address."""
+
+    tenant: str
+    #: id of the key ring; empty if notifications are not signed
+    ring: str
+    url: str
+    #: host and port as the URL writes them; the whole URL if it names none
+    host: str
+
+
+@lru_cache(maxsize=1 << 16)
+def parts_of(address: str) -> Parts:
+    """Split the address of a sink; cached, because every attempt needs it."""
+    tenant, ring, url = address.split("/", 2)
+    rest = url.partition("://")[2]
+    return Parts(tenant, ring, url, rest.partition("/")[0].partition("?")[0] if rest else url)
 
 
 def address_of(tenant: str, url: str, ring: str) -> str:
@@ -43,25 +65,23 @@ def streaming(address: str) -> str | None:
 def tenant_of(address: str) -> str:
     """Return the tenant that an address belongs to; empty is the operator."""
     if is_sink(address):
-        return address.split("/", 2)[0]
+        return parts_of(address).tenant
     return namespace.owner_of(address[len(STREAM) :])
 
 
 def ring_of(address: str) -> str:
     """Return the id of the key ring; empty if notifications are not signed."""
-    return address.split("/", 2)[1] if is_sink(address) else ""
+    return parts_of(address).ring if is_sink(address) else ""
 
 
 def url_of(address: str) -> str:
     """Return the URL of the sink."""
-    return address.split("/", 2)[2] if is_sink(address) else address
+    return parts_of(address).url if is_sink(address) else address
 
 
 def host_of(address: str) -> str:
-    """Return the host and port of a sink as its URL writes them; the whole URL where it names none."""
-    url = url_of(address)
-    rest = url.partition("://")[2]
-    return rest.partition("/")[0].partition("?")[0] if rest else url
+    """Return the host and port of a sink; the address of a stream."""
+    return parts_of(address).host if is_sink(address) else address
 
 
 def stream_of(subscription: str) -> str:
