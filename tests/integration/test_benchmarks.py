@@ -30,6 +30,23 @@ def test_the_cost_of_publishing_is_measured_beside_a_bare_app() -> None:
         assert cost[name] > 0
 
 
+def test_delivery_is_measured_until_every_notification_has_arrived() -> None:
+    outcome = bench("delivery", "--systems", "edn,floor")
+    assert outcome["complete"] is True
+    assert [(cost["load"], cost["addresses"]) for cost in outcome["costs"]] == [
+        ("calm 20/s", 20),
+        ("flat out", 20),
+    ]
+    for cost in outcome["costs"]:
+        assert (cost["missing"], cost["surplus"]) == (0, 0)
+        assert cost["roles"].keys() == cost["idle"].keys() == {"dispatcher", "s1", "s2"}
+        assert 0 < cost["p50"] <= cost["p99"] <= cost["p999"]
+        assert min(cost[name] for name in ("posts_per_second", "entries_per_second", "memory_mb")) > 0
+    assert [one["variant"] for one in outcome["floor"]] == ["bare", "json", "hmac", "both"]
+    assert all(one["cpu_us_per_post"] > 0 for one in outcome["floor"])
+    assert len(outcome["verdicts"]) == 2
+
+
 @pytest.mark.slow
 def test_overload_loses_nothing_and_answers_by_the_book() -> None:
     outcome = bench("overload")

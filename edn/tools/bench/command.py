@@ -278,3 +278,51 @@ def bulk(
     subscriptions: Annotated[int, typer.Option("--subscriptions", min=1)] = 1_000_000,
 ) -> None:
     """Subscriptions imported, exported, imported into another network and exported again: equal, how fast."""
+
+
+@_benchmark(
+    module="edn.tools.bench.delivery.benchmark",
+    quick={
+        "addresses": [20],
+        "rates": [20.0],
+        "subscriptions": 200,
+        "seconds": 1.0,
+        "idle_seconds": 0.5,
+        "flat_events": 200,
+        "rounds": 1,
+    },
+)
+def delivery(
+    addresses: Annotated[
+        str, typer.Option("--addresses", help="Numbers of addresses, separated by commas.")
+    ] = "200,1000,5000,10000",
+    systems: Annotated[
+        str, typer.Option("--systems", help="Some of edn, floor, separated by commas.")
+    ] = "edn,floor",
+    sink: Annotated[
+        str, typer.Option("--sink", help="webhook, cloudevents, soap or sse; of the product only.")
+    ] = "webhook",
+    rates: Annotated[
+        str, typer.Option("--rates", help="Single events per second, separated by commas.")
+    ] = "10,50",
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="Per rate.")] = 8.0,
+    flat_events: Annotated[
+        int, typer.Option("--flat-events", min=1, help="Events per flat-out measurement.")
+    ] = 3000,
+    subscriptions: Annotated[int, typer.Option("--subscriptions", min=1)] = 10_000,
+    servers: Servers = 2,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Of all systems, in turn.")] = 3,
+) -> Instead:
+    """Measure publish to arrival at real receivers, beside the least that a POST costs."""
+    return {
+        "addresses": _numbers(int, "--addresses", addresses),
+        "systems": systems.split(","),
+        "rates": _numbers(float, "--rates", rates),
+    }
+
+
+def _numbers(kind: Callable[[str], Any], flag: str, text: str) -> list[Any]:
+    try:
+        return [kind(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"{flag} must be numbers separated by commas, got {text!r}") from None

@@ -28,9 +28,10 @@ async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, reques
     return Answer(int(head.split(b" ", 2)[1]), head, body)
 
 
-async def connect(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def connect(url: str, limit: int = 1 << 20) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Opens a connection; `limit`: bytes of an answer that are buffered."""
     host, port = url.removeprefix("http://").split(":")
-    return await asyncio.open_connection(host, int(port), limit=1 << 20)
+    return await asyncio.open_connection(host, int(port), limit=limit)
 
 
 async def publish(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> None:
