@@ -257,8 +257,8 @@ class HttpClient:
     ) -> HttpAnswer:
         """Send a request and return the answer; raises `ExchangeFailed`.
 
-        `headers` are lines (`header_lines`). `resolve` replaces the system's resolver. `repeat`: whether the request may be sent again if an idle
-        connection turns out to be closed.
+        `headers` are lines (`header_lines`). `resolve` replaces the system's resolver. `repeat`: whether the
+        request may be sent again if an idle connection turns out to be closed.
         """
         origin, host, path = parse_url(url)
         head = (

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from edn.http.client import ExchangeFailed, HttpClient, HttpConnection, Limits, parse_url
+from edn.http.client import ExchangeFailed, HttpClient, HttpConnection, Limits, header_lines, parse_url
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -24,7 +24,7 @@ async def request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 #: as the dispatcher calls servers
 WHOLE = Limits(read=1 << 26, kept=1 << 26, whole=True)
-HEADERS = (("authorization", "Bearer the secret"), ("content-type", "text/plain"))
+HEADERS = header_lines([("authorization", "Bearer the secret"), ("content-type", "text/plain")])
 
 
 async def post(
