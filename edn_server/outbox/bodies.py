@@ -53,13 +53,10 @@ def trace_of(fragment: bytes) -> str:
     return f"{parent.decode()} {state}"
 
 
-def each_entry(row: Row, events: Sequence[bytes], fragments: Sequence[bytes | None]) -> list[bytes]:
-    """Return the entry of each event of a row: its fragment with its matches."""
-    entries = []
-    for event, (_, numbers) in zip(events, row.matches(), strict=True):
-        matches = [fragments[number] for number in numbers]
-        entries.append(event + b",".join([match for match in matches if match is not None]) + b"]}")
-    return entries
+def entry_of(event: bytes, numbers: Sequence[int], fragments: Sequence[bytes | None]) -> bytes:
+    """Compose the entry of an event: its fragment with its matches."""
+    matches = [match for number in numbers if (match := fragments[number]) is not None]
+    return event + b",".join(matches) + b"]}"
 
 
 def enclose(entries: Sequence[bytes]) -> bytes:
@@ -111,26 +108,31 @@ class Composer:
         if row.batch is None:
             body = msgspec.json.decode(row.body, type=dict[str, list[msgspec.Raw]])
             return [bytes(entry) for entry in body["notifications"]]
-        return each_entry(row, self._fragments(row, self._events(db, row)), self._view.fragments)
+        return [entry for entry, _ in self._entries(row, self._events(db, row))]
 
     def _part(self, row: Row, events: dict[int, Event | bytes]) -> Part:
-        fragments = self._fragments(row, events)
-        traces = {trace_of(fragment) for fragment in fragments}
+        entries = self._entries(row, events)
+        if len(entries) == 1:
+            return Part(*entries[0])
+        traces = {trace for _, trace in entries}
         shared = traces.pop() if len(traces) == 1 else ""
-        return Part(b",".join(each_entry(row, fragments, self._view.fragments)), shared)
+        return Part(b",".join([entry for entry, _ in entries]), shared)
 
     def _events(self, db: Connection, row: Row) -> dict[int, Event | bytes]:
         assert row.batch is not None
         return self._recent.get(row.batch) or {**outbox.read_events(db, row.batch, row.places)}
 
-    def _fragments(self, row: Row, events: dict[int, Event | bytes]) -> list[bytes]:
-        """Return the fragment of each event; it replaces the event in memory, so it is composed once."""
-        fragments = []
-        for place in row.places:
+    def _entries(self, row: Row, events: dict[int, Event | bytes]) -> list[tuple[bytes, str]]:
+        """Compose the entry of each event, with its trace context.
+
+        The fragment of an event replaces it in memory, so it is composed once for all rows.
+        """
+        fragments, entries = self._view.fragments, []
+        for place, numbers in row.matches():
             event = events[place]
             if not isinstance(event, bytes):
                 # A topic outlives its rows; only a row that was dropped in this moment may miss it.
                 topic = self._view.topic(event.topic)
                 event = events[place] = event_fragment(event, "" if topic is None else topic.name)
-            fragments.append(event)
-        return fragments
+            entries.append((entry_of(event, numbers, fragments), trace_of(event)))
+        return entries

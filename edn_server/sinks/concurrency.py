@@ -37,6 +37,9 @@ Standing = Literal["quick", "slow", "new", "failing"]
 #: the part of a tenant's bound that attempts of each standing may hold
 PARTS: dict[Standing, float] = {"quick": 1.0, "slow": 1 / 4, "new": 3 / 8, "failing": 1 / 4}
 
+#: tenants that are remembered although they hold and want no slot
+IDLE_TENANTS = 1000
+
 
 class _Turns:
     """Queues attempts that wait, one queue per host; hosts take turns."""
@@ -143,7 +146,8 @@ class Slots:
         own.running[standing] -= 1
         own.total -= 1
         self.free += 1
-        self._wake()
+        if self._queued:
+            self._wake()
         self._forget(tenant)
 
     def _start(self, own: _Tenant, standing: Standing) -> None:
@@ -179,13 +183,16 @@ class Slots:
 
     def _next(self, own: _Tenant) -> Standing | None:
         """Return the standing whose turn it is: the one that uses the least of its limit."""
+        if own.total >= self.bound:
+            return None
         eligible = [one for one in PARTS if own.waiting[one] and self._may_start(own, one)]
         return min(eligible, key=lambda one: own.running[one] / self._limits[one], default=None)
 
     def _forget(self, tenant: str) -> None:
         own = self._tenants.get(tenant)
-        if own is None or own.waits:
+        if own is None or (tenant in self._queued and own.waits):
             return
         self._queued.pop(tenant, None)
-        if not own.total:
+        # The next attempt follows soon: only many idle tenants are worth their deletion.
+        if not own.total and len(self._tenants) > IDLE_TENANTS:
             del self._tenants[tenant]

@@ -187,9 +187,17 @@ class Kit:
         with contextlib.closing(self.folder.connect(read_only=True)) as db:
             events = outbox.read_events(db, row.batch, row.places)
         names = self.registry.topics
-        fragments = [bodies.event_fragment(events[p], names[events[p].topic].name) for p in row.places]
         body: dict[str, Any] = json.loads(
-            bodies.enclose(bodies.each_entry(row, fragments, self.registry.fragments))
+            bodies.enclose(
+                [
+                    bodies.entry_of(
+                        bodies.event_fragment(events[place], names[events[place].topic].name),
+                        numbers,
+                        self.registry.fragments,
+                    )
+                    for place, numbers in row.matches()
+                ]
+            )
         )
         return body
 
