@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import sys
 
 from edn.errors import EdnError
@@ -28,6 +29,7 @@ def main(argv: list[str] | None = None) -> int:
         settings = Settings.load(sys.argv[1:] if argv is None else argv, os.environ)
         keep_private()
         configure_logs()
+        _raise_descriptor_limit()
         services = disk.open_with_room(settings.data, lambda: Services(settings))
         try:
             listener = bind(settings.host, settings.port)
@@ -50,14 +52,14 @@ def main(argv: list[str] | None = None) -> int:
     return services.exit_code
 
 
-def _tune_collector() -> None:
-    """Have the garbage collector look at new objects only, and less often.
+def _raise_descriptor_limit() -> None:
+    """Use all descriptors that the operator allows: every address may have a connection of its own."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
-    Reference counts free nearly everything that a delivery allocates. At the default threshold the collector
-    runs every few POSTs and walks the subscriptions each time.
-    """
-    gc.collect()
-    gc.freeze()
+
+def _tune_collector() -> None:
+    """Run the garbage collector less often: reference counts free nearly all objects of a delivery."""
     gc.set_threshold(50_000, 20, 50)
 
 

@@ -90,6 +90,8 @@ class Kit:
         self._path = path
         self._batch = 0
         self.fatal: list[BaseException] = []
+        #: batch and payloads of the newest frame
+        self.payloads: tuple[int, dict[int, outbox.Event]] = (0, {})
         self.open()
 
     def open(self) -> None:
@@ -136,8 +138,11 @@ class Kit:
         frame = protocol.Frame(log, incarnation, after, upto, list(controls), [*own, *segments])
         # Through the wire, so that nothing works that would not travel.
         frame = protocol.msgspec.msgpack.decode(protocol.encode(frame), type=protocol.Frame)
-        job = ApplyFrame(self.registry, self.epoch, self._batch, frame, lambda *_: None)
+        job = ApplyFrame(self.registry, self.epoch, self._batch, frame, self._remember)
         return self.writer.submit(job).result(30)
+
+    def _remember(self, applied: Applied, events: dict[int, outbox.Event]) -> None:
+        self.payloads = (applied.batch, events)
 
     def replay(
         self,
