@@ -1,8 +1,8 @@
 """Delivery from memory and from the outbox: whatever happens, order, completeness and identity hold.
 
 The oracle knows nothing of queues or batches: every address must receive its events in the order of their
-offsets, each at least once; a webhook-id never has two bodies; an event that was accepted under one webhook-id
-is never sent under another.
+offsets, each at least once; a webhook-id never has two bodies; an event that was accepted under one
+webhook-id is never sent under another.
 """
 
 from __future__ import annotations
