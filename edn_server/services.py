@@ -62,7 +62,7 @@ EXIT_BROKEN = 4
 
 @owned("loop")
 class Services:
-    """All parts of a server. Parts know only what their constructors get; nothing looks them up here."""
+    """All parts of a server; parts get what they need through their constructors."""
 
     def __init__(self, settings: Settings) -> None:
         """Open the data folder and rebuild the registry; raises `CannotStart`."""
@@ -215,7 +215,7 @@ class Services:
         ]
 
     async def stop(self) -> None:
-        """Stop everything; what is queued is committed."""
+        """Stop everything; queued jobs are committed."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -230,13 +230,13 @@ class Services:
 
     @any_thread
     def close(self) -> None:
-        """Commit what is queued; the folder is free again."""
+        """Commit queued jobs and unlock the data folder."""
         self._decider.close()
         self.delivery_status.close()
         self._store.close()
 
     async def backup(self) -> Path:
-        """Copy the data as of one moment; the caller deletes the file."""
+        """Copy the database consistently; the caller deletes the file."""
         target = copy_in(self._store.path)
         await self._store.copy(target)
         return target
@@ -259,7 +259,7 @@ class Services:
         try:
             await registration.run()
         except Refused as refusal:
-            logger.critical("the dispatcher refuses this server", reason=str(refusal))
+            logger.critical("registration_refused", reason=str(refusal))
             self._end(EXIT_REFUSED)
 
     async def _save_clock(self, text: str) -> None:
@@ -272,19 +272,19 @@ class Services:
         clock.adopt()
 
     async def confirm_clock(self) -> float:
-        """Make the wall clock network time, because an operator says so; return the seconds of the step."""
+        """Set network time to the wall clock on an operator's request; returns the seconds of the step."""
         clock.keeper.observe()
         step = clock.adopt(confirmed=True)
         await self._save_clock(clock.encode(clock.keeper.save()))
         return step
 
-    # -- what parts tell each other ---------------------------------------------------------------------
+    # -- between the parts ------------------------------------------------------------------------------
 
     def _later(self, job: Job[Result]) -> asyncio.Future[Result]:
         return asyncio.wrap_future(self._store.commit(job))
 
     def _on_applied(self, applied: Applied, events: dict[int, Event]) -> None:
-        """In the writer's thread: pass on what was committed."""
+        """Pass committed rows and payloads to delivery; called in the writer's thread."""
         if applied.matches is not None and len(applied.matches.offsets):
             now = int(clock.estimate() * 1e6)
             self.traces.came(applied.log, applied.batch, now, applied.matches)
@@ -307,14 +307,14 @@ class Services:
         self.streams.wake(applied.addresses)
 
     def _on_decided(self, address: str, shorter: int) -> None:
-        """Count and deliver a row that is in doubt no more; the address is empty if it is not ready."""
+        """Count and deliver a row that was undecided; the address is empty unless the row is ready."""
         self.notifier.subtract(shorter)
         if address:
             self.notifier.wake((address,))
             self.streams.wake((address,))
 
     def _on_granted(self, url: str) -> None:
-        """Deliver what waits for a sink that has consented."""
+        """Deliver the rows of a sink that has consented."""
         for address in self.notifier.waiting:
             if asked_of(url_of(address)) == url:
                 self.notifier.hurry(address)

@@ -1,8 +1,8 @@
-"""The last attempts of each address: what was sent when, and what came back.
+"""The last attempts at each address.
 
-They are kept in memory and written with whatever is collected next, one record an address: so an attempt
-costs no write of its own, and a crash forgets the last seconds of evidence, never a notification. An address
-keeps its newest `MOST`, and none that is older than the setting says.
+Attempts are collected in memory and written every few seconds, one record per address. So an attempt costs no
+write of its own; a crash loses the last seconds of attempts, never a notification. An address has its newest
+`MOST` attempts, and none older than the setting.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from edn_server.storage import sink_state
 from edn_server.storage.interface import Connection
 from edn_server.storage.writer import Job
 
-#: attempts an address
+#: attempts per address
 MOST = 50
-#: attempts in memory; beyond them they are written before their time
+#: attempts in memory
 UNWRITTEN = 20_000
 
 
 class Attempt(msgspec.Struct, frozen=True, array_like=True):
-    #: microseconds: when it began
+    #: microseconds: start of the attempt
     time: int
     webhook_id: str
-    #: None when there was no answer
+    #: None without an answer
     status: int | None
-    #: what went wrong; None when it was taken
+    #: reason of a failure
     reason: str | None
     seconds: float
-    #: the beginning of the answer
+    #: beginning of the answer's body
     answer: str
     events: int
     #: "delivered", "again", "dead", "gone" or "example"
     outcome: str
-    #: microseconds; None when there is none
+    #: microseconds; None if none follows
     next_attempt: int | None = None
 
 
 def oldest(kept: float) -> int:
-    """Return the time, microseconds, of the oldest attempt that is kept for so many seconds."""
+    """Return the time in microseconds before which attempts are deleted."""
     return int((clock.now() - kept) * 1e6)
 
 
@@ -52,7 +52,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 @owned("loop")
 class Attempts:
-    """Lives on the event loop."""
+    """Attempts that are not in the database yet."""
 
     def __init__(self) -> None:
         self._unwritten: dict[str, list[Attempt]] = {}
@@ -71,24 +71,24 @@ class Attempts:
             self._count -= 1
 
     def latest(self, address: str, stored: Sequence[Attempt], oldest: int) -> list[Attempt]:
-        """The newest first."""
+        """Return stored and unwritten attempts, newest first."""
         found = [*stored, *self._unwritten.get(address, ())][-MOST:]
         return [attempt for attempt in reversed(found) if attempt.time >= oldest]
 
     def take(self) -> dict[str, list[Attempt]]:
-        """Take the attempts that are not on disk yet; the caller writes them."""
+        """Remove and return all unwritten attempts; the caller writes them."""
         taken, self._unwritten, self._count = self._unwritten, {}, 0
         return taken
 
 
 def stored(db: Connection, address: str) -> list[Attempt]:
-    """Return the attempts of an address that are on disk."""
+    """Return the attempts of an address in the database."""
     found = sink_state.attempts(db, address)
     return [] if found is None else _decoder.decode(found)
 
 
 class Write(Job[None]):
-    """Attempts go to disk, and what is too old goes."""
+    """Writes attempts and deletes old ones."""
 
     def __init__(self, taken: dict[str, list[Attempt]], oldest: int) -> None:
         self._taken = taken
@@ -96,7 +96,6 @@ class Write(Job[None]):
 
     def work(self, db: Connection) -> None:
         for address, fresh in self._taken.items():
-            # Two writes may overlap a restart of the loop that makes them; the order of times holds.
             kept = [one for one in (*stored(db, address), *fresh)[-MOST:] if one.time >= self._oldest]
             if kept:
                 sink_state.store_attempts(db, address, kept[-1].time, _encoder.encode(kept))

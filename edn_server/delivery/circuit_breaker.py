@@ -1,16 +1,16 @@
-"""How an address is: healthy, failing or disabled. Pure transitions; the notifier acts on them.
+"""The circuit breaker of an address: healthy, failing or disabled. Pure transitions.
 
-    healthy     the last attempt was taken
-    failing     the last attempts were not; one row at a time is tried, not before `next_attempt`
-    disabled    nothing is sent: it answered 410 ("gone"), or failed for `disable_seconds` ("failing"). What
-                is matched for it meanwhile becomes dead letters, which can be recovered
+    healthy     the last attempt was accepted
+    failing     the last attempts failed; the oldest batch is retried, not before `next_attempt`
+    disabled    no attempts: the sink answered 410 ("gone"), or failed for `disable_seconds` ("failing").
+                New notifications become dead letters, which can be requeued
 
       healthy ──failure──> failing ──warn_seconds──> warned ──disable_seconds──> disabled
          ^─────success─────────┘<─────────────────────┘         any ──410──────────^
          ^───────────────────────── enabled by a call ──────────────────────────────┘
 
-Its **standing** decides which slots its attempts may take (`sinks.concurrency`): an address that failed, or
-answered slowly, cannot take those of the others.
+The **standing** decides which slots the attempts may use (`sinks.concurrency`): an address that failed, or
+answered slowly, cannot use up the slots of the others.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ Disabled = Literal["gone", "failing"]
 class Health:
     """Times are microseconds of steady time (`edn.runtime.clock`); a wall clock step ages no failure."""
 
-    #: attempts in a row that were not taken
+    #: failed attempts in a row
     failures: int = 0
     failing_since: int | None = None
-    #: the row that is tried, and how often it was
+    #: first row of the batch that is retried, and its attempts
     row: int = 0
     attempts: int = 0
     next_attempt: int = 0
     warned: int | None = None
     disabled: Disabled | None = None
     disabled_since: int | None = None
-    #: what went wrong last
+    #: reason of the last failure
     reason: str | None = None
     slow: bool = False
 
@@ -71,7 +71,7 @@ class Health:
         return HEALTHY if seconds <= SLOW_SECONDS else Health(slow=True)
 
     def failed(self, limits: BreakerLimits, *, row: int, now: int, next_attempt: int, reason: str) -> Health:
-        """After an attempt that was not taken; `disabled` or `warned` are new when they were not set."""
+        """Return the state after a failed attempt; it may be newly `warned` or `disabled`."""
         since = self.failing_since if self.failing_since is not None else now
         failing = (now - since) / 1e6
         after = replace(
@@ -99,7 +99,7 @@ _FIELDS = tuple(sorted(field.name for field in fields(Health)))
 
 
 def load(db: Connection) -> dict[str, Health]:
-    """Return the addresses that are not healthy."""
+    """Load the addresses that are not healthy."""
     found: dict[str, Health] = {}
     for address, data in sink_state.health(db):
         values = msgspec.json.decode(data)

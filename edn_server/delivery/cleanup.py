@@ -1,8 +1,8 @@
-"""Rows that wait at a failing address for subscriptions that are no more: which they are, and their end.
+"""Drops the rows of a failing address whose subscriptions have ended.
 
-A row goes if nobody that it names lives, here or, having moved, elsewhere. One that also names somebody who
-does must stay as it is, because its body must not change between attempts; and so must a parcel of which any
-row stays.
+A row is dropped if no version that it names is live, here or on another server. A row that also names a live
+version stays unchanged, because its body must not change between attempts; so does a recorded batch of which
+any row stays.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from edn_server.subscriptions.view import RegistryView
 
 
 def find(db: Connection, address: str, view: RegistryView) -> list[tuple[int, int | None]]:
-    """Return (id, batch) of the rows that can go."""
-    idle = {row.id: row.batch for row in outbox.rows_at(db, address) if not _anybody(row, view)}
+    """Return (id, batch) of the rows to drop."""
+    idle = {row.id: row.batch for row in outbox.rows_at(db, address) if not _has_recipient(row, view)}
     for members in outbox.parcels_at(db, address):
         if not all(member in idle for member in members):
             for member in members:
@@ -27,7 +27,7 @@ def find(db: Connection, address: str, view: RegistryView) -> list[tuple[int, in
     return list(idle.items())
 
 
-def _anybody(row: Row, view: RegistryView) -> bool:
+def _has_recipient(row: Row, view: RegistryView) -> bool:
     if row.batch is None:
         return any(
             view.parts(subscription) for subscription in dead_letters.recipients(row.body, row.address)
@@ -36,7 +36,7 @@ def _anybody(row: Row, view: RegistryView) -> bool:
 
 
 class Drop(Job[int]):
-    """Deletes these rows and their batches; returns how many notifications."""
+    """Deletes rows and their recorded batches; returns the number of notifications."""
 
     def __init__(self, rows: Sequence[tuple[int, int | None]]) -> None:
         self._rows = rows

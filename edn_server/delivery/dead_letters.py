@@ -1,12 +1,11 @@
-"""Dead letters: POSTs that were given up, kept with what they would have said, to be sent again by a call.
+"""Dead letters: delivery batches that are no longer retried, stored with their bodies for a later requeue.
 
-A letter keeps its row's id, so that it goes out again under the same webhook-id. It names subscriptions of
-the tenant that its address belongs to: in the body by their ids, everywhere else by their keys (see
-`edn.model.namespace`).
+A dead letter has the id of its first row, so it is requeued under the same webhook-id. In the body,
+subscriptions have their ids; everywhere else they have their keys (see `edn.model.namespace`).
 
-A letter goes to where its subscriptions are now. If that is where it died, whole and as it was; if some of
-them have another sink by now, are paused or are no more, what goes to each address is a new row of its own,
-and what stays is a letter of its own: no webhook-id is used for two bodies.
+A requeued letter goes to the current addresses of its subscriptions. If all of them still have the address
+of the letter, it is requeued unchanged. Otherwise each address gets a new row with its part, and the part of
+paused subscriptions becomes a letter of its own: no webhook-id is used for two bodies.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class _Match(msgspec.Struct, omit_defaults=True):
 
 class _Entry(msgspec.Struct):
     topic: str
-    #: as the bytes that it came in
+    #: the bytes of the publisher
     event: msgspec.Raw
     matches: list[_Match]
 
@@ -59,7 +58,7 @@ def recipients(body: bytes, address: str) -> list[str]:
 
 
 def split(body: bytes, address: str, wanted: Callable[[str], bool]) -> tuple[bytes | None, bytes | None]:
-    """Cut a body into what is for the wanted subscriptions, by their keys, and the rest; None is nothing."""
+    """Split a body into the part of the wanted subscriptions, by their keys, and the rest; None is empty."""
     tenant = tenant_of(address)
 
     def part(keep: Callable[[str], bool]) -> bytes | None:
@@ -78,45 +77,46 @@ def _events(body: bytes) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class Abandoned:
+    """A batch without further attempts."""
+
     batch: DeliveryBatch
     attempts: int
     status: int | None
     reason: str
 
 
-class Bury(Job[int]):
-    """Parcels that are given up become letters; how many notifications wait no more."""
+class StoreDeadLetters(Job[int]):
+    """Turns abandoned batches into dead letters; returns the number of notifications."""
 
-    def __init__(self, deaths: Sequence[Death], now: int, limit: int = 0) -> None:
-        """`limit`: bytes of letters that a tenant may have; 0 is any number."""
-        self._deaths = deaths
+    def __init__(self, abandoned: Sequence[Abandoned], now: int, limit: int = 0) -> None:
+        """`limit`: bytes of dead letters per tenant; 0 is no limit."""
+        self._abandoned = abandoned
         self._now = now
         self._limit = limit
-        #: letters that went because of it
+        #: dead letters dropped at the limit
         self.dropped = 0
 
     def work(self, db: Connection) -> int:
         events = 0
-        for death in self._deaths:
-            batch = death.batch
+        for one in self._abandoned:
+            batch = one.batch
             first = batch.rows[0]
-            # Unless somebody dropped it meanwhile.
             if not outbox.has_row(db, first.id):
-                continue
+                continue  # dropped meanwhile
             letter = Letter(
                 first.id,
                 first.address,
                 self._now,
                 first.created,
-                death.attempts,
-                death.status,
-                death.reason[:500],
+                one.attempts,
+                one.status,
+                one.reason[:500],
                 batch.events,
             )
             letters.insert(db, letter, batch.body, recipients(batch.body, first.address))
             events += outbox.settle(db, batch.places, [batch.id])
-        for tenant in {tenant_of(death.batch.rows[0].address) for death in self._deaths}:
+        for tenant in {tenant_of(one.batch.rows[0].address) for one in self._abandoned}:
             dropped = letters.drop_excess(db, tenant, self._limit)
             if dropped:
                 limit = usage.LIMITS[usage.DEAD]
@@ -126,15 +126,15 @@ class Bury(Job[int]):
 
 
 @dataclass(frozen=True, slots=True)
-class Revived:
+class Requeued:
     letters: int
-    #: notifications that wait now
+    #: notifications in the new rows
     events: int
     addresses: tuple[str, ...]
 
 
-class Revive(Job[Revived]):
-    """Letters become rows again, at the addresses that their subscriptions have now."""
+class Requeue(Job[Requeued]):
+    """Turns dead letters into rows at the current addresses of their subscriptions."""
 
     fresh = True
 
@@ -147,8 +147,8 @@ class Revive(Job[Revived]):
         waits: Callable[[str], bool],
         only: str | None = None,
     ) -> None:
-        """`find` gives ids; `address` that of a living subscription; `waits` tells whose part stays dead, for
-        now; `only` is the one on whose behalf this is, with an address of its own perhaps.
+        """`find` returns ids of letters; `address` that of a live subscription; `waits` whether its part
+        stays a dead letter; `only`: requeue for this subscription, which may have another address.
         """
         self._find = find
         self._address = address
@@ -156,7 +156,7 @@ class Revive(Job[Revived]):
         self._now = now
         self._only = only
 
-    def work(self, db: Connection) -> Revived:
+    def work(self, db: Connection) -> Requeued:
         count = events = 0
         woken: dict[str, None] = {}
         for id in list(self._find(db)):
@@ -168,7 +168,7 @@ class Revive(Job[Revived]):
             named = set(recipients(body, letter.address))
             wanted = {subscription for subscription in named if not self._waits(subscription)}
             if self._only is not None and self._address(self._only) != letter.address:
-                # Others' matches are none of the new sink's business.
+                # The new sink must not receive the matches of other subscriptions.
                 wanted &= {self._only}
             if wanted != named:
                 taken, rest = split(body, letter.address, wanted.__contains__)
@@ -177,10 +177,10 @@ class Revive(Job[Revived]):
                 body = taken
             parts = self._parts(letter, body)
             if not parts:
-                continue  # nobody is left to tell
+                continue  # no recipient is left
             letters.remove(db, [id])
             if rest is not None:
-                # Another body, so another id: the whole of it may have been tried under the first.
+                # Another body needs another id: the whole body may have been sent under the first.
                 remaining = replace(letter, id=outbox.take_id(db), events=_events(rest))
                 letters.insert(db, remaining, rest, recipients(rest, letter.address))
             for address, part in parts:
@@ -190,7 +190,7 @@ class Revive(Job[Revived]):
                 events += number
                 woken[address] = None
             count += 1
-        return Revived(count, events, tuple(woken))
+        return Requeued(count, events, tuple(woken))
 
     def _parts(self, letter: Letter, body: bytes) -> list[tuple[str, bytes]]:
         by_address: dict[str, set[str]] = {}
@@ -210,12 +210,12 @@ class Revive(Job[Revived]):
 
 
 class Purge(Job[int]):
-    """Deletes letters that are too old, and those that name nobody who lives; returns how many of a step."""
+    """Deletes dead letters that are too old or have no live recipient; returns how many this step deleted."""
 
     fresh = True
 
     def __init__(self, oldest: int, ended: Callable[[str], bool]) -> None:
-        """`ended` tells whether a subscription is no more."""
+        """`ended` returns whether a subscription has ended."""
         self._oldest = oldest
         self._ended = ended
 

@@ -37,7 +37,7 @@ from edn_server.config import Settings
 from edn_server.delivery import circuit_breaker, cleanup, dead_letters, retry
 from edn_server.delivery.attempts import Attempt, Attempts
 from edn_server.delivery.circuit_breaker import HEALTHY, Health
-from edn_server.delivery.dead_letters import Death
+from edn_server.delivery.dead_letters import Abandoned
 from edn_server.delivery.queue import PAGE, AddressQueue, Memory
 from edn_server.delivery.sender import Sender, Sent, Timings
 from edn_server.delivery.settlement import Settlements
@@ -313,7 +313,7 @@ class Notifier:
         if not queue.rows:
             await self._load(queue)
         elif known is not None and known.disabled is not None:
-            await self._bury_rows(queue, known)
+            await self._abandon_rows(queue, known)
         else:
             pause = self._batching_pause(queue) if self._settings.batching.delay else 0.0
             if pause > 0:
@@ -474,9 +474,9 @@ class Notifier:
         if decision.kind == "gone":
             became = became.stopped("gone", now)
         if decision.kind == "dead":
-            await self._bury([Death(batch, after.attempt, answer.status, reason)])
+            await self._abandon([Abandoned(batch, after.attempt, answer.status, reason)])
             if after.age >= self._settings.retries.give_up_seconds:
-                await self._bury_old(address, now, reason)
+                await self._abandon_old(address, now, reason)
         await self._become(address, became)
         _log_change(address, before, became)
 
@@ -540,41 +540,41 @@ class Notifier:
 
     # -- dead letters -----------------------------------------------------------------------------------
 
-    async def _bury_rows(self, queue: AddressQueue, known: Health) -> None:
+    async def _abandon_rows(self, queue: AddressQueue, known: Health) -> None:
         """Make dead letters of the rows of a disabled address, a page in one transaction."""
         reason = "the address is disabled: " + (known.reason or known.disabled or "")
-        deaths: list[Death] = []
+        abandoned: list[Abandoned] = []
         while queue.rows:
             batch = await self._form_from_outbox(queue)
-            deaths.append(Death(batch, known.attempts_of(batch.id), None, reason))
+            abandoned.append(Abandoned(batch, known.attempts_of(batch.id), None, reason))
             queue.remove(batch.rows)
         queue.clear()
-        await self._bury(deaths)
+        await self._abandon(abandoned)
 
-    async def _bury_old(self, address: str, now: int, reason: str) -> None:
+    async def _abandon_old(self, address: str, now: int, reason: str) -> None:
         """Make dead letters of the rows that are as old as one that was just abandoned for its age."""
         oldest = now - int(self._settings.retries.give_up_seconds * 1e6)
         queue = AddressQueue(address, Memory(), is_complete=False)
         while True:
             queue.add_page(await self._read(address, outbox.page, address, PAGE))
-            deaths: list[Death] = []
+            abandoned: list[Abandoned] = []
             while queue.rows and queue.rows[0].created <= oldest:
                 batch = await self._form_from_outbox(queue)
-                deaths.append(Death(batch, 0, None, f"its address failed all the time: {reason}"))
+                abandoned.append(Abandoned(batch, 0, None, f"its address failed all the time: {reason}"))
                 queue.remove(batch.rows)
-            if not deaths:
+            if not abandoned:
                 return
-            await self._bury(deaths)
+            await self._abandon(abandoned)
             queue.clear()
 
-    async def _bury(self, deaths: Sequence[Death]) -> None:
-        burial = dead_letters.Bury(deaths, int(clock.steady() * 1e6), self._view.limits.dead)
-        self.counters.backlog -= await self._submit(burial)
-        self.counters.letters_dropped += burial.dropped
-        self.counters.dead += len(deaths)
-        self._attempted.difference_update(death.batch.id for death in deaths)
-        for death in deaths:
-            self._view.counters.failed(self._numbers(death.batch))
+    async def _abandon(self, abandoned: Sequence[Abandoned]) -> None:
+        job = dead_letters.StoreDeadLetters(abandoned, int(clock.steady() * 1e6), self._view.limits.dead)
+        self.counters.backlog -= await self._submit(job)
+        self.counters.letters_dropped += job.dropped
+        self.counters.dead += len(abandoned)
+        self._attempted.difference_update(one.batch.id for one in abandoned)
+        for one in abandoned:
+            self._view.counters.failed(self._numbers(one.batch))
 
     # -- settlements ------------------------------------------------------------------------------------
 

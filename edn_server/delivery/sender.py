@@ -1,4 +1,4 @@
-"""One attempt at an address: signed with the secrets that count, sent, timed, remembered."""
+"""Makes one attempt at an address: signs the body, sends it, measures the time, records the attempt."""
 
 from __future__ import annotations
 
@@ -68,15 +68,13 @@ class Sent:
     name: str
     events: int
     answer: Answer
-    #: seconds since 1970, and how long it took
+    #: seconds since 1970, and duration
     began: float
     seconds: float
 
 
 @owned("loop")
 class Sender:
-    """Event loop only."""
-
     def __init__(self, sinks: Sinks, view: RegistryView, timings: Timings) -> None:
         self._sinks = sinks
         self._view = view
@@ -84,6 +82,7 @@ class Sender:
         self.attempts = Attempts()
 
     async def send(self, address: str, name: str, body: bytes, events: int, trace: str = "") -> Sent:
+        """Send a body under a webhook-id; a failure is part of the result."""
         parts = parts_of(address)
         began, timer = clock.estimate(), time.perf_counter()
         ring = self._view.ring(parts.ring) if parts.ring else None
@@ -98,14 +97,13 @@ class Sender:
         return Sent(address, name, events, answer, began, seconds)
 
     def remember(self, sent: Sent, outcome: str, next_attempt: int | None = None) -> Attempt:
-        """Keep it as evidence; `next_attempt`: microseconds, if there will be one."""
+        """Record an attempt; `next_attempt` in microseconds, if one follows."""
         answer = sent.answer
-        taken = answer.status is not None and 200 <= answer.status < 300
         attempt = Attempt(
             time=int(sent.began * 1e6),
             webhook_id=sent.name,
             status=answer.status,
-            reason=None if taken else answer.reason,
+            reason=None if outcome == "delivered" else answer.reason,
             seconds=round(sent.seconds, 6),
             answer=answer.text,
             events=sent.events,

@@ -1,15 +1,15 @@
-"""A frame of the dispatcher's log becomes notifications: one kernel call a topic, one transaction a frame.
+"""Applies a frame of a log: matches its events and writes outbox rows, in one transaction.
 
-    repeats are dropped          offsets up to the cursor
-    controls apply               in the columns (see `control_records`)
-    points → entries             one call of the topic's matcher
-    entries → matches            inside (since, until], before the expiry; the exact predicate where a
-                                 rectangle is only a cover; once an (event, subscription)
+    drop repeats                 offsets up to the cursor
+    apply control records        they change the intervals of versions (see `control_records`)
+    points → rectangles          one call of the topic's matcher
+    rectangles → matches         inside (since, until], before the expiry; the predicate where a rectangle is
+                                 only a cover; one match per event and version
     matches → rows               grouped by address (see `outbox.rows`)
     commit                       payloads, rows, cursor and intervals together; then memory; then the answer
 
-A log that was never seen begins at the join record: its first frame has it at `after + 1`. Any other first
-frame is read as one of a log whose cursor is 0.
+An unknown log begins at the join record: its first frame has it at `after + 1`. Any other first frame belongs
+to a log whose cursor is 0.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from edn_server.subscriptions.topic_index import Flags, Int32s, Int64s, Matrix, 
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """Matches of a frame: events by place, and the matched versions."""
+    """Matches of a frame."""
 
-    #: by place
+    #: offset of each event, by place
     offsets: Int64s
-    #: of each match, in the order of places
+    #: place and version number of each match, in the order of places
     places: Int64s
     numbers: Int32s
 
@@ -58,33 +58,33 @@ class Matches:
 @dataclass(frozen=True, slots=True)
 class Applied:
     ack: protocol.FrameAck
-    #: the frame begins beyond the cursor, and nothing was done
+    #: whether the frame begins beyond the cursor; then nothing was written
     gap: bool = False
     #: rows that may be delivered now
     rows: Sequence[Row] = ()
     #: addresses with further new rows, to be read from the outbox
     addresses: tuple[str, ...] = ()
     batch: int = 0
-    #: entries added to the outbox, one an event and row
+    #: notifications added to the outbox
     entries: int = 0
-    #: what went at a tenant's limit; already taken off `entries`
+    #: notifications dropped at a tenant's limit; `entries` does not include them
     drops: Drops = field(default_factory=Drops)
-    #: what came, and of which log, for whoever follows an event
+    #: matches and log, for event traces
     matches: Matches | None = None
     log: str = ""
-    #: some rows are in doubt (see `undecided`)
+    #: whether rows are undecided (see `undecided`)
     doubtful: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """A segment's arrays, without its repeats; `first` is the place of its first row in the segment."""
+    """The arrays of a segment from its first new row, `first`."""
 
     offsets: Int64s
     times: Int64s
     points: Matrix
     first: int
-    #: where each line of the whole segment ends
+    #: end of each line of the whole segment
     ends: Int64s
 
 
@@ -99,7 +99,7 @@ class ApplyFrame(Job[Applied]):
         frame: protocol.Frame,
         on_applied: Callable[[Applied, dict[int, Event]], None],
     ) -> None:
-        """`batch` is this frame's alone; `on_applied` hears, in the writer's thread, what is committed."""
+        """`batch` is unique to this frame; `on_applied` is called in the writer's thread after the commit."""
         self._registry = registry
         self._epoch = epoch
         self._batch = batch
@@ -108,9 +108,9 @@ class ApplyFrame(Job[Applied]):
         self._written = False
         self._over: list[int] = []
         self._events: dict[int, Event] = {}
-        #: log time of those whose id another log may bring, too
+        #: log time of events whose publisher chose the id: another log may have them, too
         self._chosen: dict[int, int] = {}
-        #: offsets of the events that came, by topic, and the version of each match
+        #: offsets of the events by topic, and the version of each match
         self._came: dict[int, list[Int64s]] = {}
         self._numbers: Int32s = np.empty(0, dtype=np.int32)
         self._budget = Budget()
@@ -120,7 +120,7 @@ class ApplyFrame(Job[Applied]):
         self._log = registry.logs.get(frame.log) or LogState(frame.log, 0, registry.expires)
         self._controls = ControlRecords(registry, self._log)
         if not 0 <= frame.after <= frame.upto:
-            raise CorruptMessage(f"a frame of the offsets ({frame.after}, {frame.upto}]")
+            raise CorruptMessage(f"offsets of a frame must rise from 0, got ({frame.after}, {frame.upto}]")
         cursor = self._cursor()
         if frame.after > cursor:
             return Applied(self._ack(cursor), gap=True)
@@ -128,7 +128,9 @@ class ApplyFrame(Job[Applied]):
             return Applied(self._ack(cursor))
         for control in sorted(frame.controls, key=lambda control: control.offset):
             if not frame.after < control.offset <= frame.upto:
-                raise CorruptMessage(f"a control at {control.offset} outside ({frame.after}, {frame.upto}]")
+                raise CorruptMessage(
+                    f"a control record must be in ({frame.after}, {frame.upto}], got offset {control.offset}"
+                )
             if control.offset > cursor:
                 self._controls.apply(control)
         places, numbers, doubts, sizes, offsets = self._match(cursor)
@@ -136,8 +138,8 @@ class ApplyFrame(Job[Applied]):
         queues, wanted, kept = holds.sort(numbers, offsets[places])
         if self._chosen:
             wanted &= dedup.fresh(db, registry, self._events, self._chosen, places, numbers)
-        # One match in doubt makes all rows of the frame at its address so: their order stays. What they match
-        # is counted when they are decided.
+        # One undecided match makes all rows of the frame at its address undecided, to keep their order. Their
+        # matches are counted when they are decided.
         doubtful = np.unique(queues[doubts & wanted])
         self._numbers = numbers[~np.isin(queues, doubtful)] if len(doubtful) else numbers
         matched = len(self._numbers)
@@ -193,7 +195,7 @@ class ApplyFrame(Job[Applied]):
         registry.elsewhere.update(
             registry.versions[number].id for number in self._controls.moved if number in registry.versions
         )
-        self._controls.holds.settle()
+        self._controls.holds.apply()
         self._count()
         registry.remove(self._over)
         self._on_applied(result, self._events)
@@ -202,7 +204,7 @@ class ApplyFrame(Job[Applied]):
         self._controls.undo()
 
     def _count(self) -> None:
-        """For whoever asks what was evaluated and matched; memory only (see `subscriptions.counters`)."""
+        """Count evaluated and matched events, in memory (see `subscriptions.counters`)."""
         tally, versions = self._registry.tally, self._registry.versions
         for topic, offsets in self._came.items():
             tally.came(topic, sum(map(len, offsets)))
@@ -238,12 +240,12 @@ class ApplyFrame(Job[Applied]):
         return sum(len(self._registry.versions[number].entries) for number in self._over)
 
     def _end(self, db: Connection) -> None:
-        """Versions that no live log matches any more are over; rows up to the newest may still name them."""
+        """End versions that no live log matches any more; existing rows may still name them."""
         holds = self._controls.holds
-        # What was to come from another server, and never will: its store was for nothing.
+        # A migrated version that ended before it began here: its hand-over will not come.
         awaited = self._controls.ended & self._registry.replaying.keys()
         holds.cancel(db, [number for number in awaited if not self._registry.begun(number, self._log)])
-        # One whose past is still coming ends with the last page of it.
+        # A version with a running replay ends with its last page.
         coming = {*self._registry.replaying, *holds.begun} - {*holds.cancelled}
         ended = np.array(sorted(self._controls.ended - coming), dtype=np.int64)
         self._over = self._registry.over(ended, self._log).tolist()
@@ -251,13 +253,11 @@ class ApplyFrame(Job[Applied]):
             versions.end(db, self._over, outbox.last_row(db))
 
     def _match(self, cursor: int) -> tuple[Int64s, Int32s, Flags, Int64s, Int64s]:
-        """(place, number) of every match in the order of places, and whether it is in doubt; sizes of bodies
-        and offsets by place.
-        """
+        """Return place, version number and undecidedness of each match; size and offset by place."""
         frame, registry = self._frame, self._registry
         segments = [(segment, self._columns(segment, cursor)) for segment in frame.segments]
         offsets = np.concatenate([np.empty(0, dtype=np.int64), *(columns.offsets for _, columns in segments)])
-        # Segments are in the order of offsets each; an address hears of all topics in that order together.
+        # Each segment is in the order of offsets; an address receives the events of all topics in that order.
         rank = np.empty(len(offsets), dtype=np.int64)
         order = np.argsort(offsets, kind="stable")
         rank[order] = np.arange(len(offsets))
@@ -297,7 +297,7 @@ class ApplyFrame(Job[Applied]):
     def _columns(self, segment: protocol.Segment, cursor: int) -> _Columns:
         offsets, times = protocol.int64_array(segment.offsets), protocol.int64_array(segment.times)
         count = len(offsets)
-        # A row without columns has no bytes that could be counted.
+        # Without columns the number of rows does not follow from the bytes.
         points = (
             protocol.points_array(segment.points, segment.width) if segment.width else np.empty((count, 0))
         )
@@ -305,18 +305,18 @@ class ApplyFrame(Job[Applied]):
         same = len(times) == len(ends) == count == len(segment.stamps) // 8
         same = same and len(segment.ids) in (0, count) and len(segment.traces) in (0, count)
         if not same or len(points) != count:
-            raise CorruptMessage("the columns of a segment differ in length")
+            raise CorruptMessage("columns of a segment must have one length")
         if count and (np.any(np.diff(offsets) <= 0) or offsets[0] <= self._frame.after):
-            raise CorruptMessage("the offsets of a segment do not rise inside their frame")
+            raise CorruptMessage("offsets of a segment must rise inside their frame")
         if count and offsets[-1] > self._frame.upto:
-            raise CorruptMessage("a segment's offsets go beyond their frame")
+            raise CorruptMessage("offsets of a segment must not exceed their frame")
         first = int(np.searchsorted(offsets, cursor, "right"))
         return _Columns(offsets[first:], times[first:], points[first:], first, ends)
 
     def _matches(
         self, topic: Topic, segment: protocol.Segment, columns: _Columns
     ) -> tuple[Int64s, Int32s, Flags]:
-        """(row of the segment, number) for each match, in the order of rows, and whether it is in doubt."""
+        """Return row in the segment and version number of each match, and whether it is undecided."""
         count = len(columns.offsets)
         starts, entries = topic.match(columns.points, count)
         events = np.repeat(np.arange(count), np.diff(starts))
@@ -346,9 +346,9 @@ class ApplyFrame(Job[Applied]):
         covers: Int64s,
         kept: Flags,
     ) -> Int64s:
-        """Ask the exact predicate where a rectangle only covers; an event is decoded at most once.
+        """Evaluate predicates where a rectangle is only a cover; an event is decoded at most once.
 
-        Returns those of `covers` for which the budget did not last: they stay kept, in doubt.
+        Returns the rest of `covers` once the budget is spent: these matches are undecided.
         """
         registry, budget = self._registry, self._budget
         decoded: dict[tuple[int, int], dict[str, Key]] = {}

@@ -25,7 +25,7 @@ from edn.runtime.ownership import any_thread, owned
 from edn_server.config import Settings
 from edn_server.delivery import attempts, dead_letters
 from edn_server.delivery.attempts import Attempt
-from edn_server.delivery.dead_letters import Revive, Revived
+from edn_server.delivery.dead_letters import Requeue, Requeued
 from edn_server.delivery.notifier import Notifier
 from edn_server.sinks.consent import State
 from edn_server.storage import dead_letters as letters
@@ -135,7 +135,7 @@ class DeliveryStatus:
         """Queue one letter again, for whoever it names and still lives."""
         await self.letter(number)
         revived = await self._revive(
-            Revive(lambda _: [number], self._address, _steady(), waits=self._view.is_paused)
+            Requeue(lambda _: [number], self._address, _steady(), waits=self._view.is_paused)
         )
         if not revived.letters:
             raise Conflict("the subscriptions that this letter names are paused, or no more: nobody to tell")
@@ -149,7 +149,7 @@ class DeliveryStatus:
         died = round(clock.moment(since / 1e6) * 1e6)
         revived = events = 0
         while revived < RECOVERED:
-            job = Revive(
+            job = Requeue(
                 lambda db: letters.since(db, subscription, died, letters.STEP),
                 self._address,
                 _steady(),
@@ -203,7 +203,7 @@ class DeliveryStatus:
         except NotFound:
             return None
 
-    async def _revive(self, job: Revive) -> Revived:
+    async def _revive(self, job: Requeue) -> Requeued:
         revived = await asyncio.shield(asyncio.wrap_future(self._writer.submit(job)))
         self._notifier.counters.backlog += revived.events
         for address in revived.addresses:

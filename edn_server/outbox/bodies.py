@@ -1,7 +1,4 @@
-"""Composes the bodies of POSTs and streams from rows of the outbox.
-
-In the thread that owns the connection; what was written just now is found in memory instead.
-"""
+"""Composes the bodies of POSTs and the entries of streams from rows of the outbox."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from edn_server.subscriptions.view import RegistryView
 
 
 def event_fragment(event: Event, topic: str) -> bytes:
-    """An entry of a notification up to its matches; the payload goes in as the bytes that it came in."""
+    """Compose an entry up to its matches; the payload has the publisher's bytes."""
     return b'{%b"topic":%b,"event":{"id":%b,"time":"%b","attributes":%b},"matches":[' % (
         _traced(event.trace) if event.trace else b"",
         msgspec.json.encode(topic),
@@ -36,13 +33,13 @@ _STATE = b',"tracestate":'
 
 
 def _traced(trace: str) -> bytes:
-    """The first members of an entry whose event has a trace context."""
+    """Compose the first members of an entry whose event has a trace context."""
     fields = trace_context.headers(trace)
     return b"".join(b'"%b":%b,' % (name.encode(), msgspec.json.encode(value)) for name, value in fields)
 
 
 def trace_of(fragment: bytes) -> str:
-    """The trace context that `event_fragment` wrote into an entry, if any."""
+    """Return the trace context of a fragment; empty if it has none."""
     if not fragment.startswith(_TRACED):
         return ""
     begin = len(_TRACED)
@@ -64,7 +61,7 @@ def enclose(entries: Sequence[bytes]) -> bytes:
 
 
 class End(msgspec.Struct, frozen=True):
-    """The end of a subscription by somebody else than its subscriber."""
+    """The end of a subscription that its subscriber did not request."""
 
     subscription: str
     #: as WS-Eventing names it: DeliveryFailure or SourceCancelling
@@ -73,7 +70,7 @@ class End(msgspec.Struct, frozen=True):
 
 
 def body_of(end: End) -> bytes:
-    """Compose the body of such an end: one without notifications."""
+    """Compose the body that reports an end; it has no notifications."""
     return msgspec.json.encode({"notifications": [], "end": end})
 
 

@@ -1,26 +1,25 @@
-"""Rows that are kept for a subscription: while it is paused, and while its history is still coming.
+"""Rows that are held back for a subscription: while it is paused, and until its replay has finished.
 
-Two things can keep a row, and they end independently, so a kept row has a state and a phase:
+The two reasons end independently, so such a row has a state and a phase:
 
-                 buffered, because it is paused    waiting for something before it
+                 the subscription is paused        earlier rows are still to come
     history      buffered, history                 waiting, history
     live         buffered, live                    waiting, live
 
-    pause      what matches after its offset is buffered
-    resume     buffered rows wait, in the name of the version that the subscription has now
-    end        of a paused subscription: buffered rows are dropped, and the rest of its history is cancelled
-    replay     from the activation on live matches wait, until the last page of the history is stored
-    arrival    of a subscription that comes from another server: matches wait until that one has delivered
-               its own rows (`handover.arrivals`)
+    pause      matches after the pause are buffered
+    resume     buffered rows become waiting, in the name of the subscription's current version
+    end        of a paused subscription: drops buffered rows and cancels the rest of the replay
+    replay     live matches wait until the last page of the replay is stored
+    arrival    of a migrated subscription: matches wait until the old server has delivered its rows
+               (`handover.arrivals`)
 
-Waiting rows become ready once nothing before them is to come: first the history, then the live ones.
+Waiting rows become ready once no earlier row is still to come: first the history, then the live rows.
 
-Each log has pauses of its own: an event is buffered if it lies behind one in its own log. A resumption
-releases everything, whatever log it was found in, unless another log has a newer pause: then it was read
-late.
+Pauses are per log: an event is buffered if it follows a pause in its own log. A resumption releases the rows
+of all logs, unless another log has a newer pause: then the resumption was read late.
 
-The state in memory changes only after the transaction commits: a frame collects what its records do
-(`FrameHolds`), decides by it where each match goes, and `settle` makes it the new state.
+The state in memory changes only after the commit: `FrameHolds` collects the steps of a frame and decides the
+queue of each match; `apply` makes them the new state.
 """
 
 from __future__ import annotations
@@ -51,16 +50,16 @@ class FrameHolds:
     def __init__(self, registry: SubscriptionRegistry, log: str) -> None:
         self._registry = registry
         self._log = log
-        #: what happens to each subscription, in order
+        #: steps of each subscription, in order
         self._steps: dict[str, list[tuple[int, Step]]] = {}
-        #: the newest revision that the steps name, by subscription
+        #: newest revision of the steps, by subscription
         self._revisions: dict[str, int] = {}
-        #: numbers whose history will come
+        #: numbers whose replay begins
         self.begun: list[int] = []
-        #: numbers whose history is no longer wanted; those that wait for another server all the same
+        #: numbers whose replay is cancelled; those that still wait for another server
         self.cancelled: list[int] = []
         self._curtailed: list[int] = []
-        #: addresses that have rows now, and how many notifications were dropped
+        #: addresses with released rows, and number of dropped notifications
         self.released: list[str] = []
         self.purged = 0
 
@@ -69,18 +68,18 @@ class FrameHolds:
         self._revisions[subscription] = max(revision, self._revisions.get(subscription, 0))
 
     def _paused(self, subscription: str) -> bool:
-        """Before this frame, as its log has it."""
+        """Return whether a subscription was paused in this log before the frame."""
         return self._log in self._registry.paused.get(subscription, ())
 
     def begin_replay(self, number: int) -> None:
         self.begun.append(number)
 
-    # -- where matches go -------------------------------------------------------------------------------
+    # -- the queues of matches --------------------------------------------------------------------------
 
     def sort(self, numbers: Int32s, offsets: Int64s) -> tuple[Int32s, Flags, list[Place]]:
-        """Return the queue of each match, whether it is wanted at all, and the places of further queues.
+        """Return the queue of each match, whether it is stored at all, and the places of further queues.
 
-        A queue is the number of an address, or beyond those one of the places.
+        A queue is the number of an address or, beyond those, an index of the places.
         """
         registry = self._registry
         queues = registry.address[numbers].copy()
@@ -98,7 +97,7 @@ class FrameHolds:
             for state in states:
                 chosen = rows[fates == state]
                 if len(chosen):
-                    # One for each number: a row that is kept names one version.
+                    # One queue per number: such a row names one version.
                     queues[chosen] = len(registry.addresses) + len(places)
                     places.append(outbox.kept(subscription, state, "live"))
             wanted[rows[fates == "dropped"]] = False
@@ -112,7 +111,7 @@ class FrameHolds:
         return self._registry.versions[number].version
 
     def _fate(self, subscription: str, offset: int) -> Fate:
-        """Return what becomes of a match at that offset by the end of the frame."""
+        """Return the state of a match at an offset at the end of the frame."""
         steps = self._steps.get(subscription, [])
         at = bisect_right([where for where, _ in steps], offset - 1)
         before = steps[at - 1][1] if at else None
@@ -135,7 +134,7 @@ class FrameHolds:
     # -- in the transaction -----------------------------------------------------------------------------
 
     def write(self, db: Connection) -> None:
-        """Release or drop kept rows, before the frame's own, and store the new state."""
+        """Release or drop rows, before the frame's own rows are written, and store the new state."""
         log = self._log
         replays.begin(db, self.begun, Source("log", log))
         for subscription, steps in self._steps.items():
@@ -160,7 +159,7 @@ class FrameHolds:
                 replays.unpause(db, subscription, log)
 
     def _cancel(self, db: Connection, subscription: str) -> None:
-        """Cancel a history; rows still wait for what another server has to deliver."""
+        """Cancel a replay; rows still wait for the deliveries of another server."""
         coming = [n for n in self._numbers(subscription) if n in self._registry.replaying or n in self.begun]
         arriving = [n for n in coming if self._registry.arriving(n)]
         replays.decide_kept(db, arriving, replays.UNWANTED)
@@ -169,14 +168,14 @@ class FrameHolds:
         self.cancel(db, [n for n in coming if n not in arriving])
 
     def cancel(self, db: Connection, numbers: Sequence[int]) -> None:
-        """Await the history of these no more."""
+        """Cancel the replays of versions."""
         replays.cancel(db, numbers)
         self.cancelled += numbers
 
     # -- after the commit -------------------------------------------------------------------------------
 
-    def settle(self) -> None:
-        """Make it the state in memory."""
+    def apply(self) -> None:
+        """Change the state in memory."""
         registry, log = self._registry, self._log
         for number in self.begun:
             registry.replaying.setdefault(number, set()).add(Source("log", log))
@@ -198,7 +197,7 @@ class FrameHolds:
 def resume(
     db: Connection, registry: SubscriptionRegistry, subscription: str, *, begun: Sequence[int] = ()
 ) -> list[str]:
-    """Let buffered rows wait, and release them if nothing is before them; returns the addresses.
+    """Make buffered rows wait, and release them if nothing precedes them; returns the addresses.
 
     `begun` are replays that begin in this transaction.
     """
@@ -217,9 +216,9 @@ def resume(
 def release(
     db: Connection, registry: SubscriptionRegistry, subscription: str, *, finished: Sequence[int]
 ) -> list[str]:
-    """Release waiting rows, if nothing before them is still to come; returns the addresses.
+    """Release waiting rows if no earlier row is still to come; returns the addresses.
 
-    `finished` are versions whose history, or whose other server, is complete since this transaction.
+    `finished` are versions whose replay or hand-over ends in this transaction.
     """
     left = [n for n in registry.numbers.get(subscription, []) if n not in finished]
     if any(registry.arriving(n) for n in left):
@@ -230,7 +229,7 @@ def release(
 
 
 def speaker(registry: SubscriptionRegistry, subscription: str) -> int:
-    """Return the version in whose name kept rows go out: the newest that a log has activated."""
+    """Return the version that names released rows: the newest that a log has activated."""
     numbers = registry.numbers[subscription]
     active = [n for n in numbers if any(log.since[n] != NEVER for log in registry.logs.values())]
     return max(active or numbers, key=lambda number: registry.versions[number].version)

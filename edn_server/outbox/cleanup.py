@@ -1,8 +1,8 @@
-"""Deletes what nothing needs: settled rows, payloads, versions that are over, topics without versions.
+"""Deletes unused data: settled rows, payloads, ended versions, topics without versions.
 
-A row goes once it is settled; a batch's payloads with its last row, and those that no waiting row names once
-the batch is old, so that one dead address does not keep everybody's payloads; a version that is over with the
-last row that can name it.
+The payloads of a frame are deleted with its last row. Once a frame is old, its unused payloads are deleted
+earlier, so that one dead address does not keep the payloads of all. An ended version is deleted with the last
+row that can name it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Settle(Job[int]):
 
 
 class Collect(Job[int]):
-    """Deletes versions that are over and that no waiting row can name; their numbers are free again."""
+    """Deletes ended versions that no row can name, and frees their numbers."""
 
     fresh = True
     LIMIT = 1000
@@ -47,10 +47,10 @@ class Collect(Job[int]):
 
 
 class ForgetTopics(Job[int]):
-    """Deletes topics of which no version is left, with all that is counted of them.
+    """Deletes topics without versions, and their counters.
 
-    While a version is in the database, a waiting row may need the topic's name; `Collect` frees versions, so
-    this follows it. A store that comes later brings the topic along again.
+    A row may need the topic's name as long as a version is in the database, so this follows `Collect`. A
+    later store request carries the topic again.
     """
 
     fresh = True
@@ -69,7 +69,7 @@ class ForgetTopics(Job[int]):
 
 
 class Trim(Job[int]):
-    """Deletes the payloads of one old batch that no waiting row names."""
+    """Deletes the unused payloads of an old frame."""
 
     def __init__(self, batch: int) -> None:
         self._batch = batch
@@ -79,7 +79,7 @@ class Trim(Job[int]):
 
 
 class ForgetDrops(Job[None]):
-    """Deletes the drops of subscriptions that have ended."""
+    """Deletes the drop counters of ended subscriptions."""
 
     fresh = True
 

@@ -1,6 +1,6 @@
-"""Payloads of the newest batches, so that what is delivered at once is not read back from disk.
+"""Payloads of the newest frames, so that a prompt delivery does not read them from the database.
 
-Whoever composes one leaves its fragment in its place: an event is written once, however many hear of it.
+The composer replaces an event by its fragment: an event is encoded once, however many addresses receive it.
 """
 
 from __future__ import annotations

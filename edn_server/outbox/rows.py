@@ -1,11 +1,9 @@
 """Groups matches into rows of the outbox.
 
-A row tells an address of some events and, for each, of the versions that matched. It is written before the
-first attempt and never changes, and neither does which rows go together in one POST (`batches`): so every
-attempt carries the same body under the same webhook-id.
-
-Matches of two subscriptions share a row only if they have one address: they are one tenant's, and one
-receiver can verify both (`storage.addresses`).
+A row has the events of one address and, for each event, the versions that matched. It is written before the
+first attempt and never changes, nor do the rows of one POST (`batches`): so every attempt has the same body
+under the same webhook-id. Matches share a row only if they share the address, and with it the tenant and the
+signing key (`storage.addresses`).
 """
 
 from __future__ import annotations
@@ -18,10 +16,10 @@ import numpy.typing as npt
 from edn_server.storage.outbox import EVENT_BYTES, HEADER, NewRow
 from edn_server.subscriptions.topic_index import Flags, Int32s, Int64s
 
-#: a row holds no more events, and no more estimated bytes, than this
+#: most events, and most estimated bytes, of a row
 ROW_EVENTS = 500
 ROW_BYTES = 1 << 20
-#: what one match adds to a body, about
+#: bytes that a match adds to a body, about
 MATCH_BYTES = 64
 
 
@@ -67,14 +65,14 @@ def group(places: Int64s, numbers: Int32s, queues: Int32s, sizes: Int64s) -> Ite
 
 
 def _changes(values: Int32s | Int64s) -> Flags:
-    """Where a value differs from the one before it; the first one does."""
+    """Return where a value differs from the one before it; the first one does."""
     changes = np.ones(len(values), dtype=np.bool_)
     np.not_equal(values[1:], values[:-1], out=changes[1:])
     return changes
 
 
 def _compact(queues: Int32s) -> npt.NDArray[np.integer]:
-    """Ranks of the queues; sixteen bits wide if they fit, because those are sorted by radix."""
+    """Return the ranks of the queues, in sixteen bits if they fit: numpy sorts those by radix."""
     present = np.zeros(int(queues.max()) + 1, dtype=np.bool_)
     present[queues] = True
     ranks = np.cumsum(present) - 1
@@ -84,7 +82,7 @@ def _compact(queues: Int32s) -> npt.NDArray[np.integer]:
 
 
 def _pieces(weights: Int64s, first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Cut one queue's events where a row would grow beyond its limits; a row has at least one event."""
+    """Split the events of one queue into rows within the limits; a row has at least one event."""
     while first < last:
         end = min(last, first + ROW_EVENTS)
         total = np.cumsum(weights[first:end])

@@ -1,12 +1,12 @@
 """Declares sinks, and finds the sink of a URL's scheme.
 
 http, https   `http`: a POST
-mailto        `mail`: a message to the relay that the settings name
-cloudevents   `cloudevents`: CloudEvents, in the mode that the address names
-soap          `soap`: SOAP messages to the endpoint that the address names
-others        entry points of the group `edn.sinks`: the name is the scheme, the object is called with the
-              server's settings and gives a `Sink`; its attribute `check` is asked about each new address
-              (see `edn.http.sink_policy`)
+mailto        `mail`: a message through the relay in the settings
+cloudevents   `cloudevents`: CloudEvents in the mode of the URL
+soap          `soap`: SOAP messages to the endpoint in the URL
+others        entry points of the group `edn.sinks`: the name is the scheme; the object takes the server's
+              settings and returns a `Sink`; its attribute `check` validates URLs of new subscriptions (see
+              `edn.http.sink_policy`)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from edn.http.sink_policy import extension
 from edn.runtime.ownership import owned
 from edn_server.config import Settings
 
-#: bytes of a sink's answer that are kept
+#: bytes of a sink's answer that are recorded
 ANSWER_BYTES = 512
 
 
@@ -29,16 +29,16 @@ class Message:
     """One attempt: everything that a sink needs."""
 
     url: str
-    #: the same at every attempt, and never used for another message
+    #: the same in every attempt, and unique to this message
     webhook_id: str
-    #: seconds since 1970: when this attempt is made
+    #: seconds since 1970: time of this attempt
     timestamp: int
     body: bytes
     #: makes the value of `webhook-signature` of a webhook-id and a body; None if the address has no secret
     sign: Callable[[str, bytes], str] | None = field(default=None, repr=False)
     #: notifications in the body
     events: int = 1
-    #: the trace context that they share (`edn.formats.trace_context`); empty if they share none
+    #: trace context that all notifications share (`edn.formats.trace_context`); empty if they share none
     trace: str = ""
     content_type: str = "application/json"
     #: further headers of the request
@@ -54,34 +54,34 @@ class Message:
 
 @dataclass(slots=True)
 class Answer:
-    """The result of an attempt; a failure is an answer, too."""
+    """The result of an attempt, also of a failed one."""
 
-    #: as in HTTP, whatever the sink speaks: 2xx is taken, 410 is "no more"; None when there was no answer
+    #: as in HTTP for every kind of sink: 2xx is accepted, 410 is gone; None without an answer
     status: int | None
     retry_after: str | None = None
-    #: what went wrong, for the log and the subscriber
+    #: reason of a failure, for the log and the subscriber
     reason: str | None = None
-    #: the beginning of what the sink answered
+    #: beginning of the answer's body
     text: str = field(default="", repr=False)
-    #: no later attempt will do
+    #: whether no later attempt can succeed
     permanent: bool = False
-    #: nothing is wrong: it goes on after so many seconds
+    #: seconds after which the sink accepts more; not a failure
     pause: float = 0.0
-    #: the sink's answer in headers, if it was asked for its consent (`consent`)
+    #: headers of the answer to a consent request (`consent`)
     allowed: Mapping[str, str] = field(default_factory=dict)
 
 
 class Sink(Protocol):
     async def send(self, message: Message) -> Answer:
-        """One attempt; raises nothing."""
+        """Make one attempt; raises nothing."""
 
     async def close(self) -> None:
-        """Nothing is sent any more."""
+        """Free resources; nothing is sent afterwards."""
 
 
 @owned("loop")
 class Sinks:
-    """Sinks by scheme, made when they are needed first."""
+    """Sinks by scheme, created on first use."""
 
     def __init__(self, settings: Settings, makers: dict[str, Callable[[Settings], Sink]]) -> None:
         self._settings = settings
@@ -98,7 +98,7 @@ class Sinks:
             sink = self._made[maker] = maker(self._settings)
         try:
             return await sink.send(message)
-        except Exception as error:  # a sink of somebody else shall not stop a courier
+        except Exception as error:  # an extension must not stop a worker
             return Answer(None, reason=f"{type(error).__name__}: {error}")
 
     async def close(self) -> None:

@@ -1,25 +1,24 @@
-"""Slots for attempts at sinks, shared fairly between tenants and between the addresses of one tenant.
+"""Slots for attempts, shared fairly between tenants and between the addresses of a tenant.
 
 Theory of operation
 -------------------
-An attempt spends its time waiting for a stranger's name server, host or answer. It costs a socket and a
-sleeping task meanwhile, so there are many slots. Fairness is a matter of counts; no timer moves anything.
+An attempt mostly waits for a name server, a host or an answer. It costs a socket and a sleeping task, so
+there are many slots. Fairness follows from counts; there are no timers.
 
-Between tenants: a tenant holds at most `bound` slots. One that holds `share` or more leaves the last
-`reserve` slots free. So a tenant that holds few slots starts at once, however many attempts of another one
-hang. Where slots are scarce nevertheless, the next free one goes to the tenant that holds the fewest; those
-that hold as few take turns.
+Between tenants: a tenant holds at most `bound` slots. A tenant that holds `share` slots or more leaves the
+last `reserve` slots free. So a tenant with few slots starts at once, however many attempts of another tenant
+hang. If slots are scarce, the next free slot goes to the tenant with the fewest; ties take turns.
 
 Within a tenant, by the standing of an address:
 
-    quick      its last attempt succeeded within a second
-    slow       its last attempt succeeded, and took longer
-    new        it was not tried since this server started
-    failing    its last attempt failed
+    quick      the last attempt succeeded within a second
+    slow       the last attempt succeeded, and took longer
+    new        no attempt since this server started
+    failing    the last attempt failed
 
-Each standing but the first is limited to a part of the tenant's bound (`PARTS`), and the parts leave some
-slots to the quick ones alone. Attempts of one standing that wait take turns by host: a dead host with
-hundreds of addresses delays another host's by one turn.
+Each standing but the first is limited to a part of the tenant's bound (`PARTS`); some slots remain for quick
+addresses alone. Waiting attempts of one standing take turns by host: a dead host with hundreds of addresses
+delays another host by one turn.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ IDLE_TENANTS = 1000
 
 
 class _Turns:
-    """Queues attempts that wait, one queue per host; hosts take turns."""
+    """Waiting attempts, one queue per host; hosts take turns."""
 
     def __init__(self) -> None:
         self._by_host: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
@@ -61,7 +60,7 @@ class _Turns:
                 del self._by_host[host]
 
     def pop(self) -> asyncio.Future[None]:
-        """Remove the next one; its host is the last in line then."""
+        """Remove the next attempt; its host goes to the end of the line."""
         host, queue = next(iter(self._by_host.items()))
         turn = queue.popleft()
         if queue:
@@ -84,21 +83,19 @@ class _Tenant:
 
 @owned("loop")
 class Slots:
-    """Event loop only."""
-
     def __init__(self, total: int, bound: int | None = None) -> None:
-        """`bound`: of one tenant; half of all by default."""
+        """`bound`: slots of one tenant; half of all by default."""
         self.free = total
         self.bound = bound if bound is not None else max(1, total // 2)
         self.share = max(1, total // 16)
         self.reserve = total // 4
         self._limits = {standing: max(1, int(self.bound * part)) for standing, part in PARTS.items()}
-        #: those that hold or want slots, and those that want some
+        #: tenants by name, and tenants with waiting attempts
         self._tenants: dict[str, _Tenant] = {}
         self._queued: dict[str, _Tenant] = {}
 
     def running(self, tenant: str) -> int:
-        """Return how many slots a tenant holds."""
+        """Return the number of slots that a tenant holds."""
         known = self._tenants.get(tenant)
         return 0 if known is None else known.total
 
@@ -133,7 +130,7 @@ class Slots:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # its turn came in the same moment
+            if turn.done() and not turn.cancelled():  # it got the slot in the same moment
                 self.give(tenant, standing)
             else:
                 waiting.remove(host, turn)
@@ -162,7 +159,7 @@ class Slots:
         )
 
     def _wake(self) -> None:
-        """Start attempts that wait while any may start."""
+        """Start waiting attempts while any may start."""
         while self.free and self._queued:
             chosen: tuple[str, _Tenant, Standing] | None = None
             for name, own in self._queued.items():
@@ -176,13 +173,13 @@ class Slots:
             turn = own.waiting[standing].pop()
             del self._queued[name]
             if own.waits:
-                self._queued[name] = own  # behind those that hold as few
-            if not turn.done():  # else it was cancelled, and its task has not run yet
+                self._queued[name] = own  # behind tenants with as few slots
+            if not turn.done():  # otherwise it was cancelled, and its task has not run yet
                 self._start(own, standing)
                 turn.set_result(None)
 
     def _next(self, own: _Tenant) -> Standing | None:
-        """Return the standing whose turn it is: the one that uses the least of its limit."""
+        """Return the standing that may start an attempt and uses the least of its limit."""
         if own.total >= self.bound:
             return None
         eligible = [one for one in PARTS if own.waiting[one] and self._may_start(own, one)]

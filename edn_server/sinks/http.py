@@ -1,11 +1,10 @@
-"""The sink of http and https: one POST, over a connection to an address that was checked.
+"""The sink of http and https URLs: one POST to an IP address that was checked.
 
-The name is resolved here, every address that it has is checked, and the connection goes to one of these
-addresses: nothing is resolved twice, so no name can point elsewhere in between. Host header and TLS name stay
-the sink's. No proxy and no redirect is followed. `resolver` looks names up, so that a name server that does
-not answer delays no other name.
+The sink resolves the name, checks every IP address, and connects to one of them. Nothing is resolved twice,
+so a name cannot point elsewhere in between. Host header and TLS name stay those of the URL. Redirects and
+proxies are not followed. `resolver` keeps a silent name server from delaying other names.
 
-A POST may be repeated on a new connection (`edn.http.client`): it has the same webhook-id.
+A POST may be repeated on a new connection (`edn.http.client`), under the same webhook-id.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from edn_server.sinks.resolver import Resolver, Unresolved
 CONNECT_SECONDS = 5.0
 #: share of the descriptors that idle connections may use: every address has one of its own, if possible
 IDLE_SHARE = 0.5
-#: of an answer no more is read; a longer one costs its connection
+#: limit of an answer's body; the connection of a longer answer is closed
 READ_BYTES = 64 << 10
 
 AGENT = f"user-agent: edn/{__version__}\r\naccept: */*\r\n"
@@ -37,7 +36,7 @@ AGENT = f"user-agent: edn/{__version__}\r\naccept: */*\r\n"
 
 class HttpSink:
     def __init__(self, settings: Settings, resolver: Resolver | None = None) -> None:
-        """`resolver`: shared with other sinks; without it, the sink has one of its own."""
+        """`resolver` may be shared with other sinks."""
         self._resolver = resolver or Resolver(settings.nameservers)
         self._own_resolver = resolver is None
         self._allow_loopback = settings.allow_loopback_sinks
@@ -98,7 +97,7 @@ class HttpSink:
         )
 
     async def _resolve(self, host: str, tenant: str) -> Sequence[str]:
-        """The addresses of a host; raises `InvalidSink` if any of them is forbidden."""
+        """Return the IP addresses of a host; raises `InvalidSink` if any of them is forbidden."""
         literal = sink_policy.literal_address(host)
         if literal is not None:
             addresses: Sequence[str] = [str(literal)]

@@ -1,16 +1,16 @@
-"""Addresses: where notifications go, with which key ring they are signed, and which tenant they belong to.
+"""Addresses: tenant, key ring and URL of a sink in one string.
 
-Everything that a server does for a receiver (rows of the outbox, couriers, breakers, attempts, dead letters)
-is keyed by an address. The tenant is part of every address, so two tenants that name the same URL never share
-a POST, a queue or a breaker, and no code has to check for it:
+Rows of the outbox, workers, circuit breakers, attempts and dead letters are keyed by an address. The tenant
+is part of every address, so two tenants with the same URL never share a POST, a queue or a circuit breaker,
+and no code has to check for it:
 
     acme/3f2a91c04b1d77aa/https://example.org/hook    a sink of tenant acme, signed with that ring
     acme//mailto:ann@example.org                      a sink of tenant acme, not signed
     //https://example.org/hook                        a sink of the operator, not signed
     stream:acme,s1                                    the stream of a subscription, by its key
 
-Tenant and ring hold no slash, so the URL is everything behind the second one, whatever characters it has. A
-tenant holds no colon either, so no sink's address begins like a stream.
+Tenant and ring contain no slash, so the URL is everything after the second slash. A tenant contains no colon
+either, so no address of a sink looks like a stream.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from edn.model import namespace
 
-#: the scheme of a stream: rows wait for its reader
+#: begins the address of a stream
 STREAM = "stream:"
 
 
@@ -44,7 +44,7 @@ def parts_of(address: str) -> Parts:
 
 
 def address_of(tenant: str, url: str, ring: str) -> str:
-    """Compose the address of a sink; a stream's URL is its address, because it names its tenant itself."""
+    """Compose the address of a sink; the URL of a stream is its address."""
     if url.startswith(STREAM):
         return url
     if "/" in tenant or ":" in tenant or "/" in ring:
@@ -53,17 +53,17 @@ def address_of(tenant: str, url: str, ring: str) -> str:
 
 
 def is_sink(address: str) -> bool:
-    """Whether a courier delivers the rows of this address; those of streams wait for a reader."""
+    """Return whether a worker delivers the rows of an address; rows of a stream wait for its reader."""
     return not address.startswith(STREAM)
 
 
 def streaming(address: str) -> str | None:
-    """Return the subscription whose stream this is; None of a sink."""
+    """Return the subscription of a stream; None for a sink."""
     return address[len(STREAM) :] if address.startswith(STREAM) else None
 
 
 def tenant_of(address: str) -> str:
-    """Return the tenant that an address belongs to; empty is the operator."""
+    """Return the tenant of an address; empty is the operator."""
     if is_sink(address):
         return parts_of(address).tenant
     return namespace.owner_of(address[len(STREAM) :])

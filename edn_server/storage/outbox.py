@@ -1,14 +1,13 @@
-"""The tables of the outbox: waiting rows, the payloads that they name, batches, and marks of streams.
+"""The tables of the outbox: rows, payloads, recorded delivery batches, and marks of streams.
 
-A row is **ready** at an address (`addresses`), or it is kept for one subscription: **buffered**, because the
-subscription is paused, or **waiting**, because something must be delivered before it. The **phase** of a kept
-row says whether it is of the subscription's history or live (`outbox.buffered`). Rows of streams are ready,
-too, and name their subscription.
+A row is **ready** at an address (`addresses`), or held back for one subscription: **buffered** while the
+subscription is paused, **waiting** until earlier rows are stored. The **phase** of such a row is *history*
+(from a replay) or *live* (`outbox.buffered`). Rows of streams are ready and name their subscription.
 
-Payloads are stored once per server, in `events`; the events of a frame are one **batch**, and an event's
-**place** is its rank in it. A row without a batch holds its body itself.
+Payloads are stored once per server, in `events`. A frame has an id, and an event in it a **place**, its rank.
+A row without a frame contains its body.
 
-A row in **doubt** names versions whose exact predicates were not asked yet (`ingest.undecided`).
+An **undecided** row (`doubt`) names versions whose predicates are not evaluated yet (`ingest.undecided`).
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from edn_server.storage.usage import Drops
 State = Literal["ready", "buffered", "waiting"]
 Phase = Literal["history", "live"]
 
-#: events of one batch have keys batch << BATCH_BITS and up
+#: keys of a frame's events begin at batch << BATCH_BITS
 BATCH_BITS = 24
-#: rows are read until their compositions have so many bytes
+#: limit of a page, in bytes of compositions and bodies
 PAGE_BYTES = 4 << 20
-#: bytes that an event adds to a body, about, besides the payload
+#: bytes that an event adds to a body besides its payload, about
 EVENT_BYTES = 128
-#: of a row whose versions are yet to be asked
+#: `doubt` of a row whose own versions are undecided
 OWN = -1
 
 #: begins a composition: number of events, number of matches
@@ -47,31 +46,31 @@ HEADER = struct.Struct("<II")
 class Event(NamedTuple):
     topic: int
     id: str
-    #: microseconds: the event's own time
+    #: microseconds: time of the event
     stamp: int
     body: bytes
-    #: the trace context that it came with (`edn.formats.trace_context`)
+    #: trace context of the publisher (`edn.formats.trace_context`)
     trace: str = ""
 
 
 class Place(NamedTuple):
-    """The queue that a row stands in."""
+    """The queue of a row."""
 
-    #: None of rows that are not ready
+    #: None unless the row is ready
     address: str | None
-    #: None of rows of sinks, which may name several subscriptions
+    #: None for rows of sinks, which may name several subscriptions
     subscription: str | None = None
     state: State = "ready"
     phase: Phase = "live"
 
 
 def at(address: str) -> Place:
-    """Return the place of rows that are ready at an address."""
+    """Return the place of ready rows of an address."""
     return Place(address, addresses.streaming(address))
 
 
 def kept(subscription: str, state: State, phase: Phase) -> Place:
-    """Return the place of rows that are kept for a subscription."""
+    """Return the place of rows that are held back for a subscription."""
     return Place(None, subscription, state, phase)
 
 
@@ -144,13 +143,13 @@ class Written(NamedTuple):
 
 
 def compose(places: npt.NDArray[Any], counts: npt.NDArray[Any], numbers: npt.NDArray[Any]) -> bytes:
-    """Compose the blob of a row: its events, how many versions matched each, and which."""
+    """Compose the blob of a row: places of events, number of matches of each, versions."""
     parts = (part.astype("<i4", copy=False).tobytes() for part in (places, counts, numbers))
     return HEADER.pack(len(places), len(numbers)) + b"".join(parts)
 
 
 def renamed(composition: bytes, number: int) -> bytes:
-    """Return a composition in the name of one version."""
+    """Return a composition with one version in all matches."""
     events, pairs = HEADER.unpack_from(composition)
     return composition[: HEADER.size + 8 * events] + np.full(pairs, number, dtype="<i4").tobytes()
 
@@ -204,7 +203,7 @@ def write(
 def write_body(
     db: Connection, address: str, body: bytes, events: int, *, created: int, id: int | None = None
 ) -> None:
-    """Insert a row that holds its body itself; under a new id unless one is given."""
+    """Insert a row that contains its body; under a new id unless one is given."""
     place = at(address)
     size = 0 if place.subscription is None else len(body)
     db.execute(
@@ -215,14 +214,14 @@ def write_body(
 
 
 def _weight(place: Place, row: NewRow, sizes: dict[int, int]) -> int:
-    """Return the bytes that a row counts for."""
+    """Return the bytes of a row for limits."""
     if place.subscription is None:
         return 0
     return len(row.composition) + sum(sizes[event] for event in _places(row.composition))
 
 
 def _drop(db: Connection, kind: str, subscription: str, going: Sequence[tuple[int, int | None]]) -> int:
-    """Delete the oldest rows of a subscription that nobody has seen; returns how many notifications."""
+    """Delete the oldest unread rows of a subscription; returns the number of notifications."""
     if kind == usage.UNREAD:
         mark(db, "dropped", addresses.stream_of(subscription), going[-1][0])
     return settle(db, going)
@@ -252,7 +251,7 @@ def settle(db: Connection, rows: Iterable[tuple[int, int | None]], batches: Sequ
 
 
 def shorten(db: Connection, id: int, composition: bytes, events: int, *, decided: bool = False) -> None:
-    """Write a row anew with fewer matches; `decided` if it is in doubt no more."""
+    """Replace a row by one with fewer matches; `decided`: it is no longer undecided."""
     db.execute(
         "UPDATE outbox SET composition = ?, events = ?, doubt = iif(?, 0, doubt) WHERE id = ?",
         (composition, events, decided, id),
@@ -260,7 +259,7 @@ def shorten(db: Connection, id: int, composition: bytes, events: int, *, decided
 
 
 def trim_batch(db: Connection, batch: int) -> int:
-    """Delete the payloads of a batch that no waiting row names."""
+    """Delete the unused payloads of a frame; returns their number."""
     needed: set[int] = set()
     for (composition,) in db.execute("SELECT composition FROM outbox WHERE batch = ?", (batch,)):
         needed.update(_places(composition))
@@ -276,7 +275,7 @@ def _keys(batch: int) -> tuple[int, int]:
 
 
 def take_id(db: Connection) -> int:
-    """Take an id that no row has or will have; there was a row before."""
+    """Reserve a row id; there was a row before."""
     row = db.execute(
         "UPDATE sqlite_sequence SET seq = seq + 1 WHERE name = 'outbox' RETURNING seq"
     ).fetchone()
@@ -302,30 +301,30 @@ _ROW = (
 
 
 def last_row(db: Connection) -> int:
-    """Return the id of the newest row that ever was."""
+    """Return the id of the newest row ever written."""
     found = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'outbox'").fetchone()
     return int(found[0]) if found else 0
 
 
 def newest_batch(db: Connection) -> int:
-    """Return the newest batch of which payloads are there."""
+    """Return the newest frame with payloads."""
     (newest,) = db.execute("SELECT coalesce(max(key), 0) FROM events").fetchone()
     return int(newest) >> BATCH_BITS
 
 
 def backlog(db: Connection) -> int:
-    """Return how many notifications wait."""
+    """Return the number of notifications in the outbox."""
     (waiting,) = db.execute("SELECT coalesce(sum(events), 0) FROM outbox").fetchone()
     return int(waiting)
 
 
 def has_row(db: Connection, id: int) -> bool:
-    """Return whether a row waits."""
+    """Return whether a row exists."""
     return db.execute("SELECT 1 FROM outbox WHERE id = ?", (id,)).fetchone() is not None
 
 
 def waiting_addresses(db: Connection) -> list[str]:
-    """Return the sinks that have rows; one step of the index each, however many rows there are."""
+    """Return the addresses of sinks with rows; one index step per address, not per row."""
     found = db.execute(
         "WITH RECURSIVE next(address) AS (SELECT min(address) FROM outbox UNION ALL"
         " SELECT (SELECT min(o.address) FROM outbox o WHERE o.address > next.address) FROM next"
@@ -361,7 +360,7 @@ def rows_at(db: Connection, address: str) -> list[Row]:
 
 
 def rows_by_id(db: Connection, ids: Sequence[int]) -> list[Row]:
-    """Return those of these rows that wait, in the order of their ids."""
+    """Return existing rows by id, in order."""
     found = db.execute(
         f"SELECT {_ROW} FROM outbox WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id",
         (msgspec.json.encode(list(ids)).decode(),),
@@ -370,7 +369,7 @@ def rows_by_id(db: Connection, ids: Sequence[int]) -> list[Row]:
 
 
 def undecided_rows(db: Connection, most: int) -> list[Row]:
-    """Return the oldest rows in doubt of each address and of each subscription that rows are kept for."""
+    """Return the oldest undecided rows of each address, and of each subscription with rows held back."""
     found: list[Row] = []
     for column, others in (("address", "address IS NOT NULL"), ("subscription", "address IS NULL")):
         doubtful = f"{others} AND doubt != 0"
@@ -389,7 +388,7 @@ def undecided_rows(db: Connection, most: int) -> list[Row]:
 
 
 def is_undecided(db: Connection, row: Row) -> bool:
-    """Return whether a row is in doubt still, and as it was."""
+    """Return whether a row is still undecided and unchanged."""
     found = db.execute(
         "SELECT 1 FROM outbox WHERE id = ? AND composition = ? AND doubt != 0", (row.id, row.composition)
     )
@@ -397,7 +396,7 @@ def is_undecided(db: Connection, row: Row) -> bool:
 
 
 def read_events(db: Connection, batch: int, places: Sequence[int]) -> dict[int, Event]:
-    """Return payloads of a batch by place."""
+    """Return payloads of a frame by place."""
     first = batch << BATCH_BITS
     found = db.execute(
         "SELECT key, topic, id, stamp, body, trace FROM events"
@@ -407,11 +406,11 @@ def read_events(db: Connection, batch: int, places: Sequence[int]) -> dict[int, 
     return {key - first: Event(*values) for key, *values in found}
 
 
-# -- rows that are kept for a subscription ---------------------------------------------------------------
+# -- rows that are held back for a subscription ----------------------------------------------------------
 
 
 def has_kept(db: Connection, subscription: str, state: State, phase: Phase) -> bool:
-    """Return whether rows of this kind are kept for a subscription."""
+    """Return whether a subscription has rows of this state and phase."""
     found = db.execute(
         "SELECT 1 FROM outbox WHERE subscription = ? AND state = ? AND phase = ? LIMIT 1",
         (subscription, state, phase),
@@ -420,7 +419,7 @@ def has_kept(db: Connection, subscription: str, state: State, phase: Phase) -> b
 
 
 def holdings(db: Connection, subscription: str) -> list[Row]:
-    """Return the rows that a subscription keeps while nobody asks: of its stream, then those buffered."""
+    """Return the rows of a subscription's stream, then its buffered rows."""
     found = db.execute(
         f"SELECT {_ROW} FROM outbox WHERE subscription = ? AND state IN ('ready', 'buffered')"
         " ORDER BY state DESC, phase, id",
@@ -430,7 +429,7 @@ def holdings(db: Connection, subscription: str) -> list[Row]:
 
 
 def live_rows(db: Connection, subscription: str) -> list[Row]:
-    """Return the live rows that are kept for a subscription, in their order."""
+    """Return the live rows that are held back for a subscription, in order."""
     found = db.execute(
         f"SELECT {_ROW} FROM outbox WHERE subscription = ? AND phase = 'live'"
         " AND state IN ('buffered', 'waiting') ORDER BY id",
@@ -440,7 +439,7 @@ def live_rows(db: Connection, subscription: str) -> list[Row]:
 
 
 def has_holdings(db: Connection, subscription: str, *, undecided: bool = False) -> bool:
-    """Return whether a subscription keeps rows (`holdings`), or such in doubt."""
+    """Return whether a subscription has `holdings`, or undecided ones."""
     found = db.execute(
         "SELECT 1 FROM outbox WHERE subscription = ? AND state IN ('ready', 'buffered')"
         f"{' AND doubt != 0' if undecided else ''} LIMIT 1",
@@ -450,12 +449,12 @@ def has_holdings(db: Connection, subscription: str, *, undecided: bool = False) 
 
 
 def purge(db: Connection, subscription: str) -> int:
-    """Delete what a subscription keeps (`holdings`); returns how many notifications."""
+    """Delete the `holdings` of a subscription; returns the number of notifications."""
     return settle(db, [(row.id, row.batch) for row in holdings(db, subscription)])
 
 
 def resume(db: Connection, subscription: str, number: int) -> None:
-    """Let buffered rows wait, in the same order, in the name of one version."""
+    """Make buffered rows waiting, in the same order, in the name of one version."""
     found = db.execute(
         f"SELECT {_ROW} FROM outbox WHERE subscription = ? AND state = 'buffered'", (subscription,)
     ).fetchall()
@@ -469,15 +468,15 @@ def resume(db: Connection, subscription: str, number: int) -> None:
 
 
 def _asked(row: Row) -> int:
-    """Return the doubt of a row under another name: the version that it was found for is asked."""
+    """Return the `doubt` of a renamed row: the version that matched coarsely is evaluated."""
     return int(row.numbers[0]) + 1 if row.doubt == OWN else row.doubt
 
 
 def release(db: Connection, subscription: str, phases: Sequence[Phase]) -> list[str]:
-    """Make waiting rows ready, at the end of the outbox, each at the address of the version that it names.
+    """Make waiting rows ready, at the end of the outbox, each at the address of its version.
 
-    They were never tried, so no receiver knows their ids. Their age, by which a row is given up, counts from
-    now: nobody could have taken them before. Returns the addresses.
+    No attempt was made, so no receiver knows their ids. Their age counts from now: they could not be delivered
+    before. Returns the addresses.
     """
     now = int(clock.steady() * 1e6)
     found: dict[int, Place] = {}
@@ -493,7 +492,7 @@ def release(db: Connection, subscription: str, phases: Sequence[Phase]) -> list[
                 (address,) = db.execute("SELECT address FROM versions WHERE number = ?", (number,)).fetchone()
                 found[number] = at(address)
             address, stream, *_ = found[number]
-            # A stream's rows go on being counted (see `usage`); a sink's are not.
+            # Rows of streams count for limits (see `usage`), rows of sinks do not.
             db.execute(
                 "INSERT INTO outbox (address, subscription, batch, events, composition, created, doubt,"
                 " bytes) SELECT ?1, ?2, batch, events, composition, ?3, doubt, iif(?2 IS NULL, 0, bytes)"
@@ -501,7 +500,7 @@ def release(db: Connection, subscription: str, phases: Sequence[Phase]) -> list[
                 (address, stream, now, id),
             )
             db.execute("DELETE FROM outbox WHERE id = ?", (id,))
-    # One that is over already is named by newer rows now.
+    # Newer rows name an ended version now.
     db.executemany(
         "UPDATE versions SET over = ? WHERE number = ? AND over IS NOT NULL",
         [(last_row(db), number) for number in found],
@@ -513,16 +512,16 @@ def release(db: Connection, subscription: str, phases: Sequence[Phase]) -> list[
 
 
 class Gone(NamedTuple):
-    """The last rows of a stream that went."""
+    """The newest deleted rows of a stream."""
 
-    #: because nobody read them in time
+    #: dropped unread
     dropped: int = 0
-    #: because a reader came back with a later id
+    #: passed by a reader with a later id
     passed: int = 0
 
 
 def mark(db: Connection, kind: Literal["dropped", "passed"], address: str, row: int) -> None:
-    """Write down that the rows of a stream up to this one went."""
+    """Store up to which row a stream was dropped or passed."""
     db.execute(
         f"INSERT INTO stream_marks (address, {kind}) VALUES (?1, ?2)"
         f" ON CONFLICT (address) DO UPDATE SET {kind} = max({kind}, ?2)",
@@ -531,20 +530,20 @@ def mark(db: Connection, kind: Literal["dropped", "passed"], address: str, row: 
 
 
 def gone(db: Connection, address: str) -> Gone:
-    """Return which rows of a stream went."""
+    """Return up to which rows a stream was dropped and passed."""
     found = db.execute("SELECT dropped, passed FROM stream_marks WHERE address = ?", (address,)).fetchone()
     return Gone(*found) if found else Gone()
 
 
 def forget_marks(db: Connection, lives: Callable[[str], bool]) -> None:
-    """Delete the marks of streams whose address lives no more."""
+    """Delete the marks of ended streams."""
     found = db.execute("SELECT address FROM stream_marks").fetchall()
     ended = [(address,) for (address,) in found if not lives(address)]
     db.executemany("DELETE FROM stream_marks WHERE address = ?", ended)
 
 
 def pass_rows(db: Connection, address: str, before: int) -> int:
-    """Delete the rows of a stream before one: they were read. Returns how many notifications."""
+    """Delete the rows of a stream before one, because they were read; returns the number of notifications."""
     rows = db.execute(
         "SELECT id, batch FROM outbox WHERE address = ? AND id < ? ORDER BY id", (address, before)
     ).fetchall()
@@ -554,7 +553,7 @@ def pass_rows(db: Connection, address: str, before: int) -> int:
 
 
 def old_stream_rows(db: Connection, oldest: int, most: int) -> list[tuple[str, int, int | None]]:
-    """Return (address, id, batch) of the oldest rows of streams from before a time."""
+    """Return (address, id, batch) of the oldest rows of streams before a time."""
     return db.execute(
         "SELECT address, id, batch FROM outbox WHERE subscription IS NOT NULL AND state = 'ready'"
         " AND created < ? ORDER BY created, id LIMIT ?",
@@ -563,7 +562,7 @@ def old_stream_rows(db: Connection, oldest: int, most: int) -> list[tuple[str, i
 
 
 def rows_before(db: Connection, address: str, time: int, most: int) -> list[tuple[int, int | None]]:
-    """Return (id, batch) of the oldest rows of an address from before a time."""
+    """Return (id, batch) of the oldest rows of an address before a time."""
     return db.execute(
         "SELECT id, batch FROM outbox WHERE address = ? AND created < ? ORDER BY id LIMIT ?",
         (address, time, most),
@@ -577,24 +576,24 @@ def oldest_rows(db: Connection, address: str, most: int) -> list[tuple[int, int 
     ).fetchall()
 
 
-# -- batches of one POST ---------------------------------------------------------------------------------
+# -- recorded delivery batches ----------------------------------------------------------------------------
 
 
 def store_parcels(db: Connection, batches: Iterable[Sequence[int]]) -> None:
-    """Record which rows are posted together, under the id of the first."""
+    """Record the rows of delivery batches, under the id of the first row."""
     db.executemany(
         "INSERT INTO parcels VALUES (?, ?)", [(rows[0], msgspec.msgpack.encode(rows)) for rows in batches]
     )
 
 
 def find_parcel(db: Connection, first: int) -> list[Row] | None:
-    """Return the rows that are posted together with this one; None if that is not written down."""
+    """Return the rows of the recorded batch that begins with a row; None if there is none."""
     found = db.execute("SELECT members FROM parcels WHERE id = ?", (first,)).fetchone()
     return None if found is None else rows_by_id(db, msgspec.msgpack.decode(found[0], type=list[int]))
 
 
 def parcels_at(db: Connection, address: str) -> list[list[int]]:
-    """Return the ids of rows that are posted together, for each such batch of an address."""
+    """Return the row ids of each recorded batch of an address."""
     found = db.execute(
         "SELECT members FROM parcels WHERE id IN (SELECT id FROM outbox WHERE address = ?)", (address,)
     )
@@ -602,5 +601,5 @@ def parcels_at(db: Connection, address: str) -> list[list[int]]:
 
 
 def drop_rows(db: Connection, rows: Sequence[tuple[int, int | None]]) -> int:
-    """Delete rows and the batches that they began; returns how many notifications."""
+    """Delete rows and their recorded batches; returns the number of notifications."""
     return settle(db, rows, [id for id, _ in rows])

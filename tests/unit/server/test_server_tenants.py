@@ -13,7 +13,7 @@ from edn.formats.soap.address import SoapAddress
 from edn.formats.soap.addressing import Endpoint
 from edn.formats.soap.eventing import CANCELLED
 from edn.model.namespace import key_of
-from edn_server.delivery.dead_letters import Bury, Death, Purge
+from edn_server.delivery.dead_letters import Abandoned, Purge, StoreDeadLetters
 from edn_server.outbox.batches import DeliveryBatch
 from edn_server.storage import addresses
 from edn_server.storage import dead_letters as letter_table
@@ -76,9 +76,10 @@ def test_the_end_is_told_to_the_tenants_own_address(kit: Kit) -> None:
 def test_letters_are_found_by_key_and_go_with_their_own_subscription(kit: Kit) -> None:
     fill(kit)
     deaths = [
-        Death(DeliveryBatch((row,), json.dumps(kit.body(row)).encode()), 1, 410, "gone") for row in kit.rows()
+        Abandoned(DeliveryBatch((row,), json.dumps(kit.body(row)).encode()), 1, 410, "gone")
+        for row in kit.rows()
     ]
-    kit.writer.submit(Bury(deaths, 10)).result(30)
+    kit.writer.submit(StoreDeadLetters(deaths, 10)).result(30)
     with contextlib.closing(kit.folder.connect(read_only=True)) as reader:
         for tenant in TENANTS:
             [letter] = letter_table.page(reader, key_of(tenant, "s"), (0, 0), 10)
