@@ -475,8 +475,8 @@ def _asked(row: Row) -> int:
 def release(db: Connection, subscription: str, phases: Sequence[Phase]) -> list[str]:
     """Make waiting rows ready, at the end of the outbox, each at the address of its version.
 
-    No attempt was made, so no receiver knows their ids. Their age counts from now: they could not be delivered
-    before. Returns the addresses.
+    No attempt was made, so no receiver knows their ids. Their age counts from now: they could not be
+    delivered before. Returns the addresses.
     """
     now = int(clock.steady() * 1e6)
     found: dict[int, Place] = {}
