@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
 FUZZ_SECONDS ?= 60
-# Tests wait more than they compute, so one more at once than there are cores.
+# Tests wait more than they compute, so run one more than there are cores.
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 PYTEST := PATH="$(CURDIR)/$(VENV)/programs/usr/bin:$$PATH" $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
@@ -20,7 +20,7 @@ setup: $(STAMP) ## create .venv and install the locked dependencies (idempotent)
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) --version). Set PYTHON=/path/to/python3.11."; exit 1; }
+	  || { echo "Python must be 3.11 or newer, got $$($(PYTHON) --version). Set PYTHON=/path/to/python3.11."; exit 1; }
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) \
 	  || { rm -rf $(VENV); echo "Could not create a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
@@ -28,59 +28,59 @@ $(STAMP): requirements.lock pyproject.toml
 	@echo "compiling kernels, once" && $(BIN)/python -m edn.warm && $(BIN)/python -m partitioning.online
 	@touch $(STAMP)
 
-run: setup ## start a network with sample traffic and print where it is (Ctrl-C stops it)
+run: setup ## start a network with sample traffic and print its address (Ctrl-C stops it)
 	$(BIN)/edn up --demo $(ARGS)
 
-test: setup programs lint typecheck ## lint, types and the tests of the everyday (under 12 minutes on two cores)
+test: setup programs lint typecheck ## run lint, type check and all tests but the long ones (under 12 minutes on two cores)
 	$(PYTEST) -m "not slow" $(ARGS)
 
-test-all: setup programs lint typecheck ## everything, the long tests too
+test-all: setup programs lint typecheck ## run all tests, including the long ones
 	$(PYTEST) $(ARGS)
 
-# Tests use these programs; see tests/programs.sh, which installs Debian's packages where it may.
+# Tests use these programs; tests/programs.sh installs them from Debian's packages if it may.
 programs: ## install the programs that tests run (Java, Chromium, gSOAP …), as root on Debian
 	@VENV=$(VENV) bash tests/programs.sh
 
-lint: setup ## ruff: style and formatting
+lint: setup ## check style and formatting with ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-format: setup ## mend what ruff can mend
+format: setup ## fix style and formatting with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-typecheck: setup ## mypy, strict
+typecheck: setup ## check types with mypy --strict
 	$(BIN)/mypy
 
-docs: setup ## write the command reference anew and build the site into site/
+docs: setup ## generate the command reference and build the site into site/
 	$(BIN)/python -m edn.cli.reference > docs/cli.md
 	$(BIN)/mkdocs build --quiet --strict
 
-bench: setup ## kernels against their peers, side by side in one run
+bench: setup ## compare the matching and routing kernels with other libraries
 	$(BIN)/edn bench kernels $(ARGS)
 
-evaluate: setup ## the published experiments, quick sizes; a page with figures in evaluation-results/ (some ten minutes)
+evaluate: setup ## run the published experiments at small sizes; report in evaluation-results/ (about ten minutes)
 	$(BIN)/edn evaluate --quick $(ARGS)
 
-fuzz: setup ## bytes from anywhere against the parsers of JSON, filters, CloudEvents, SOAP, XPath, the binary protocol and Retry-After (FUZZ_SECONDS of CPU each)
+fuzz: setup ## fuzz the parsers of JSON, filters, CloudEvents, SOAP, XPath, the binary protocol and Retry-After (FUZZ_SECONDS of CPU each)
 	for target in json filter cloudevents dialects soap xpath wire server retry; do $(BIN)/python -m tests.fuzz $$target --seconds $(FUZZ_SECONDS) $(ARGS) || exit 1; done
 
-differential: setup ## an independent matcher against the HTTP interface of a network, hostile values, five fresh seeds
+differential: setup ## compare a network with an independent matcher over HTTP: hostile values, five new seeds
 	$(BIN)/python -m tests.differential --seeds 5 $(ARGS)
 
-soak: setup ## a network under steady load and churn for 30 minutes: memory, descriptors, threads and files must not grow
+soak: setup ## run a network under load and churn for 30 minutes: memory, descriptors, threads and files must not grow
 	$(BIN)/python -m tests.soak $(ARGS)
 
-audit: setup ## bill of materials (CycloneDX), licences and known vulnerabilities of the locked dependencies, in audit-results/
+audit: setup ## write a bill of materials (CycloneDX) and check licences and known vulnerabilities; report in audit-results/
 	$(BIN)/python -m tests.audit $(ARGS)
 
-chaos: setup ## real processes killed, stopped and cut off under load, judged by the checker (15 minutes)
+chaos: setup ## kill, stop and disconnect real processes under load and check the result (15 minutes)
 	$(BIN)/python -m tests.chaos $(ARGS)
 
-load: setup ## Locust against a network of its own, headless, three minutes; a page in load-results/
+load: setup ## run a Locust load test on its own network (three minutes); report in load-results/
 	$(BIN)/python -m load $(ARGS)
 
-lock: setup ## resolve the dependencies anew into requirements.lock
+lock: setup ## resolve the dependencies again into requirements.lock
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes \
 	  --no-emit-index-url --no-header --no-annotate pyproject.toml -o requirements.lock
 
