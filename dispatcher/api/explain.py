@@ -1,14 +1,13 @@
-"""The routes that explain: what became of an event, what would become of one, what a filter would hear."""
+"""Routes that trace published events and explain the routing and matching of events and filters."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from pydantic import Field, WithJsonSchema
 
-from dispatcher.api.bodies import Body, FilterBody
-from dispatcher.api.caller import Who
+from dispatcher.api.bodies import Body, FilterBody, Who
 from dispatcher.auth.caller import Need, needs
 from dispatcher.observe.event_trace import EventTrace
 from dispatcher.observe.explain import Explainer
@@ -20,7 +19,7 @@ from edn.http.asgi import StrictRoute
 
 
 class ExplainBody(Body):
-    """Either an event, as it would be published, or a filter."""
+    """An event as it would be published, or a filter."""
 
     event: Annotated[
         Any,
@@ -44,20 +43,17 @@ def routes(topics: Topics, explainer: Explainer, trace: EventTrace) -> APIRouter
     async def explain(name: str, body: ExplainBody, who: Who) -> Any:
         """Explain how an event would be routed and matched, or what a filter would match. Changes nothing."""
         topic = topics.get(name, who.tenant)
-        if _asked(body) == "event":
+        if len(body.model_fields_set) != 1:
+            raise InvalidInput('the body must be either {"event": {…}} or {"filter": …}')
+        if "event" in body.model_fields_set:
+            if not isinstance(body.event, dict):
+                raise InvalidInput("event must be an object of attributes", pointer="/event")
             return await explainer.event(topic, body.event)
+        if isinstance(body.filter, str) and len(body.filter) > 65_536:
+            raise TooLarge(
+                f"a filter as text must be at most 65,536 characters, got {len(body.filter):,}",
+                pointer="/filter",
+            )
         return await explainer.filter(topic, body.filter)
 
     return router
-
-
-def _asked(body: ExplainBody) -> Literal["event", "filter"]:
-    """Which of the two a request asks about; exactly one is right."""
-    given = body.model_fields_set
-    if len(given & {"event", "filter"}) != 1:
-        raise InvalidInput('either {"event": {…}} or {"filter": …} is explained')
-    if "event" in given and not isinstance(body.event, dict):
-        raise InvalidInput("an event is an object of attributes", pointer="/event")
-    if isinstance(body.filter, str) and len(body.filter) > 65_536:
-        raise TooLarge("a filter as text has at most 65,536 characters", pointer="/filter")
-    return "event" if "event" in given else "filter"

@@ -1,5 +1,5 @@
-"""The calls of the network's own processes: registration, heartbeats, what servers must know to choose a
-host, and subscriptions that clients brought to a server. All of them want the network's secret.
+"""Calls between the network's processes: registration, heartbeats, replication, routing summaries, and
+subscriptions that clients sent to a server. All require the network's secret.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from edn.model.namespace import subscription_of
 
 
 class HeartbeatEndpoint:
-    """The same as the route of heartbeats below, which describes it, without the layers around that one.
+    """Serves heartbeats as plain ASGI; the route below documents it.
 
-    Every server calls it every second, and those layers cost several times what it does.
+    Every server calls it every second, and FastAPI's layers cost several times as much as the heartbeat.
     """
 
-    _BEFORE, _AFTER = "/internal/servers/", "/heartbeat"
+    _PREFIX, _SUFFIX = "/internal/servers/", "/heartbeat"
     _LIMIT = 1 << 16
 
     def __init__(self, registration: Registration, guard: Guard, audit: Audit) -> None:
@@ -49,7 +49,7 @@ class HeartbeatEndpoint:
     @classmethod
     def serves(cls, scope: Scope) -> bool:
         path: str = scope.get("path", "")
-        return path.startswith(cls._BEFORE) and path.endswith(cls._AFTER) and scope.get("method") == "POST"
+        return path.startswith(cls._PREFIX) and path.endswith(cls._SUFFIX) and scope.get("method") == "POST"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
@@ -57,11 +57,11 @@ class HeartbeatEndpoint:
             self._guard.check_network(authorization_of(scope))
             body = await read_body(receive, self._LIMIT)
             self._registration.heartbeat(
-                path[len(self._BEFORE) : -len(self._AFTER)], self._decoder.decode(body)
+                path[len(self._PREFIX) : -len(self._SUFFIX)], self._decoder.decode(body)
             )
         except EdnError as error:
             if isinstance(error, Unauthorized):
-                error = self._audit.refused(scope, error)
+                error = self._audit.record_refusal(scope, error)
             await problem_response(error)(scope, receive, send)
         except Exception as error:
             await bug_response(path, error)(scope, receive, send)
@@ -92,12 +92,12 @@ def routes(
     async def read(request: Request, decoder: protocol.Decoder[Any]) -> Any:
         return decoder.decode(await request.body())
 
-    def admit(asked: Scope) -> Caller:
-        """Hold what a client asked of a server against the same rules as what it asks here."""
+    def admit(scope: Scope) -> Caller:
+        """Applies to a request at a server the same rules as to one at this dispatcher."""
         try:
-            return guard.admit(asked, anywhere=True)
+            return guard.admit(scope, any_port=True)
         except EdnError as error:
-            raise audit.refused(asked, error) from None
+            raise audit.record_refusal(scope, error) from None
 
     @router.post("/servers", openapi_extra=openapi.MESSAGE)
     @needs(Need.NETWORK)
@@ -113,7 +113,7 @@ def routes(
     @router.post("/changes", openapi_extra=openapi.MESSAGE)
     @needs(Need.NETWORK)
     async def changes(request: Request) -> Response:
-        """Changes for another dispatcher: `PeerPoll` and `PeerPage` of `edn.protocol`."""
+        """Send changes to another dispatcher: `PeerPoll` and `PeerPage` of `edn.protocol`."""
         poll: protocol.PeerPoll = await read(request, poll_decoder)
         return Response(protocol.encode(await leadership.answer(poll)), media_type=protocol.MSGPACK)
 
@@ -125,10 +125,10 @@ def routes(
     )
     @needs(Need.NETWORK)
     async def routing_summaries(
-        incarnation: Annotated[int, Query(description="that of the last answer")] = 0,
-        since: Annotated[int, Query(description="version of the last answer")] = 0,
+        incarnation: Annotated[int, Query(description="incarnation of the last response")] = 0,
+        since: Annotated[int, Query(description="version of the last response")] = 0,
     ) -> Response:
-        """Subscriptions of all servers, in few rectangles each, as far as they have changed."""
+        """Get few rectangles per server that describe its subscriptions, as far as they have changed."""
         mine = log.incarnation
         summaries = placing.exchange(
             [topic.info() for topic in topics.all("")],
@@ -147,10 +147,10 @@ def routes(
     )
     @needs(Need.NETWORK)
     async def subscribe(request: Request, response: Response) -> Any:
-        """Subscribe what a client brought to a server, which may suggest hosts: `edn.protocol.Subscribe`."""
+        """Create subscriptions that a client sent to a server: `edn.protocol.Subscribe`."""
         message: protocol.Subscribe = await read(request, subscribe_decoder)
-        asked = _as_asked(message.client, "POST", "/v1/subscriptions")
-        who = admit(asked)
+        scope = _scope_of(message.client, "POST", "/v1/subscriptions")
+        who = admit(scope)
         try:
             if who.quota.body is not None and len(message.body) > who.quota.body:
                 raise too_large(who.quota.body)
@@ -159,12 +159,12 @@ def routes(
             except ValidationError as error:
                 raise invalid(list(error.errors()), skip=bodies.UNION_TAGS) from None
             content, response.status_code, headers = await requests.subscribe(
-                bodies.requested(body), who, message.suggested
+                bodies.to_requests(body), who, message.suggested
             )
         except EdnError as error:
-            audit.called(asked, who, error.status)
+            audit.record_call(scope, who, error.status)
             raise
-        audit.called(asked, who, response.status_code)
+        audit.record_call(scope, who, response.status_code)
         response.headers.update(headers)
         return content
 
@@ -173,7 +173,7 @@ def routes(
     async def metrics_access(request: Request) -> None:
         """Check that a client of a server may read metrics: `edn.protocol.Client`."""
         client: protocol.Client = await read(request, client_decoder)
-        admit(_as_asked(client, "GET", "/metrics"))
+        admit(_scope_of(client, "GET", "/metrics"))
 
     @router.post(
         "/subscriptions/{id}/failed",
@@ -182,15 +182,15 @@ def routes(
     )
     @needs(Need.NETWORK)
     async def failed(id: str) -> None:
-        """End a subscription whose endpoint its server has given up, and whose protocol ends it then."""
+        """End a subscription whose protocol ends it when delivery has failed."""
         await subscriptions.delete(subscription_of(id), end=FAILED)
 
     return router
 
 
-def _as_asked(client: protocol.Client, method: str, path: str) -> Scope:
-    """Return the request that a client made at a server, as if it had come here."""
-    given = (
+def _scope_of(client: protocol.Client, method: str, path: str) -> Scope:
+    """Returns the ASGI scope of a client's request at a server, as if this dispatcher had received it."""
+    headers = (
         ("authorization", client.authorization),
         ("host", client.host),
         ("origin", client.origin),
@@ -201,5 +201,5 @@ def _as_asked(client: protocol.Client, method: str, path: str) -> Scope:
         "method": method,
         "path": path,
         "client": (client.address, 0) if client.address else None,
-        "headers": [(name.encode(), value.encode("latin-1", "replace")) for name, value in given if value],
+        "headers": [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers if value],
     }

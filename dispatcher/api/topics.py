@@ -1,4 +1,4 @@
-"""The routes of topics: made, changed, read, deleted."""
+"""Routes of topics: create, change, read, delete."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 
 from dispatcher.api import bodies
-from dispatcher.api.caller import Who
+from dispatcher.api.bodies import Who
 from dispatcher.auth.caller import Need, needs
 from dispatcher.auth.quotas import Quotas
 from dispatcher.subscriptions.subtree_sync import SubtreeSync
@@ -28,10 +28,10 @@ def routes(topics: Topics, subtree_sync: SubtreeSync, quotas: Quotas) -> APIRout
     )
     @needs(Need.ADMIN)
     async def put_topic(name: str, body: bodies.TopicBody, response: Response, who: Who) -> Any:
-        """Create a topic, or change its schema. What stored filters use cannot be taken away."""
-        lasting = math.inf if body.availability == "forever" else body.availability
+        """Create a topic, or change its schema. Attributes that filters use cannot be removed."""
+        availability = math.inf if body.availability == "forever" else body.availability
         topic, new = await subtree_sync.put(
-            name, body.attributes, body.engine, lasting, tenant=who.tenant, room=quotas.room(who)
+            name, body.attributes, body.engine, availability, tenant=who.tenant, room=quotas.room(who)
         )
         if new:
             response.status_code = 201
@@ -53,9 +53,9 @@ def routes(topics: Topics, subtree_sync: SubtreeSync, quotas: Quotas) -> APIRout
     async def delete_topic(
         name: str,
         who: Who,
-        cascade: Annotated[bool, Query(description="delete its subscriptions too")] = False,
+        cascade: Annotated[bool, Query(description="delete its subscriptions, too")] = False,
     ) -> None:
-        """Delete a topic; refused while it has subscriptions, unless they go with it."""
+        """Delete a topic; refused while it has subscriptions, unless `cascade` deletes them."""
         await subtree_sync.delete(name, cascade=cascade, tenant=who.tenant)
 
     return router

@@ -77,9 +77,7 @@ def test_the_page_asks_for_a_key_and_works_with_it(
 
 def test_a_wrong_key_is_refused_in_words(page: Page, keys: dict[str, str]) -> None:
     enter(page, keys["acme"] + "x")
-    expect(page.locator("#key-refusal")).to_have_text(
-        "401: this key is not known here: it is mistyped, or was revoked"
-    )
+    expect(page.locator("#key-refusal")).to_have_text("401: unknown API key: it is mistyped or was revoked")
     expect(page.locator("#status-text")).to_have_text("an API key is wanted")
     page.keyboard.press("Escape")
     expect(page.locator("#key-dialog")).to_be_hidden()

@@ -12,7 +12,7 @@ from typing import Any
 from lxml import etree
 
 from dispatcher.api.soap import eventing, management, publishing
-from dispatcher.api.soap.door import SoapEndpoint
+from dispatcher.api.soap.endpoint import SoapEndpoint
 from dispatcher.auth import access
 from dispatcher.auth.caller import EVERYBODY, Caller
 from dispatcher.servers.bindings import check_name

@@ -1,6 +1,4 @@
-"""The routes of the clock: whether a wall clock of the network is suspect, and an operator's word that it is
-right.
-"""
+"""Routes of the clock: show whether wall clocks are suspect, and confirm them."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from edn.runtime import clock
 
 
 def routes(
-    members: ServerRegistry, calls: ServerClient, subscriptions: Subscriptions, leadership: Leadership
+    registry: ServerRegistry, calls: ServerClient, subscriptions: Subscriptions, leadership: Leadership
 ) -> APIRouter:
     router = APIRouter(tags=["operations"], route_class=StrictRoute)
 
@@ -32,31 +30,31 @@ def routes(
     @needs(Need.OPERATOR)
     async def show_clock() -> Any:
         """Show whether a wall clock has jumped, and when it will be trusted."""
-        return _described([ServerClock(member.id, member.suspect) for member in members])
+        return _describe([ServerClock(server.id, server.suspect) for server in registry])
 
     @router.post("/v1/clock/confirm", response_model=document(Clock))
     @needs(Need.OPERATOR)
     async def confirm_clock() -> Any:
-        """Trust the wall clocks of the dispatcher and of all servers now: what is old by them expires."""
+        """Trust the wall clocks of the dispatcher and of all servers now; subscriptions expire by them."""
         clock.keeper.observe()
         await subscriptions.step_clock(confirmed=True, sweep=leadership.leads())
-        return _described(await asyncio.gather(*(_confirm(member.id) for member in members)))
+        return _describe(await asyncio.gather(*(confirm(server.id) for server in registry)))
 
-    async def _confirm(server: str) -> ServerClock:
+    async def confirm(id: str) -> ServerClock:
         try:
-            answer = await calls.call(server, "POST", "/internal/clock/confirm")
-            answer.raise_for_status()
+            response = await calls.call(id, "POST", "/internal/clock/confirm")
+            response.raise_for_status()
         except (EdnError, CallFailed) as error:
-            return ServerClock(server, failure=str(error) or type(error).__name__)
-        member = members.get(server)
-        if member is not None:
-            member.suspect = None
-        return ServerClock(server)
+            return ServerClock(id, failure=str(error) or type(error).__name__)
+        server = registry.get(id)
+        if server is not None:
+            server.suspect = None
+        return ServerClock(id)
 
     return router
 
 
-def _described(servers: list[ServerClock]) -> Clock:
+def _describe(servers: list[ServerClock]) -> Clock:
     keeper = clock.keeper
     suspicion = keeper.suspicion
     left = None

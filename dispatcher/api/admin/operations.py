@@ -1,6 +1,4 @@
-"""The routes of whoever runs the network: its servers, its dispatchers, and whether this one lives and is
-ready.
-"""
+"""Routes of operation: servers, dispatchers, liveness and readiness."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from edn.http.asgi import StrictRoute
 
 
 def routes(
-    members: ServerRegistry,
+    registry: ServerRegistry,
     table: RoutingTable,
     pipeline: Pipeline,
     descriptions: ServerDescriptions,
@@ -36,26 +34,26 @@ def routes(
     @needs(Need.OPERATOR)
     async def list_servers() -> Any:
         servers = descriptions.all()
-        asked = pipeline.published * len(servers)
+        pairs = pipeline.published * len(servers)
         forwarded = sum(server["forwarded"] for server in servers)
         return {
             "servers": servers,
             "published": pipeline.published,
-            "hit_ratio": forwarded / asked if asked else None,
+            "hit_ratio": forwarded / pairs if pairs else None,
         }
 
     @router.get("/v1/dispatchers", response_model=document(DispatcherList))
     @needs(Need.OPERATOR)
     async def list_dispatchers() -> Any:
-        """All dispatchers as this one sees them, itself first; alone, it is always ready."""
+        """List all dispatchers as this one sees them, itself first."""
         return {"dispatchers": leadership.describe()}
 
     @router.get("/v1/servers/{id}/summary", response_model=dict[str, Any])
     @needs(Need.OPERATOR)
     async def server_summary(id: str) -> Any:
-        """The summary of a server in the routing table: rectangles in use, precision, size."""
-        if members.get(id) is None:
-            raise NotFound(f'no server "{id[:80]}"')
+        """Get the summary of a server in the routing table: rectangles in use, precision, size."""
+        if registry.get(id) is None:
+            raise NotFound(f'server "{id[:80]}" does not exist')
         return msgspec.to_builtins(table.describe(id))
 
     @router.get("/livez", response_model=dict[str, str])
@@ -66,9 +64,9 @@ def routes(
     @router.get("/readyz", response_model=dict[str, Any])
     @needs(Need.PUBLIC)
     async def readyz() -> Any:
-        """Ready when at least one server can host subscriptions, and this dispatcher may take events."""
+        """Report ready if a server can host subscriptions and this dispatcher accepts events."""
         admission.check()
-        ready = len(members.ready())
+        ready = len(registry.ready())
         if not ready:
             raise Unavailable("no server is ready", retry_after=math.ceil(HEARTBEAT_SECONDS))
         return {"status": "ready", "servers": ready}
