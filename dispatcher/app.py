@@ -16,14 +16,13 @@ from dispatcher.api import (
     cloudevents,
     consent,
     delivery,
-    explain,
     internal,
     openapi,
     streams,
     subscriptions,
 )
 from dispatcher.api import topics as topic_routes
-from dispatcher.api.admin import backup, clock, keys, metrics, operations, repartitions, routes, tuning
+from dispatcher.api.admin import backup, keys, metrics, operations, repartitions, routes, tuning
 from dispatcher.api.dashboard import pages
 from dispatcher.api.leader_proxy import LeaderProxy
 from dispatcher.api.publish import BODY_BYTES, PublishEndpoint
@@ -110,7 +109,6 @@ def create_app(settings: Settings) -> FastAPI:
     app.publish = publish
     app.soap = SoapEndpoint(guard, _soap_operations(services, publish), peers, settings.secret)
     app.guard, app.audit = guard, audit
-    guard.protect(lambda: iter_route_contexts(app.router.routes))
     for page in app.router.routes:  # so far only FastAPI's documentation pages
         needs(Need.PUBLIC)(getattr(page, "endpoint"))  # noqa: B009  Starlette's base class does not declare it
     app.heartbeat = internal.HeartbeatEndpoint(services.registration, guard, audit)
@@ -122,6 +120,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.router.routes += _plain_routes(app)
     for router in _routers(services):
         app.include_router(router)
+    guard.protect(iter_route_contexts(app.router.routes))
     app.add_middleware(BodyLimit, limit=BODY_BYTES)
     openapi.install(app)
     app.state.services = services
@@ -156,23 +155,11 @@ def _routers(parts: Services) -> list[APIRouter]:
     log, topics, guard = parts.log, parts.topics, parts.guard
     members, calls, pipeline = parts.members, parts.calls, parts.pipeline
     requests, descriptions, leadership = parts.requests, parts.descriptions, parts.leadership
-    figures = functools.partial(
-        metrics.read,
-        log,
-        topics,
-        parts.table,
-        pipeline,
-        parts.counters,
-        descriptions,
-        parts.tuner,
-        parts.admission,
-    )
     return [
-        topic_routes.routes(topics, parts.subtree_sync, guard.quotas),
-        explain.routes(topics, parts.explainer, parts.event_trace),
+        topic_routes.routes(topics, parts.subtree_sync, guard.quotas, parts.explainer, parts.event_trace),
         subscriptions.routes(log, calls, requests, parts.subscriptions, parts.covering),
         operations.routes(members, parts.table, pipeline, descriptions, leadership, parts.admission),
-        clock.routes(members, calls, parts.subscriptions, leadership),
+        operations.clock_routes(members, calls, parts.subscriptions, leadership),
         internal.routes(
             log,
             topics,
@@ -190,7 +177,17 @@ def _routers(parts: Services) -> list[APIRouter]:
         routes.routes(parts.entries, parts.bindings, members),
         tuning.routes(pipeline.backpressure, parts.link, parts.counters, parts.tuner),
         pages.routes(parts.sampler, parts.projector, topics, guard),
-        metrics.routes(figures, parts.runner.figures),
+        metrics.routes(
+            log,
+            topics,
+            parts.table,
+            pipeline,
+            parts.counters,
+            descriptions,
+            parts.tuner,
+            parts.admission,
+            parts.runner.figures,
+        ),
         backup.routes(parts.settings.data, log, members, calls, parts.backup_gate),
         repartitions.routes(parts.runner, parts.handover, parts.advisor),
         delivery.routes(log, members, calls, requests.find),

@@ -174,7 +174,6 @@ class Services:
         )
 
     def _make_rebalance(self, settings: Settings) -> None:
-        """Creates the parts that tune the precision and migrate subscriptions."""
         tuning = stored_tuning(self.log, settings.tuning)
         self.table.set_precision(tuning.precision)
         self.tuner = Tuner(

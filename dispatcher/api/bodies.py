@@ -42,6 +42,27 @@ FilterBody = Annotated[
     ),
 ]
 Coordinate = Annotated[float, Field(strict=False, allow_inf_nan=False)]
+Location = Annotated[
+    list[Coordinate] | None,
+    Field(
+        description="Location of the subscriber, in the servers' coordinates. A close server is preferred.",
+        min_length=1,
+        max_length=8,
+    ),
+]
+Recipient = Annotated[
+    str | None, Field(description="The person or program behind the sink.", min_length=1, max_length=256)
+]
+AskConsent = Annotated[
+    bool | None, Field(description="Ask the sink for its consent before the first delivery.")
+]
+SigningKey = Annotated[
+    str | None,
+    Field(
+        description="Signing key: whsec_… (Standard Webhooks). Without it, one is generated and shown once.",
+        max_length=128,
+    ),
+]
 Expires = Annotated[
     str | None,
     Field(description="A time (RFC 3339) or a duration such as PT1H. Without it, never.", examples=["P30D"]),
@@ -85,25 +106,18 @@ class TopicBody(Body):
     )
     engine: str | None = Field(None, description="Name or URI of the matcher.", max_length=256)
     availability: Availability | None = Field(
-        None,
-        description="Default availability of events: seconds, or forever. 0: not replayed.",
+        None, description="Default availability of events: seconds, or forever. 0: not replayed."
     )
 
 
 class SinkBody(Body):
     url: str = Field(description="URL that notifications are sent to.", max_length=2048)
-    recipient: str | None = Field(
-        None, description="The person or program behind the sink.", min_length=1, max_length=256
-    )
+    recipient: Recipient = None
     format: Literal["json", "cloudevents-binary", "cloudevents-structured", "cloudevents-batch"] = Field(
         "json", description="Format of notifications."
     )
-    consent: bool | None = Field(None, description="Ask the sink for its consent before the first delivery.")
-    secret: str | None = Field(
-        None,
-        description="Signing key: whsec_… (Standard Webhooks). Without it, one is generated and shown once.",
-        max_length=128,
-    )
+    consent: AskConsent = None
+    secret: SigningKey = None
 
     def request(self) -> Sink:
         return Sink(**dict(self))
@@ -134,13 +148,7 @@ class SubscriptionBody(Body):
         max_length=64,
         examples=["PT1H"],
     )
-    location: list[Coordinate] | None = Field(
-        None,
-        description="Location of the subscriber, in the servers' coordinates. A close server is preferred.",
-        min_length=1,
-        max_length=8,
-        examples=[[48.1, 11.6]],
-    )
+    location: Location = Field(None, examples=[[48.1, 11.6]])
 
     def request(self) -> NewSubscription:
         return NewSubscription(**{**dict(self), "sink": _sink(self.sink)})

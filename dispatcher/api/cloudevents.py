@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import AliasChoices, BaseModel, Field, WithJsonSchema
 
-from dispatcher.api.bodies import Body, Coordinate, Expires, Name, Who
+from dispatcher.api.bodies import AskConsent, Body, Expires, Location, Name, Recipient, SigningKey, Who
 from dispatcher.auth.caller import Caller, Need, needs
 from dispatcher.store.directory import Subscription
 from dispatcher.subscriptions.requests import Change, NewSubscription, SubscriptionRequests
@@ -60,14 +60,12 @@ class Config(Body):
         None, description="New subscriptions only: an id chosen by the client makes the request idempotent."
     )
     owner: Name | None = None
-    recipient: str | None = Field(
-        None, description="The person or program behind the sink.", min_length=1, max_length=256
-    )
+    recipient: Recipient = None
     expires: Expires = None
     since: str | None = Field(
         None, alias="from", max_length=64, description="New subscriptions only: the start, as over REST."
     )
-    location: list[Coordinate] | None = Field(None, min_length=1, max_length=8)
+    location: Location = None
 
 
 class HttpSettings(Body):
@@ -77,8 +75,8 @@ class HttpSettings(Body):
         "cloudevents-binary",
         description="Content mode of CloudEvents, or `json`: notifications as over REST.",
     )
-    secret: str | None = Field(None, max_length=128, description="Signing key. Without it, one is generated.")
-    consent: bool | None = Field(None, description="Ask the sink for its consent before the first delivery.")
+    secret: SigningKey = None
+    consent: AskConsent = None
 
 
 FilterExpression = Annotated[

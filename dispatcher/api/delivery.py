@@ -32,7 +32,7 @@ from edn.api.document import document
 from edn.errors import Conflict, EdnError, Forbidden, InvalidInput, NotFound, Unavailable
 from edn.formats import webhooks
 from edn.http.asgi import StrictRoute
-from edn.http.control_client import problem_detail
+from edn.http.control_client import ControlAnswer, problem_detail
 from edn.model import namespace
 from edn.model.coordinates import instant, rfc3339
 
@@ -69,15 +69,18 @@ class RotateBody(Body):
 async def _call_server(
     calls: ServerClient, server: str, method: str, path: str, *, seconds: float = 10.0, **request: Any
 ) -> Any:
-    """Returns the response of a server, or raises its error."""
     response = await calls.call(server, method, path, timeout=seconds, **request)
     if response.status_code == 200:
         return response.json()
+    raise server_error(response, server)
+
+
+def server_error(response: ControlAnswer, server: str) -> EdnError:
     detail = problem_detail(response)
     kind = _ERRORS.get(response.status_code)
     if kind is not None:
-        raise kind(detail)
-    raise Unavailable(f"server {server} answered {response.status_code}: {detail}", retry_after=2)
+        return kind(detail)
+    return Unavailable(f"server {server} answered {response.status_code}: {detail}", retry_after=2)
 
 
 async def _hosts(log: Log, found: Subscription) -> list[str]:
@@ -89,10 +92,10 @@ async def _hosts(log: Log, found: Subscription) -> list[str]:
 
 
 async def _call_hosts(
-    log: Log, calls: ServerClient, found: Subscription, method: str, what: str, **request: Any
+    log: Log, calls: ServerClient, found: Subscription, method: str, action: str, **request: Any
 ) -> list[Any]:
     """Returns the responses of all hosts of a subscription, or raises the error of one."""
-    path = _path(found.id, what)
+    path = _path(found.id, action)
     responses = (_call_server(calls, server, method, path, **request) for server in await _hosts(log, found))
     return list(await asyncio.gather(*responses))
 
@@ -106,8 +109,8 @@ async def delivery_state(log: Log, calls: ServerClient, found: Subscription) -> 
         return None
 
 
-def _path(subscription: str, what: str) -> str:
-    return f"/internal/subscriptions/{quote(subscription, safe='')}/{what}"
+def _path(subscription: str, action: str) -> str:
+    return f"/internal/subscriptions/{quote(subscription, safe='')}/{action}"
 
 
 def routes(
@@ -119,15 +122,14 @@ def routes(
     """`find` returns a subscription that is visible to a caller, or raises `NotFound`."""
     router = APIRouter(prefix="/v1", tags=["delivery"], route_class=StrictRoute)
 
-    async def call_hosts(who: Caller, id: str, method: str, what: str, **request: Any) -> list[Any]:
-        return await _call_hosts(log, calls, await find(who, id), method, what, **request)
+    async def call_hosts(who: Caller, id: str, method: str, action: str, **request: Any) -> list[Any]:
+        return await _call_hosts(log, calls, await find(who, id), method, action, **request)
 
-    async def call_letter(id: str, method: str, what: str = "") -> Any:
-        """Calls the server of a dead letter."""
+    async def call_letter(id: str, method: str, action: str = "") -> Any:
         parts = _LETTER.match(id)
         if parts is None or servers.get(parts[1]) is None:
             raise _no_letter(id)
-        return await _call_server(calls, parts[1], method, f"/internal/dead-letters/{int(parts[2])}{what}")
+        return await _call_server(calls, parts[1], method, f"/internal/dead-letters/{int(parts[2])}{action}")
 
     async def read_letter(id: str, who: Caller) -> Any:
         """Returns a dead letter of which a subscription of the caller exists; the operator reads all.

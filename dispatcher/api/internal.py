@@ -4,8 +4,10 @@ subscriptions that clients sent to a server. All require the network's secret.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import functools
+from typing import Annotated, Any, TypeVar
 
+import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import TypeAdapter, ValidationError
 from starlette.types import Receive, Scope, Send
@@ -29,6 +31,8 @@ from edn.formats import strict_json
 from edn.formats.soap.eventing import FAILED
 from edn.http.asgi import bug_response, invalid, problem_response, read_body, too_large
 from edn.model.namespace import subscription_of
+
+Message = TypeVar("Message", bound=msgspec.Struct)
 
 
 class HeartbeatEndpoint:
@@ -82,15 +86,12 @@ def routes(
     audit: Audit,
 ) -> APIRouter:
     router = APIRouter(prefix="/internal", tags=["internal"])
-    register_decoder = protocol.Decoder(protocol.Register)
-    heartbeat_decoder = protocol.Decoder(protocol.Heartbeat)
-    poll_decoder = protocol.Decoder(protocol.PeerPoll)
-    client_decoder = protocol.Decoder(protocol.Client)
-    subscribe_decoder = protocol.Decoder(protocol.Subscribe)
+    decoder_of = functools.cache(protocol.Decoder)
     one_or_many: TypeAdapter[Any] = TypeAdapter(bodies.OneOrMany)
 
-    async def read(request: Request, decoder: protocol.Decoder[Any]) -> Any:
-        return decoder.decode(await request.body())
+    async def read(request: Request, message: type[Message]) -> Message:
+        decoded: Message = decoder_of(message).decode(await request.body())
+        return decoded
 
     def admit(scope: Scope) -> Caller:
         """Applies to a request at a server the same rules as to one at this dispatcher."""
@@ -102,20 +103,20 @@ def routes(
     @router.post("/servers", openapi_extra=openapi.MESSAGE)
     @needs(Need.NETWORK)
     async def register(request: Request) -> Response:
-        registered = await registration.register(await read(request, register_decoder))
+        registered = await registration.register(await read(request, protocol.Register))
         return Response(protocol.encode(registered), media_type=protocol.MSGPACK)
 
     @router.post("/servers/{id}/heartbeat", status_code=204, openapi_extra=openapi.MESSAGE)
     @needs(Need.NETWORK)
     async def heartbeat(id: str, request: Request) -> None:
-        registration.heartbeat(id, await read(request, heartbeat_decoder))
+        registration.heartbeat(id, await read(request, protocol.Heartbeat))
 
     @router.post("/changes", openapi_extra=openapi.MESSAGE)
     @needs(Need.NETWORK)
     async def changes(request: Request) -> Response:
         """Send changes to another dispatcher: `PeerPoll` and `PeerPage` of `edn.protocol`."""
-        poll: protocol.PeerPoll = await read(request, poll_decoder)
-        return Response(protocol.encode(await leadership.answer(poll)), media_type=protocol.MSGPACK)
+        page = await leadership.answer(await read(request, protocol.PeerPoll))
+        return Response(protocol.encode(page), media_type=protocol.MSGPACK)
 
     @router.get(
         "/routing-summaries",
@@ -148,7 +149,7 @@ def routes(
     @needs(Need.NETWORK)
     async def subscribe(request: Request, response: Response) -> Any:
         """Create subscriptions that a client sent to a server: `edn.protocol.Subscribe`."""
-        message: protocol.Subscribe = await read(request, subscribe_decoder)
+        message = await read(request, protocol.Subscribe)
         scope = _scope_of(message.client, "POST", "/v1/subscriptions")
         who = admit(scope)
         try:
@@ -172,8 +173,7 @@ def routes(
     @needs(Need.NETWORK)
     async def metrics_access(request: Request) -> None:
         """Check that a client of a server may read metrics: `edn.protocol.Client`."""
-        client: protocol.Client = await read(request, client_decoder)
-        admit(_scope_of(client, "GET", "/metrics"))
+        admit(_scope_of(await read(request, protocol.Client), "GET", "/metrics"))
 
     @router.post(
         "/subscriptions/{id}/failed",

@@ -48,8 +48,6 @@ Open = Callable[[Subscription, str | None], AbstractAsyncContextManager[AsyncIte
 
 
 class Line(msgspec.Struct, omit_defaults=True):
-    """One line of a server's stream."""
-
     data: msgspec.Raw
     event: str = ""
     id: str = ""

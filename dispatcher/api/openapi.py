@@ -188,8 +188,6 @@ LINKS: dict[tuple[str, str, tuple[str, ...]], tuple[Following, ...]] = {
 
 
 def install(app: FastAPI) -> None:
-    """Replaces `app.openapi()`."""
-
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
             app.openapi_schema = _document(app)

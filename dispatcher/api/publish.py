@@ -200,8 +200,9 @@ def _append_new(
                 pointer=f"/{place}/$id",
             )
         seen[name] = digest
-    made = iter(
-        transaction.append_events(
+    accepted = [str(id) for id in ids]
+    if fresh:
+        created = transaction.append_events(
             topic.uid,
             [ids[place] for place in fresh],
             [batch.stamps[place] for place in fresh],
@@ -210,11 +211,9 @@ def _append_new(
             None if availability is None else availability[fresh],
             trace,
         )
-        if fresh
-        else []
-    )
-    placed = set(fresh)
-    return [next(made) if place in placed else str(name) for place, name in enumerate(ids)]
+        for place, id in zip(fresh, created, strict=True):
+            accepted[place] = id
+    return accepted
 
 
 def _read_headers(scope: Scope, limit: int) -> tuple[str | None, str, str | None]:

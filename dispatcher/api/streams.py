@@ -29,6 +29,7 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from dispatcher.api import merged_streams
 from dispatcher.api.bodies import Who
+from dispatcher.api.delivery import server_error
 from dispatcher.api.merged_streams import MergedStream
 from dispatcher.auth.access import Guard, caller_of
 from dispatcher.auth.caller import Caller, Need, needs
@@ -39,11 +40,10 @@ from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Connection
 from dispatcher.subscriptions.stream_address import is_stream
-from edn.errors import Conflict, EdnError, InvalidInput, NotFound, Unavailable
+from edn.errors import Conflict, EdnError
 from edn.http.asgi import refuse
-from edn.http.control_client import CallFailed, ControlAnswer, problem_detail
+from edn.http.control_client import CallFailed
 
-_ERRORS = {404: NotFound, 422: InvalidInput}
 #: seconds between checks that a stream's key is still valid
 CHECK_SECONDS = 0.5
 #: milliseconds after which an EventSource reconnects
@@ -85,7 +85,8 @@ async def _lines(
     headers = {} if last is None else {"last-event-id": last}
     async with calls.listen(found.server, path, headers) as response:
         if response.status_code != 200:
-            raise await _error(response, found.server)
+            await response.aread()
+            raise server_error(response, found.server)
         yield _split(response.aiter_raw())
 
 
@@ -129,13 +130,6 @@ async def while_valid(parts: AsyncIterator[bytes], valid: Callable[[], bool]) ->
             await merged_streams.cancel([waiting])
 
 
-async def _error(response: ControlAnswer, server: str) -> EdnError:
-    await response.aread()
-    detail = problem_detail(response)
-    kind = _ERRORS.get(response.status_code)
-    return kind(detail) if kind is not None else Unavailable(f"server {server}: {detail}", retry_after=2)
-
-
 async def _split(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     rest = b""
     async for part in parts:
@@ -145,7 +139,6 @@ async def _split(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def server_sent(line: bytes) -> bytes:
-    """Formats a line as a server-sent event, an empty line as a comment."""
     if not line:
         return b":\n\n"
     found = merged_streams.decoder.decode(line)
@@ -160,6 +153,13 @@ def routes(
     """`find` returns a subscription that is visible to a caller, or raises `NotFound`."""
     router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
 
+    @contextlib.asynccontextmanager
+    async def opened(who: Caller, id: str, last: str | None) -> AsyncIterator[AsyncIterator[bytes]]:
+        found = await find(who, id)
+        with guard.quotas.open_stream(who):
+            async with _lines(log, calls, found, last) as lines:
+                yield while_valid(lines, lambda: guard.is_valid(who))
+
     @router.get(
         "/{id}/events",
         response_class=StreamingResponse,
@@ -170,16 +170,13 @@ def routes(
         id: str, who: Who, header: LastEventId = None, last_event_id: LastEventIdQuery = None
     ) -> StreamingResponse:
         """Stream notifications of a subscription without a sink as server-sent events, after the last id."""
-        found = await find(who, id)
-        async with contextlib.AsyncExitStack() as opening:
-            opening.enter_context(guard.quotas.open_stream(who))
-            lines = await opening.enter_async_context(_lines(log, calls, found, header or last_event_id))
-            resources = opening.pop_all()
+        resources = contextlib.AsyncExitStack()
+        lines = await resources.enter_async_context(opened(who, id, header or last_event_id))
 
         async def parts() -> AsyncIterator[bytes]:
             yield b"retry: %d\n\n" % RETRY
             with contextlib.suppress(CallFailed):  # the server is offline: the client reconnects
-                async for line in while_valid(lines, lambda: guard.is_valid(who)):
+                async for line in lines:
                     yield server_sent(line)
 
         return EventStream(parts(), resources, {"x-accel-buffering": "no"})
@@ -191,11 +188,9 @@ def routes(
         last = socket.headers.get("last-event-id") or socket.query_params.get("last_event_id")
         who = caller_of(socket.scope)
         try:
-            found = await find(who, id)
-            with guard.quotas.open_stream(who):
-                async with _lines(log, calls, found, last) as lines:
-                    await socket.accept()
-                    await _send(socket, while_valid(lines, lambda: guard.is_valid(who)))
+            async with opened(who, id, last) as lines:
+                await socket.accept()
+                await _send(socket, lines)
         except EdnError as error:
             if socket.client_state is WebSocketState.CONNECTING:
                 await refuse(error, socket.scope, socket.receive, socket.send)

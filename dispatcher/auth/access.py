@@ -31,14 +31,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.types import Scope as Connection
 
 from dispatcher.auth import browsers
-from dispatcher.auth.caller import EVERYBODY, NETWORK, Caller, Need, need_of
+from dispatcher.auth.caller import ANONYMOUS, EVERYBODY, NETWORK, Caller, Need, need_of
 from dispatcher.auth.keys import Keys, public_id
 from dispatcher.auth.quotas import Quotas, TenantLimits
 from edn.errors import NotFound, Unauthorized
@@ -100,23 +100,18 @@ class Guard:
         self._hosts = frozenset(host.lower() for host in hosts)
         self._admin_port = admin_port
         self.quotas = Quotas(limits=limits)
-        self._routes: Callable[[], Iterable[Any]] = tuple
-        self._guarded: list[_GuardedRoute] | None = None
+        self._guarded: list[_GuardedRoute] = []
 
-    def protect(self, routes: Callable[[], Iterable[Any]]) -> None:
-        """Guards these routes; `routes` is called at the first request, when all are mounted."""
-        self._routes, self._guarded = routes, None
-
-    def _load_routes(self) -> list[_GuardedRoute]:
+    def protect(self, routes: Iterable[Any]) -> None:
+        """Guards an app's routes; called when all of them are mounted."""
         self._guarded = [
             _GuardedRoute(
                 route.path_regex,
                 None if route.methods is None else frozenset(route.methods),
                 need_of(route) or Need.OPERATOR,
             )
-            for route in self._routes()
+            for route in routes
         ]
-        return self._guarded
 
     def admit(self, scope: Connection, *, any_port: bool = False) -> Caller:
         """Admits a request, or raises `Unauthorized`, `Forbidden`, `NotFound` or `Overloaded`.
@@ -131,7 +126,8 @@ class Guard:
             caller = NETWORK
         else:
             self.check_browser(scope, need)
-            caller = self._caller(need, authorization)
+            is_anonymous = need is Need.PUBLIC and not self._open
+            caller = ANONYMOUS if is_anonymous else self.identify(authorization)
             caller.require(need) if any_port else self.require(caller, need, scope)
         self.quotas.count_request(caller)
         scope[_CALLER] = caller
@@ -147,7 +143,6 @@ class Guard:
             )
 
     def check_browser(self, scope: Connection, need: Need) -> None:
-        """Raises if a web page of another site makes this request."""
         if not self._is_passed_on(scope):  # the dispatcher that received it has checked it
             browsers.check(scope, open=self._open, public=need is Need.PUBLIC, hosts=self._hosts)
 
@@ -168,14 +163,9 @@ class Guard:
         others = [(name, value) for name, value in scope["headers"] if name != b"host"]
         scope["headers"] = [*others, (b"host", given.get(CLIENT_HOST.encode(), b""))]
 
-    def _caller(self, need: Need, authorization: bytes) -> Caller:
-        if need is Need.PUBLIC and not self._open:
-            return Caller("", "anonymous", "", frozenset())
-        return self.identify(authorization)
-
     def _need(self, path: str, method: str | None) -> Need:
         found = Need.KEY
-        for route in self._guarded if self._guarded is not None else self._load_routes():
+        for route in self._guarded:
             if route.pattern.match(path):
                 if route.methods is None or method in route.methods:
                     return route.need
@@ -215,7 +205,6 @@ class Guard:
         return Caller(key.id, key.name, key.tenant, key.scopes, key.quota, key.expires)
 
     def check_network(self, authorization: bytes) -> None:
-        """Raises unless the token is the network's secret."""
         if not self._is_secret(_token(authorization)):
             raise Unauthorized(
                 "this call is reserved for the network's own processes: send Authorization: Bearer "

@@ -63,7 +63,6 @@ class Audit:
 
     @staticmethod
     def is_audited(scope: Scope) -> bool:
-        """Reports whether a request may change something."""
         return scope.get("method") not in _READING and not scope["path"].startswith(_INTERNAL)
 
     def record_response(self, scope: Scope, who: Caller, send: Send) -> Send:
@@ -77,7 +76,6 @@ class Audit:
         return send_and_record
 
     def record_call(self, scope: Scope, who: Caller, status: int) -> None:
-        """Records an admitted request and the status of its response."""
         self._write("called", scope, key=who.key, name=who.name, tenant=who.tenant, status=status)
 
     def record_refusal(self, scope: Scope, error: EdnError) -> EdnError:

@@ -76,13 +76,14 @@ class Caller:
         return need is not Need.NETWORK and (Scope.ADMIN in self.scopes or need.value in self.scopes)
 
     def require(self, need: Need) -> None:
-        """Raises `Forbidden` unless the caller satisfies a need."""
         if not self.may(need):
             required = _DESCRIPTIONS.get(need, f"the scope {need.value}")
             granted = ", ".join(sorted(self.scopes)) or "no scope"
             raise Forbidden(f"this call requires {required}; the key has {granted}")
 
 
+#: the caller of public routes, without a key
+ANONYMOUS = Caller("", "anonymous", "", frozenset())
 #: the caller of every request in open mode
 EVERYBODY = Caller("", "anonymous", "", frozenset(Scope))
 #: the caller with the network's secret

@@ -65,8 +65,6 @@ def check_descriptors() -> None:
 
 @dataclass(frozen=True, slots=True)
 class TenantLimits:
-    """Default quotas of a tenant."""
-
     topics: int = 1_000
     attributes: int = 10_000
     members: int = 10_000
@@ -92,7 +90,6 @@ class Quotas:
         self._streams: Counter[str] = Counter()
 
     def count_request(self, who: Caller) -> None:
-        """Counts a request; raises `Overloaded`."""
         for bucket in self._buckets_of(who, "requests"):
             bucket.spend(1)
 

@@ -82,7 +82,7 @@ def test_keys_share_the_rates_of_the_key_that_made_them() -> None:
     assert 5 * 50 <= passed <= 5 * (50 + BURST) + 2
     [bucket] = quotas.event_buckets(who)
     bucket.spend(1000)
-    with pytest.raises(Overloaded, match=r"its maker's \(key top\)"):
+    with pytest.raises(Overloaded, match=r"parent key top"):
         quotas.event_buckets(who)
     with pytest.raises(Overloaded, match="this key's"):
         quotas.event_buckets(Caller("top", "ann", "acme", frozenset(), maker))

@@ -55,7 +55,7 @@ TABLE = [
         "a negative duration",
         lambda client: client.subscribe("stocks", SINK, expires="-PT1H"),
         {"2004": "InvalidExpirationTime", "2011": "UnsupportedExpirationValue"},
-        "not in the future",
+        "must be in the future",
     ),
     Wrong(
         "an expiry that is none",
@@ -85,7 +85,7 @@ TABLE = [
         "an empty filter",
         lambda client: filtered(client, "urn:edn:filter", ""),
         {"2004": "FilteringRequestedUnavailable", "2011": "EmptyFilter"},
-        "the Filter is empty",
+        "Filter must not be empty",
     ),
     Wrong(
         "an address that no notification may go to",

@@ -73,7 +73,6 @@ def _view(key: Key, token: str | None = None) -> api.Key:
 
 
 def _expiry(given: int | None, parent: Caller) -> int | None:
-    """Returns the expiry of a new key, which must not be later than that of the key that creates it."""
     if given is None:
         return parent.expires
     if parent.expires is not None and given > parent.expires:

@@ -25,7 +25,7 @@ METRICS = (
     Metric(
         "edn_dispatcher_info",
         "gauge",
-        "1; labels are the log's id and the version of edn.",
+        "1; log id and version are labels.",
         ("log", "version"),
     ),
     Metric("edn_dispatcher_accepting", "gauge", "1 while events are accepted."),
@@ -49,115 +49,23 @@ METRICS = (
     Metric("edn_dispatcher_precision_ratio", "gauge", "Precision of the summaries in force, 0 to 1."),
     Metric("edn_dispatcher_tuning_decisions_total", "counter", "Changes of the precision since the start."),
     Metric("edn_dispatcher_tuning_cpu_ratio", "gauge", "CPU share in the last tuning reading, 0 to 1."),
-    Metric(
-        "edn_dispatcher_hit_ratio",
-        "gauge",
-        "Share of (event, server) pairs forwarded in the last interval.",
-    ),
+    Metric("edn_dispatcher_hit_ratio", "gauge", "(event, server) pairs routed ÷ tested, last interval."),
     Metric("edn_dispatcher_best_hit_ratio", "gauge", "Best hit ratio since the last repartition."),
     Metric("edn_dispatcher_repartition_proposed", "gauge", "1 while a repartition is proposed."),
-    Metric(
-        "edn_dispatcher_repartition_left_subscriptions",
-        "gauge",
-        "Subscriptions that the running repartition has not migrated yet.",
-    ),
-    Metric(
-        "edn_dispatcher_unsettled_subscriptions",
-        "gauge",
-        "Migrated subscriptions whose previous server still delivers notifications.",
-    ),
+    Metric("edn_dispatcher_repartition_left_subscriptions", "gauge", "Subscriptions left to migrate."),
+    Metric("edn_dispatcher_unsettled_subscriptions", "gauge", "Migrations not handed over yet."),
     Metric("edn_dispatcher_server_ready", "gauge", "1 if the server can host subscriptions.", _SERVER),
-    Metric("edn_dispatcher_server_subscriptions", "gauge", "Subscriptions on the server.", _SERVER),
-    Metric("edn_dispatcher_server_lag_records", "gauge", "Log records that the server lags behind.", _SERVER),
-    Metric(
-        "edn_dispatcher_server_forwarded_events_total", "counter", "Events forwarded to the server.", _SERVER
-    ),
-    Metric(
-        "edn_dispatcher_server_useful_events_total",
-        "counter",
-        "Forwarded events that matched; the others were false positives.",
-        _SERVER,
-    ),
-    Metric(
-        "edn_dispatcher_server_matches_total",
-        "counter",
-        "(event, subscription) matches on the server.",
-        _SERVER,
-    ),
-    Metric(
-        "edn_dispatcher_server_backlog_notifications",
-        "gauge",
-        "Notifications in the server's backlog.",
-        _SERVER,
-    ),
-    Metric(
-        "edn_dispatcher_server_cpu_ratio",
-        "gauge",
-        "Share of one core that the server used in the last interval.",
-        _SERVER,
-    ),
-    Metric(
-        "edn_dispatcher_summary_rectangles",
-        "gauge",
-        "Rectangles of the server in the routing table, over all topics.",
-        _SERVER,
-    ),
-    Metric(
-        "edn_dispatcher_summary_maximal_rectangles",
-        "gauge",
-        "Rectangles of the server's precise summary.",
-        _SERVER,
-    ),
-    Metric(
-        "edn_dispatcher_summary_bytes",
-        "gauge",
-        "Memory of the server's summary in the routing table.",
-        _SERVER,
-    ),
+    Metric("edn_dispatcher_server_subscriptions", "gauge", "Subscriptions hosted.", _SERVER),
+    Metric("edn_dispatcher_server_lag_records", "gauge", "Lag in log records.", _SERVER),
+    Metric("edn_dispatcher_server_forwarded_events_total", "counter", "Events forwarded.", _SERVER),
+    Metric("edn_dispatcher_server_useful_events_total", "counter", "Forwarded events that matched.", _SERVER),
+    Metric("edn_dispatcher_server_matches_total", "counter", "Matches.", _SERVER),
+    Metric("edn_dispatcher_server_backlog_notifications", "gauge", "Backlog in notifications.", _SERVER),
+    Metric("edn_dispatcher_server_cpu_ratio", "gauge", "CPU use as a share of one core.", _SERVER),
+    Metric("edn_dispatcher_summary_rectangles", "gauge", "Rectangles in the routing table.", _SERVER),
+    Metric("edn_dispatcher_summary_maximal_rectangles", "gauge", "Maximal rectangles.", _SERVER),
+    Metric("edn_dispatcher_summary_bytes", "gauge", "Memory of the summary.", _SERVER),
 )
-
-
-def read(
-    log: Log,
-    topics: Topics,
-    table: RoutingTable,
-    pipeline: Pipeline,
-    counters: PipelineCounters,
-    descriptions: ServerDescriptions,
-    tuner: Tuner,
-    admission: Admission,
-    partition: Mapping[str, float],
-) -> dict[str, Values]:
-    counts, tuning = counters.counts, tuner.tuning
-    space = log.measure_space()
-    values: dict[str, Values] = {
-        "info": {(log.id, __version__): 1},
-        "accepting": float(admission.accepting()),
-        "topics": len(topics.all()),
-        "events_published_total": pipeline.published,
-        "publishers_held_total": pipeline.backpressure.held,
-        "clock_suspect": float(clock.suspect() is not None),
-        "clock_adopted_total": clock.keeper.adoptions,
-        "log_head_offset": log.head,
-        "log_floor_offset": log.floor,
-        "log_pending_bytes": log.pending,
-        "log_disk_free_bytes": space.free,
-        "log_reusable_bytes": space.reusable,
-        "log_wal_bytes": space.wal,
-        "routing_questions_total": counts.asked,
-        "routing_hits_total": counts.hits,
-        "routing_seconds_total": counts.routing,
-        "sent_events_total": counts.copies,
-        "sent_bytes_total": counts.sent_bytes,
-        "sending_seconds_total": counts.sending,
-        "precision_ratio": tuning.precision,
-        "tuning_decisions_total": tuning.decided,
-        **_read_servers(descriptions, table),
-        **partition,
-    }
-    if tuner.reading is not None:
-        values["tuning_cpu_ratio"] = tuner.reading.cpu
-    return {f"edn_dispatcher_{name}": value for name, value in values.items()}
 
 
 def _read_servers(descriptions: ServerDescriptions, table: RoutingTable) -> Mapping[str, Values]:
@@ -185,20 +93,60 @@ def _read_servers(descriptions: ServerDescriptions, table: RoutingTable) -> Mapp
 
 
 def routes(
-    values: Callable[[Mapping[str, float]], dict[str, Values]],
-    partition: Callable[[], Awaitable[Mapping[str, float]]],
+    log: Log,
+    topics: Topics,
+    table: RoutingTable,
+    pipeline: Pipeline,
+    counters: PipelineCounters,
+    descriptions: ServerDescriptions,
+    tuner: Tuner,
+    admission: Admission,
+    read_partition: Callable[[], Awaitable[Mapping[str, float]]],
 ) -> APIRouter:
-    """`values`: `read` with its parts; `partition`: metrics of repartitions, read asynchronously."""
+    """`read_partition` reads the metrics of repartitions."""
     router = APIRouter(tags=["operations"])
-    latest: Mapping[str, float] = {}
-    registry = metrics.registry(metrics.Table(METRICS, lambda: values(latest)))
+    partition: Mapping[str, float] = {}
+
+    def read() -> dict[str, Values]:
+        counts, tuning = counters.counts, tuner.tuning
+        space = log.measure_space()
+        values: dict[str, Values] = {
+            "info": {(log.id, __version__): 1},
+            "accepting": float(admission.accepting()),
+            "topics": len(topics.all()),
+            "events_published_total": pipeline.published,
+            "publishers_held_total": pipeline.backpressure.held,
+            "clock_suspect": float(clock.suspect() is not None),
+            "clock_adopted_total": clock.keeper.adoptions,
+            "log_head_offset": log.head,
+            "log_floor_offset": log.floor,
+            "log_pending_bytes": log.pending,
+            "log_disk_free_bytes": space.free,
+            "log_reusable_bytes": space.reusable,
+            "log_wal_bytes": space.wal,
+            "routing_questions_total": counts.asked,
+            "routing_hits_total": counts.hits,
+            "routing_seconds_total": counts.routing,
+            "sent_events_total": counts.copies,
+            "sent_bytes_total": counts.sent_bytes,
+            "sending_seconds_total": counts.sending,
+            "precision_ratio": tuning.precision,
+            "tuning_decisions_total": tuning.decided,
+            **_read_servers(descriptions, table),
+            **partition,
+        }
+        if tuner.reading is not None:
+            values["tuning_cpu_ratio"] = tuner.reading.cpu
+        return {f"edn_dispatcher_{name}": value for name, value in values.items()}
+
+    registry = metrics.registry(metrics.Table(METRICS, read))
 
     @router.get("/metrics", response_class=Response, responses=metrics.CONTENT)
     @needs(Need.METRICS)
     async def scrape(request: Request) -> Response:
         """Get metrics for Prometheus."""
-        nonlocal latest
-        latest = await partition()
+        nonlocal partition
+        partition = await read_partition()
         return metrics.answer(registry, request.headers.get("accept", ""))
 
     return router

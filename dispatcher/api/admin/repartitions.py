@@ -13,8 +13,8 @@ from dispatcher.rebalance.advisor import RepartitionAdvisor
 from dispatcher.rebalance.handover import Handover
 from dispatcher.rebalance.runner import RATE, RepartitionRunner
 from dispatcher.store.repartitions import Repartition as Row
+from edn.api import fields
 from edn.api.document import document
-from edn.api.fields import fill
 from edn.api.repartitions import FullRepartition, HitRatio, Preview, Proposal, Repartitions
 from edn.http.asgi import StrictRoute
 from edn.model.coordinates import rfc3339
@@ -53,7 +53,7 @@ def routes(runner: RepartitionRunner, handover: Handover, advisor: RepartitionAd
         return view_with(row, await handover.unsettled())
 
     def view_with(row: Row, unsettled: int) -> FullRepartition:
-        return fill(
+        return fields.fill(
             FullRepartition,
             row,
             created=rfc3339(row.created),
@@ -72,7 +72,9 @@ def routes(runner: RepartitionRunner, handover: Handover, advisor: RepartitionAd
             repartitions=[view_with(row, unsettled) for row in await runner.newest()],
             unsettled=unsettled,
             hit_ratio=HitRatio(**advisor.describe()),
-            proposal=None if proposal is None else fill(Proposal, proposal, since=rfc3339(proposal.since)),
+            proposal=None
+            if proposal is None
+            else fields.fill(Proposal, proposal, since=rfc3339(proposal.since)),
         )
 
     @router.post("/repartitions", status_code=201, response_model=document(FullRepartition))
@@ -99,7 +101,7 @@ def routes(runner: RepartitionRunner, handover: Handover, advisor: RepartitionAd
         """Preview how many subscriptions would migrate, and how many each server would host."""
         found, seen = await runner.get(id), await runner.preview(id)
         ratios = {"hit_ratio": advisor.hit_ratio(), "expected_hit_ratio": found.expected_hit_ratio}
-        return fill(Preview, seen, **ratios)
+        return fields.fill(Preview, seen, **ratios)
 
     @router.post("/repartitions/{id}/start", response_model=document(FullRepartition))
     @needs(Need.OPERATOR)
@@ -113,11 +115,6 @@ def routes(runner: RepartitionRunner, handover: Handover, advisor: RepartitionAd
         """Cancel the remaining migrations; finished ones are not reverted."""
         return await view(await runner.cancel(id))
 
-    _server_routes(router, runner, view)
-    return router
-
-
-def _server_routes(router: APIRouter, runner: RepartitionRunner, view: Any) -> None:
     def rate(body: ServerMoveBody | None) -> float:
         return RATE if body is None else body.rate
 
@@ -144,3 +141,5 @@ def _server_routes(router: APIRouter, runner: RepartitionRunner, view: Any) -> N
     async def forget(id: str) -> None:
         """Remove a stopped server that hosts no subscriptions."""
         await runner.forget(id)
+
+    return router

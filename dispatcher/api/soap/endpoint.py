@@ -21,14 +21,14 @@ from edn.formats import xml
 from edn.formats.event_xml import NAMESPACE
 from edn.formats.soap import addressing, envelope
 from edn.formats.soap.addressing import WSA_2005, Headers
-from edn.formats.soap.envelope import SOAP_11, SOAP_12, Envelope, Fault, Version
+from edn.formats.soap.envelope import SOAP_11, SOAP_12, Envelope, Fault
 from edn.formats.xml import Element
 from edn.http.asgi import problem_response, read_body
 
 logger = structlog.get_logger()
 
 PATH = "/soap"
-_MEDIA_TYPES = (b"text/xml", b"application/soap+xml")
+_SOAP_12_TYPE = b"application/soap+xml"
 
 
 class SoapEndpoint:
@@ -61,12 +61,13 @@ class SoapEndpoint:
         await self._answer(scope, body, send, self._leader_proxy)
 
     async def _execute(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Executes a message on the leader."""
         await self._answer(scope, await read_body(receive), send, None)
 
     async def _answer(self, scope: Scope, body: bytes, send: Send, leader: LeaderProxy | None) -> None:
         receive = replayed(body)
-        version, headers = _expected_version(scope), Headers()
+        # The version of faults about unreadable messages.
+        version = SOAP_12 if _media_type(scope) == _SOAP_12_TYPE else SOAP_11
+        headers = Headers()
         try:
             message = envelope.read(body, limit=self._limit)
             version = message.version
@@ -101,7 +102,6 @@ class SoapEndpoint:
         )(scope, receive, send)
 
     def _operation(self, message: Envelope, headers: Headers) -> Operation:
-        """Returns the operation of a message; raises `Fault`."""
         unknown = [
             etree.QName(header)
             for header in message.mandatory()
@@ -149,18 +149,15 @@ def _problem_action(headers: Headers) -> Element:
     return root
 
 
-def _expected_version(scope: Scope) -> Version:
-    """Returns the SOAP version for faults of unreadable messages."""
-    for name, value in scope["headers"]:
-        if name == b"content-type":
-            return SOAP_12 if value.strip().lower().startswith(b"application/soap+xml") else SOAP_11
-    return SOAP_11
+def _media_type(scope: Scope) -> bytes:
+    content_type: bytes = dict(scope["headers"]).get(b"content-type", b"")
+    return content_type.partition(b";")[0].strip().lower()
 
 
 def _check_media_type(scope: Scope) -> None:
     """Raises `Unsupported` for other types: any web page may send text/plain without a preflight request."""
-    given = dict(scope["headers"]).get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if given not in _MEDIA_TYPES:
+    given = _media_type(scope)
+    if given not in (b"text/xml", _SOAP_12_TYPE):
         raise Unsupported(
             "Content-Type must be text/xml (SOAP 1.1) or application/soap+xml (SOAP 1.2), got "
             f'"{given.decode("latin-1")[:80]}"'

@@ -63,8 +63,6 @@ def operations(log: Log, requests: SubscriptionRequests, subscriptions: Subscrip
 
 @dataclass(frozen=True, slots=True)
 class _Expiry:
-    """A requested expiry."""
-
     text: str | None
     #: requested as a time, not a duration; the response has the same form
     as_time: bool = False
@@ -237,7 +235,6 @@ def _expiry(words: Vocabulary, payload: Element) -> _Expiry:
 
 
 def _filter(words: Vocabulary, request: Request) -> tuple[str, Any]:
-    """Returns topic and filter."""
     topic = request.topic
     element = request.payload.find(words.tag("Filter"))
     filter: Any = None
@@ -276,7 +273,6 @@ def _xpath(words: Vocabulary, element: Element, text: str) -> str:
 
 
 def _topic_of_actions(words: Vocabulary, text: str) -> str | None:
-    """Returns the topic of a list of actions."""
     topics = [one.removeprefix(TOPIC_ACTION) for one in text.split() if one.startswith(TOPIC_ACTION)]
     if len(topics) > 1:
         raise faults.eventing_fault(

@@ -17,7 +17,6 @@ from edn.formats.xml import Element
 
 
 def translate(error: EdnError) -> Fault:
-    """Converts an error to a generic fault."""
     retryable = error.status >= 500 or isinstance(error, Overloaded)
     return Fault("Receiver" if retryable else "Sender", error.detail, detail=[problem(error)])
 
@@ -38,7 +37,6 @@ def problem(error: EdnError) -> Element:
 def eventing_fault(
     words: Vocabulary, name: str, error: EdnError | str, detail: Element | None = None
 ) -> Fault:
-    """Creates a fault of WS-Eventing."""
     is_ours = not isinstance(error, str) and error.status >= 500
     details = [] if detail is None else [detail]
     if isinstance(error, EdnError):

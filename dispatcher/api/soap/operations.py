@@ -68,7 +68,6 @@ class Reply:
 
     @classmethod
     def of(cls, payload: Element) -> Self:
-        """Creates the reply of an operation in edn's namespace."""
         return cls(action(etree.QName(payload).localname), payload)
 
 

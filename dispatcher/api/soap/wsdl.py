@@ -89,7 +89,6 @@ _SINK: dict[str, tuple[_Operation, ...]] = {
 
 
 def document(url: str) -> bytes:
-    """Returns the WSDL of the endpoint at a URL."""
     return _document().replace("{location}", quoteattr(url)).encode()
 
 
@@ -144,7 +143,7 @@ def _port_types() -> Iterator[str]:
 def _bindings() -> Iterator[str]:
     for soap in ("soap11", "soap12"):
         for port_type, operations in (_PORT_TYPES | _SINK).items():
-            yield f'<wsdl:binding name="{_binding(port_type, soap)}" type="e:{port_type}">'
+            yield f'<wsdl:binding name="{port_type}{soap.capitalize()}" type="e:{port_type}">'
             yield f'<{soap}:binding style="document" transport="{_HTTP}"/>'
             for one in operations:
                 yield from _bound(one, soap)
@@ -168,14 +167,10 @@ def _service() -> Iterator[str]:
     yield '<wsdl:service name="EventDistribution">'
     for port_type in _PORT_TYPES:
         for soap in ("soap11", "soap12"):
-            name = _binding(port_type, soap)
+            name = f"{port_type}{soap.capitalize()}"
             yield f'<wsdl:port name="{name}" binding="e:{name}">'
             yield f"<{soap}:address location={{location}}/></wsdl:port>"
     yield "</wsdl:service>"
-
-
-def _binding(port_type: str, soap: str) -> str:
-    return f"{port_type}{'Soap11' if soap == 'soap11' else 'Soap12'}"
 
 
 # -- schemas ----------------------------------------------------------------------------------------------
