@@ -1,18 +1,17 @@
-"""The dispatcher: the front door of the network, its durable log and its router.
+"""The dispatcher: accepts events, appends them to its log and routes them to servers.
 
     config         settings
-    services       wires all parts together; `app` is the HTTP app, `python -m dispatcher` runs it
-    store          the log, the directory and everything that is SQL
+    services       wires all parts; `app` is the HTTP app, `python -m dispatcher` runs it
+    store          the log, the directory and all SQL
     auth           callers, rights, quotas, audit
-    routing        which servers an event goes to
-    servers        registration, placement, the stream of log records to each server
+    routing        the routing table: servers per event
+    servers        registration, placement, forwarding of log records to servers
     subscriptions  topics and subscriptions, from the request to the log record
-    rebalance      subscriptions that move between servers
-    replication    several dispatchers
-    tuning         the precision of the summaries
+    rebalance      migrations of subscriptions between servers
+    replication    multiple dispatchers
+    tuning         precision of the summaries
     observe        explanations, event traces, figures for dashboard and metrics
-    api            the routes: REST, SOAP, CloudEvents, dashboard
+    api            routes: REST, SOAP, CloudEvents, dashboard
 
-Packages import only what is below them; `tests/test_architecture.py` checks this. `docs/internals.md` is the
-map.
+`tests/test_architecture.py` checks which package may import which. `docs/internals.md` is the map.
 """

@@ -1,7 +1,7 @@
-"""`python -m dispatcher`: the dispatcher as a process.
+"""`python -m dispatcher`: runs the dispatcher.
 
-Exit codes: 0 stopped by SIGTERM or SIGINT; 1 it could not start (data folder, secret, port), or something
-failed that nobody foresaw; 2 wrong settings.
+Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start (data folder, secret, port) or failed; 2 wrong
+settings.
 """
 
 from __future__ import annotations
@@ -28,21 +28,19 @@ def main(argv: list[str] | None = None) -> int:
         configure_logs()
         lock = disk.open_with_room(settings.data, lambda: lock_folder(settings.data))
         listeners = [bind(settings.host, settings.port)]
-        found: dict[str, object] = {"url": url_of(listeners[0])}
-        ready = {"role": "dispatcher", **found}
+        bound: dict[str, object] = {"url": url_of(listeners[0])}
+        ready = {"role": "dispatcher", **bound}
         if settings.admin_port is not None:
             listeners.append(bind(settings.admin_host, settings.admin_port))
-            found["admin_port"] = listeners[1].getsockname()[1]
+            bound["admin_port"] = listeners[1].getsockname()[1]
             ready["admin"] = url_of(listeners[1])
-        settings = settings.model_copy(update=found)
+        settings = settings.model_copy(update=bound)
         app = disk.open_with_room(settings.data, lambda: create_app(settings))
     except EdnError as error:
         return report_failure("dispatcher", error)
-    except DatabaseError as error:  # a full disk, say
-        return report_failure(
-            "dispatcher", CannotStart(f"the log in {settings.data} cannot be opened: {error}")
-        )
-    # The first event shall not wait for a compiler.
+    except DatabaseError as error:  # such as a full disk
+        return report_failure("dispatcher", CannotStart(f"cannot open the log in {settings.data}: {error}"))
+    # Compile now, so that the first event does not wait for it.
     summary.compile_kernels()
     online.warm()
     connections = Connections(settings.connections_per_address, settings.uncounted_clients)

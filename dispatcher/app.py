@@ -1,4 +1,4 @@
-"""The dispatcher as an ASGI application: all of its routes, and what stands before them."""
+"""The dispatcher's ASGI application: its routes, and the guard and audit before them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ from dispatcher.api import (
     cloudevents,
     consent,
     delivery,
-    explain,
     internal,
     openapi,
     streams,
     subscriptions,
 )
-from dispatcher.api import topics as topics_door
-from dispatcher.api.admin import backup, clock, keys, metrics, operations, repartitions, routes, tuning
-from dispatcher.api.dashboard import door as dashboard_door
-from dispatcher.api.leader_proxy import Leading
+from dispatcher.api import topics as topic_routes
+from dispatcher.api.admin import backup, keys, metrics, operations, repartitions, routes, tuning
+from dispatcher.api.dashboard import pages
+from dispatcher.api.leader_proxy import LeaderProxy
 from dispatcher.api.publish import BODY_BYTES, PublishEndpoint
 from dispatcher.api.soap import eventing, management, publishing
-from dispatcher.api.soap.door import PATH as SOAP_PATH
-from dispatcher.api.soap.door import SoapEndpoint
+from dispatcher.api.soap.endpoint import PATH as SOAP_PATH
+from dispatcher.api.soap.endpoint import SoapEndpoint
 from dispatcher.api.soap.operations import Table
 from dispatcher.auth.access import Guard
 from dispatcher.auth.audit import Audit
@@ -41,15 +40,15 @@ from edn.http.asgi import BodyLimit, StrictRoute, install, refuse
 
 
 class _App(FastAPI):
-    """FastAPI, but hot routes are answered before any of its layers: they cost more than the routes."""
+    """FastAPI that serves hot routes before its own layers, which cost more than the routes."""
 
     publish: PublishEndpoint
     soap: SoapEndpoint
     heartbeat: internal.HeartbeatEndpoint
     guard: Guard
     audit: Audit
-    #: where there are several dispatchers
-    leading: Leading | None = None
+    #: with multiple dispatchers only
+    leader_proxy: LeaderProxy | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if PublishEndpoint.serves(scope):
@@ -59,27 +58,26 @@ class _App(FastAPI):
         elif scope["type"] == "lifespan":
             await super().__call__(scope, receive, send)
         else:
-            await self._guarded(scope, receive, send)
+            await self._guard(scope, receive, send)
 
-    async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _guard(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             who = self.guard.admit(scope)
         except EdnError as error:
-            await refuse(self.audit.refused(scope, error), scope, receive, send)
+            await refuse(self.audit.record_refusal(scope, error), scope, receive, send)
             return
-        if self.audit.concerns(scope):
-            send = self.audit.following(scope, who, send)
+        if self.audit.is_audited(scope):
+            send = self.audit.record_response(scope, who, send)
         if who.quota.body is not None:
-            limited = BodyLimit(self._answered, limit=who.quota.body)
-            await limited(scope, receive, send)
+            await BodyLimit(self._dispatch, limit=who.quota.body)(scope, receive, send)
         else:
-            await self._answered(scope, receive, send)
+            await self._dispatch(scope, receive, send)
 
-    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         if SoapEndpoint.serves(scope):
             await self.soap(scope, receive, send)
-        elif self.leading is not None and Leading.concerns(scope):
-            await self.leading(scope, receive, send)
+        elif self.leader_proxy is not None and LeaderProxy.handles(scope):
+            await self.leader_proxy(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
 
@@ -111,18 +109,18 @@ def create_app(settings: Settings) -> FastAPI:
     app.publish = publish
     app.soap = SoapEndpoint(guard, _soap_operations(services, publish), peers, settings.secret)
     app.guard, app.audit = guard, audit
-    guard.watch(lambda: iter_route_contexts(app.router.routes))
-    for page in app.router.routes:  # so far, those that describe the interface
-        needs(Need.PUBLIC)(getattr(page, "endpoint"))  # noqa: B009  what Starlette's base class does not name
+    for page in app.router.routes:  # so far only FastAPI's documentation pages
+        needs(Need.PUBLIC)(getattr(page, "endpoint"))  # noqa: B009  Starlette's base class does not declare it
     app.heartbeat = internal.HeartbeatEndpoint(services.registration, guard, audit)
     if peers is not None:
-        carry_out = functools.partial(FastAPI.__call__, app)
-        app.leading = Leading(carry_out, peers, limit=BODY_BYTES, secret=settings.secret)
+        execute = functools.partial(FastAPI.__call__, app)
+        app.leader_proxy = LeaderProxy(execute, peers, limit=BODY_BYTES, secret=settings.secret)
     app.router.route_class = StrictRoute
     install(app, union_tags=bodies.UNION_TAGS)
     app.router.routes += _plain_routes(app)
     for router in _routers(services):
         app.include_router(router)
+    guard.protect(iter_route_contexts(app.router.routes))
     app.add_middleware(BodyLimit, limit=BODY_BYTES)
     openapi.install(app)
     app.state.services = services
@@ -131,9 +129,9 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 def _plain_routes(app: _App) -> list[Route]:
-    """Those that are answered before FastAPI is asked: for the guard, and for the wrong method.
+    """Returns routes that `_App` serves before FastAPI: for the guard, and to refuse other methods.
 
-    `dispatcher.api.openapi` describes them.
+    `dispatcher.api.openapi` documents them.
     """
     plain = [Route(PublishEndpoint.PATH, app.publish, methods=["POST"], include_in_schema=False)]
     for method, need in (("GET", Need.PUBLIC), ("POST", Need.KEY)):
@@ -153,27 +151,15 @@ def _soap_operations(parts: Services, publish: PublishEndpoint) -> Table:
 
 
 def _routers(parts: Services) -> list[APIRouter]:
-    """All others, in the order of the OpenAPI document."""
+    """Returns FastAPI's routers, in the order of the OpenAPI document."""
     log, topics, guard = parts.log, parts.topics, parts.guard
     members, calls, pipeline = parts.members, parts.calls, parts.pipeline
     requests, descriptions, leadership = parts.requests, parts.descriptions, parts.leadership
-    figures = functools.partial(
-        metrics.read,
-        log,
-        topics,
-        parts.table,
-        pipeline,
-        parts.counters,
-        descriptions,
-        parts.tuner,
-        parts.admission,
-    )
     return [
-        topics_door.routes(topics, parts.subtree_sync, guard.quotas),
-        explain.routes(topics, parts.explainer, parts.event_trace),
+        topic_routes.routes(topics, parts.subtree_sync, guard.quotas, parts.explainer, parts.event_trace),
         subscriptions.routes(log, calls, requests, parts.subscriptions, parts.covering),
         operations.routes(members, parts.table, pipeline, descriptions, leadership, parts.admission),
-        clock.routes(members, calls, parts.subscriptions, leadership),
+        operations.clock_routes(members, calls, parts.subscriptions, leadership),
         internal.routes(
             log,
             topics,
@@ -190,8 +176,18 @@ def _routers(parts: Services) -> list[APIRouter]:
         keys.routes(parts.keys),
         routes.routes(parts.entries, parts.bindings, members),
         tuning.routes(pipeline.backpressure, parts.link, parts.counters, parts.tuner),
-        dashboard_door.routes(parts.sampler, parts.projector, topics, guard),
-        metrics.routes(figures, parts.runner.figures),
+        pages.routes(parts.sampler, parts.projector, topics, guard),
+        metrics.routes(
+            log,
+            topics,
+            parts.table,
+            pipeline,
+            parts.counters,
+            descriptions,
+            parts.tuner,
+            parts.admission,
+            parts.runner.figures,
+        ),
         backup.routes(parts.settings.data, log, members, calls, parts.backup_gate),
         repartitions.routes(parts.runner, parts.handover, parts.advisor),
         delivery.routes(log, members, calls, requests.find),

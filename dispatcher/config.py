@@ -1,4 +1,4 @@
-"""Declares the dispatcher's settings."""
+"""The dispatcher's settings."""
 
 from __future__ import annotations
 
@@ -45,82 +45,81 @@ def _parse_load_factor(text: str) -> float | None:
 
 class Settings(ServiceSettings):
     program: ClassVar[str] = "dispatcher"
-    description: ClassVar[str] = "The network's front door."
+    description: ClassVar[str] = "Accept events, log them durably and route them to servers."
     section: ClassVar[str] = "dispatcher"
     prefixes: ClassVar[tuple[str, ...]] = ("EDN_",)
 
-    #: where this dispatcher is reached, as far as it knows
+    #: own URL of the dispatcher, if known
     url: str | None = Field(None, exclude=True)
 
-    port: Port = setting(8080, "port to listen at; 0 takes a free one")
-    open: Switch = setting(False, "development only, on a loopback address: ask nobody for a key")
+    port: Port = setting(8080, "port to listen on; 0: any free port")
+    open: Switch = setting(False, "require no API key; for development, on a loopback address only")
     allowed_hosts: Annotated[tuple[str, ...], items("host names", str, "NAMES")] = setting(
-        (), "with --open: names that browsers may use besides localhost, separated by commas"
+        (), "comma-separated host names that clients may use besides localhost, with --open"
     )
     admin_port: Annotated[
         int | None,
         Rule(expected="an integer from -1 to 65535", parse=_parse_admin_port, metavar="N", optional=True),
-    ] = setting(None, "answer administrative calls on this port only; 0 takes a free one, -1 is none")
+    ] = setting(None, "serve administrative calls on this port only; 0: any free port, -1: no separate port")
     admin_host: str = setting("127.0.0.1", "address of the administrative port")
     peers: Annotated[Urls, Repeatable("peer")] = setting(
         (),
-        "address of another dispatcher of the network; repeat it for each (EDN_PEERS: separated by commas)",
+        "URL of another dispatcher of the network; repeatable (EDN_PEERS: comma-separated)",
     )
-    allow_mail_sinks: Switch = setting(False, "notify mailto: addresses; the servers need --smtp-host")
+    allow_mail_sinks: Switch = setting(False, "allow mailto: sinks; servers need --smtp-host")
     require_consent: Switch = setting(
-        False, "ask every sink for its consent before the first delivery; refuse sinks that cannot be asked"
+        False,
+        "require the consent of every sink before the first delivery; refuse sinks that cannot be asked",
     )
     placement: Annotated[str, one_of(sorted(online.POLICIES))] = setting(
-        "rtree", "policy that selects the server of a new subscription"
+        "rtree", "placement policy of new subscriptions"
     )
     load_threshold: Annotated[int | None, integer(1, optional=True)] = setting(
-        None, "subscriptions of a server beyond which other servers are selected"
+        None, "subscriptions per server above which placement prefers other servers"
     )
     load_factor: Annotated[
         float | None,
         Rule(expected="0, or a number of 1 or more", parse=_parse_load_factor, metavar="X", optional=True),
-    ] = setting(1.5, "the same as a multiple of the average load; 0 is no limit")
+    ] = setting(1.5, "load threshold as a multiple of the average load; 0: no limit")
     routing_rectangles: Annotated[int, integer(1)] = setting(
-        64, "rectangles by which placement remembers a server's subscriptions of a topic"
+        64, "rectangles per server and topic that placement uses to describe subscriptions"
     )
     placement_spread: Count = setting(
-        10, "subscriptions of a topic that a server gets before content decides"
+        10, "subscriptions of a topic per server before placement considers their content"
     )
     placement_seed: Annotated[int | None, integer(optional=True)] = setting(
-        None, "seed that makes random placement repeatable: for experiments"
+        None, "seed of random placement, for experiments"
     )
     router: Annotated[str, one_of(["bitmap", "rtree"])] = setting("bitmap", "routing index")
-    cut: Annotated[str, one_of(["waste", "weighted", "level"])] = setting(
-        "waste", "method that cuts summaries to their precision"
-    )
+    cut: Annotated[str, one_of(["waste", "weighted", "level"])] = setting("waste", "method to cut summaries")
     bloom: Switch = setting(False, "add Bloom masks for equality attributes to summaries")
-    summary_attributes: Count = setting(
-        0, "route by the N attributes of a server's subscriptions that exclude most events; 0: all"
-    )
+    summary_attributes: Count = setting(0, "route by the N most selective attributes per server; 0: all")
     tuning: Annotated[str, one_of(["fixed", "paper", "model"])] = setting(
-        "model", "method that chooses the precision until somebody sets it"
+        "model", "method to choose the precision, until an operator sets it"
     )
-    tuning_seconds: Positive = setting(10.0, "seconds between two tuning decisions")
+    tuning_seconds: Positive = setting(10.0, "seconds between tuning decisions")
     link_bytes: Annotated[float | None, number(above=True, optional=True)] = setting(
-        None, "bytes per second that may leave for all servers together"
+        None, "bytes per second that the dispatcher sends to all servers together"
     )
-    disk_reserve: Count = setting(256 << 20, "accept no events while the log's disk has fewer free bytes")
-    tenant_topics: Count = setting(_TENANT.topics, "topics of a tenant whose keys set no limit")
-    tenant_attributes: Count = setting(_TENANT.attributes, "attributes of all topics of such a tenant")
+    disk_reserve: Count = setting(256 << 20, "refuse events while the log's disk has fewer free bytes")
+    tenant_topics: Count = setting(_TENANT.topics, "default quota of topics per tenant")
+    tenant_attributes: Count = setting(
+        _TENANT.attributes, "default quota of attributes per tenant, over all topics"
+    )
     tenant_members: Count = setting(
-        _TENANT.members, "topics that all subtree subscriptions of such a tenant reach"
+        _TENANT.members, "default quota of subtree subscription members per tenant"
     )
-    retained_bytes: Count = setting(
-        1 << 30, "bytes of a tenant's events that stay available to later subscribers; 0 is no limit"
-    )
+    retained_bytes: Count = setting(1 << 30, "bytes of retained events per tenant; 0: no limit")
     lag_limit: Annotated[int | None, integer(0, optional=True)] = setting(
-        None, "delay publishers while a server is so many records behind; 0 is no limit"
+        None, "delay publishers while a server lags more than N records behind; 0: no limit"
     )
     repartition_threshold: Annotated[float, number(0)] = setting(
-        0.25, "propose a repartition when the hit ratio has grown by more than this share; 0 is never"
+        0.25, "propose a repartition when the hit ratio has grown by more than this share; 0: never"
     )
-    repartition_seconds: Positive = setting(30.0, "seconds between two checks of the hit ratio")
-    repartition_command: str = setting("", "command that a proposal starts, such as `edn repartition --yes`")
+    repartition_seconds: Positive = setting(30.0, "seconds between checks of the hit ratio")
+    repartition_command: str = setting(
+        "", "command to run when a repartition is proposed, such as `edn repartition --yes`"
+    )
 
     @field_validator("open")
     @classmethod
@@ -129,7 +128,7 @@ class Settings(ServiceSettings):
         if is_open and not is_loopback(host):
             raise PydanticCustomError(
                 "rule",
-                "asks nobody for a key, so --host must be a loopback address, got {host}; without it, keys "
+                "requires no API key, so --host must be a loopback address, got {host}; without --open, keys "
                 "are required (`edn key create --help`)",
                 {"host": host},
             )

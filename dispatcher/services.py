@@ -1,4 +1,4 @@
-"""The parts of a dispatcher, made once in the order of their needs, started and stopped together."""
+"""Constructs the parts of a dispatcher in dependency order, and starts and stops them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ logger = structlog.get_logger()
 
 
 class Services:
-    """Wires the parts; nothing but `create_app` and tests knows it."""
+    """All parts of a dispatcher; only `create_app` and tests use it."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -64,7 +64,7 @@ class Services:
         self._make_observers()
 
     def _make_core(self, settings: Settings) -> None:
-        """Make the store, the pipeline to the servers, and the place among other dispatchers."""
+        """Creates the store, the pipeline to the servers, and the link to other dispatchers."""
         self.log = log = Log(
             settings.data,
             clock=clock.now,
@@ -94,7 +94,7 @@ class Services:
         )
         self.bindings = Bindings(log)
         self.backup_gate = BackupGate()
-        #: the other dispatchers, if there are any
+        #: None with a single dispatcher
         self.peers = (
             Peers(log, self.calls, self.tasks, settings.peers, settings.url) if settings.peers else None
         )
@@ -149,7 +149,7 @@ class Services:
         )
 
     def _make_servers(self) -> None:
-        """Make the ways in which servers, and changes of other dispatchers, enter."""
+        """Creates the parts that apply registrations of servers and changes of other dispatchers."""
         self.registration = Registration(
             self.log,
             self.table,
@@ -174,7 +174,6 @@ class Services:
         )
 
     def _make_rebalance(self, settings: Settings) -> None:
-        """Make the parts that tune the precision and move subscriptions."""
         tuning = stored_tuning(self.log, settings.tuning)
         self.table.set_precision(tuning.precision)
         self.tuner = Tuner(
@@ -231,16 +230,16 @@ class Services:
         if self.peers is not None:
             self.peers.start(self.merger)
         for name, work in (
-            ("housekeeping", periodic(1.0, self.upkeep.step, "housekeeping")),
-            ("summaries", periodic(1.0, self.summaries.settle, "settling summaries")),
-            ("expiry", periodic(1.0, self._end_expired, "ending expired subscriptions")),
+            ("upkeep", periodic(1.0, self.upkeep.step, "upkeep")),
+            ("summaries", periodic(1.0, self.summaries.settle, "summaries")),
+            ("expiry", periodic(1.0, self._end_expired, "expiry")),
             ("clock", clock.keep(self._save_clock, self._step_clock)),
             ("tuning", self.tuner.run()),
-            ("sampling", self.sampler.run()),
-            ("settling", self.handover.run()),
-            ("repartitioning", self.runner.run()),
-            ("proposing", self.advisor.run()),
-            ("joining", self.subtree_sync.run()),
+            ("sampler", self.sampler.run()),
+            ("handover", self.handover.run()),
+            ("repartitions", self.runner.run()),
+            ("advisor", self.advisor.run()),
+            ("subtree_sync", self.subtree_sync.run()),
         ):
             self.tasks.spawn(work, name)
 

@@ -1,5 +1,5 @@
-"""The routes of the dispatcher: REST, CloudEvents, server-sent events, calls of the network's own processes.
+"""The dispatcher's routes: REST, CloudEvents, streams, calls between the network's processes.
 
-`soap/` and `dashboard/` are the other doors, `admin/` the routes of operators. May import every other package
-of the dispatcher; only `app` and `services` import it.
+`soap/` and `dashboard/` are further interfaces, `admin/` has the routes of operators. May import every other
+package of the dispatcher; only `app` imports it.
 """

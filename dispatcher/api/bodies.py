@@ -1,26 +1,39 @@
-"""Request bodies of topics and subscriptions, and parts of other request bodies, which stand beside their
-routes. `edn.api` has the answers.
+"""Request bodies of topics and subscriptions, and parameters that several routes share.
+
+`edn.api` declares the responses.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+from fastapi import Depends
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, PlainValidator, Tag, WithJsonSchema
+from starlette.requests import HTTPConnection
 
+from dispatcher.auth.access import caller_of
+from dispatcher.auth.caller import Caller
 from dispatcher.subscriptions.requests import Change, NewSubscription
 from dispatcher.subscriptions.sinks import Sink
 
-# Not words: a key of a body that is spelt like a tag would lose its place.
+
+def _caller(connection: HTTPConnection) -> Caller:
+    return caller_of(connection.scope)
+
+
+#: the caller of a request, as a parameter of a route
+Who = Annotated[Caller, Depends(_caller)]
+
+# Not identifiers: pointers would lose a key of a body that equals a tag.
 ONE, MANY = "<one>", "<many>"
-#: what pydantic puts into the places of errors, and no pointer should show
+#: tags that pydantic adds to locations of errors, and that pointers leave out
 UNION_TAGS = frozenset({ONE, MANY})
 
 Name = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_.:~@-]+$")]
-#: `edn.model.filter` says what is wrong with one, better than a union of types could
+#: any type: errors of `edn.model.filter` are better than those of a union
 FilterBody = Annotated[
     Any,
-    Field(description="A filter as an object or as text; without one, everything matches."),
+    Field(description="A filter as an object or as text. Without a filter, every event matches."),
     WithJsonSchema(
         {
             "anyOf": [{"type": "object"}, {"type": "string"}, {"type": "null"}],
@@ -29,15 +42,34 @@ FilterBody = Annotated[
     ),
 ]
 Coordinate = Annotated[float, Field(strict=False, allow_inf_nan=False)]
-Expires = Annotated[
+Location = Annotated[
+    list[Coordinate] | None,
+    Field(
+        description="Location of the subscriber, in the servers' coordinates. A close server is preferred.",
+        min_length=1,
+        max_length=8,
+    ),
+]
+Recipient = Annotated[
+    str | None, Field(description="The person or program behind the sink.", min_length=1, max_length=256)
+]
+AskConsent = Annotated[
+    bool | None, Field(description="Ask the sink for its consent before the first delivery.")
+]
+SigningKey = Annotated[
     str | None,
     Field(
-        description="An instant (RFC 3339) or a duration such as PT1H; without one, never.", examples=["P30D"]
+        description="Signing key: whsec_… (Standard Webhooks). Without it, one is generated and shown once.",
+        max_length=128,
     ),
+]
+Expires = Annotated[
+    str | None,
+    Field(description="A time (RFC 3339) or a duration such as PT1H. Without it, never.", examples=["P30D"]),
 ]
 
 
-#: seconds; a hundred years is as good as for ever, and no number of microseconds overflows
+#: seconds, about a hundred years: in microseconds it does not overflow
 LONGEST = 3_200_000_000
 
 
@@ -46,7 +78,7 @@ def _availability(value: Any) -> float | str:
         return "forever"
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LONGEST:
         return value
-    raise ValueError(f'0, a number of seconds up to {LONGEST}, or "forever"')
+    raise ValueError(f'must be a number of seconds from 0 to {LONGEST}, or "forever"')
 
 
 Availability = Annotated[
@@ -74,36 +106,24 @@ class TopicBody(Body):
     )
     engine: str | None = Field(None, description="Name or URI of the matcher.", max_length=256)
     availability: Availability | None = Field(
-        None,
-        description="How long events stay available to later subscribers, if they do not say: 0, seconds, or "
-        "forever.",
+        None, description="Default availability of events: seconds, or forever. 0: not replayed."
     )
 
 
 class SinkBody(Body):
-    url: str = Field(description="Where notifications are posted.", max_length=2048)
-    recipient: str | None = Field(
-        None, description="Whom they are for, in the sink's own terms.", min_length=1, max_length=256
-    )
+    url: str = Field(description="URL that notifications are sent to.", max_length=2048)
+    recipient: Recipient = None
     format: Literal["json", "cloudevents-binary", "cloudevents-structured", "cloudevents-batch"] = Field(
-        "json", description="What is posted: notifications as they are here, or CloudEvents."
+        "json", description="Format of notifications."
     )
-    consent: bool | None = Field(
-        None,
-        description="Whether the sink is asked for its consent before anything is posted.",
-    )
-    secret: str | None = Field(
-        None,
-        description="What notifications are signed with: whsec_… (Standard Webhooks). Without one, one is "
-        "made, and shown once.",
-        max_length=128,
-    )
+    consent: AskConsent = None
+    secret: SigningKey = None
 
     def request(self) -> Sink:
         return Sink(**dict(self))
 
 
-_NO_SINK = "Where notifications go; without one, the subscription is a stream (`GET …/events`)."
+_SINK = "Destination of notifications. Without a sink, the subscription is a stream (`GET …/events`)."
 
 
 def _sink(body: SinkBody | None) -> Sink | None:
@@ -113,28 +133,22 @@ def _sink(body: SinkBody | None) -> Sink | None:
 class SubscriptionBody(Body):
     topic: str = Field(
         max_length=256,
-        description="A topic, or a subtree: `stocks.**` is `stocks` and all topics below it, `**` all.",
+        description="A topic or a subtree: `stocks.**` is `stocks` and all topics below it, `**` all topics.",
     )
     filter: FilterBody = None
-    sink: SinkBody | None = Field(None, description=_NO_SINK)
+    sink: SinkBody | None = Field(None, description=_SINK)
     expires: Expires = None
-    id: Name | None = Field(None, description="The client's own id makes subscribing idempotent.")
+    id: Name | None = Field(None, description="An id chosen by the client makes the request idempotent.")
     owner: Name | None = None
     since: str | None = Field(
         None,
         alias="from",
-        description="Where it begins: `now`, an instant (RFC 3339), or a duration, that long ago; else "
-        "with all that is still available.",
+        description="Start of the subscription: `now`, a time (RFC 3339), or a duration before now. Default: "
+        "all retained events are replayed.",
         max_length=64,
         examples=["PT1H"],
     )
-    location: list[Coordinate] | None = Field(
-        None,
-        description="Where the subscriber is, in the servers' coordinates: a server near by is preferred.",
-        min_length=1,
-        max_length=8,
-        examples=[[48.1, 11.6]],
-    )
+    location: Location = Field(None, examples=[[48.1, 11.6]])
 
     def request(self) -> NewSubscription:
         return NewSubscription(**{**dict(self), "sink": _sink(self.sink)})
@@ -144,15 +158,15 @@ class ChangeBody(Body):
     """Replaces filter, sink and expiry."""
 
     filter: FilterBody = None
-    sink: SinkBody | None = Field(None, description=_NO_SINK)
+    sink: SinkBody | None = Field(None, description=_SINK)
     expires: Expires = None
 
     def request(self) -> Change:
-        return Change(filter=self.filter, sink=_sink(self.sink), expires=self.expires)
+        return Change(**{**dict(self), "sink": _sink(self.sink)})
 
 
 class ResumeBody(Body):
-    sink: SinkBody | None = Field(None, description="Where it goes on; without one, where it was.")
+    sink: SinkBody | None = Field(None, description="New sink. Without it, the sink stays the same.")
 
 
 class RenewBody(Body):
@@ -169,5 +183,5 @@ OneOrMany = Annotated[
 ]
 
 
-def requested(body: SubscriptionBody | list[SubscriptionBody]) -> NewSubscription | list[NewSubscription]:
+def to_requests(body: SubscriptionBody | list[SubscriptionBody]) -> NewSubscription | list[NewSubscription]:
     return [one.request() for one in body] if isinstance(body, list) else body.request()

@@ -1,7 +1,7 @@
-"""Where sinks of CloudEvents may consent later, by a call: `WebHook-Request-Callback` named it to them.
+"""Receives the deferred consent of CloudEvents sinks, at the URL of `WebHook-Request-Callback`.
 
-The server that asked is named in the path, and knows the token, which nobody else can make
-(`edn_server.sinks.consent`). Whoever holds it needs no key: a person may follow it as a link.
+The path names the server that asked; it verifies the token (`edn_server.sinks.consent`). The token replaces a
+key: a person may follow the URL as a link.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from edn import protocol
 from edn.errors import NotFound
 from edn.http.asgi import StrictRoute
 
-_taken = msgspec.msgpack.Decoder(protocol.Taken)
+_decoder = msgspec.msgpack.Decoder(protocol.Taken)
 
-Token = Annotated[str, Query(max_length=64, description="As it was given to the sink.")]
+Token = Annotated[str, Query(max_length=64, description="Token that the sink received.")]
 Rate = Annotated[
     str | None,
     Header(
         alias="webhook-allowed-rate",
         max_length=32,
-        description="POSTs a minute that are allowed, or *; without it, as many as were asked for.",
+        description="Allowed POSTs per minute, or *. Default: the requested rate.",
     ),
 ]
 
@@ -36,26 +36,26 @@ class Consent(BaseModel):
     consent: Literal["granted"]
 
 
-def routes(members: ServerRegistry, calls: ServerClient) -> APIRouter:
+def routes(servers: ServerRegistry, calls: ServerClient) -> APIRouter:
     router = APIRouter(prefix="/cloudevents/consent", tags=["CloudEvents"], route_class=StrictRoute)
 
-    async def consented(server: str, token: str, rate: str | None) -> dict[str, Any]:
-        if members.get(server) is not None:
+    async def grant(server: str, token: str, rate: str | None) -> dict[str, Any]:
+        if servers.get(server) is not None:
             message = protocol.Consented(token, rate or "")
-            if not _taken.decode(await calls.tell(server, "/internal/consents", message)).unknown:
+            if not _decoder.decode(await calls.tell(server, "/internal/consents", message)).unknown:
                 return {"consent": "granted"}
-        raise NotFound("nobody asked for this consent, or it is not awaited any more")
+        raise NotFound("no such request for consent, or it is no longer pending")
 
     @router.get("/{server}", response_model=Consent)
     @needs(Need.PUBLIC)
     async def follow_consent(server: str, token: Token, rate: Rate = None) -> Any:
-        """Consent to be posted to: the link that a sink was given."""
-        return await consented(server, token, rate)
+        """Grant consent by following the link that the sink received."""
+        return await grant(server, token, rate)
 
     @router.post("/{server}", response_model=Consent)
     @needs(Need.PUBLIC)
     async def give_consent(server: str, token: Token, rate: Rate = None) -> Any:
-        """The same, for programs."""
-        return await consented(server, token, rate)
+        """Grant consent by a program."""
+        return await grant(server, token, rate)
 
     return router

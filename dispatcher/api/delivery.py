@@ -1,8 +1,8 @@
-"""The routes about delivery: attempts, dead letters, examples, secrets. The server that hosts is asked.
+"""Routes of delivery: attempts, dead letters, example events, signing keys.
 
-The directory knows which server that is. A dead letter's id names its server: `s2.1207` is letter 1207 of s2.
-Of a subscription to a subtree all servers that host a part of it are asked, and answer as one
-(`servers.fan_out`).
+The server that hosts the subscription answers; the directory names it. The id of a dead letter names its
+server: `s2.1207` is dead letter 1207 of s2. For a subtree subscription, the responses of all servers that
+host members are combined (`servers.fan_out`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
-from dispatcher.api.bodies import Body
-from dispatcher.api.caller import Who
+from dispatcher.api.bodies import Body, Who
 from dispatcher.auth.caller import Caller, Need, needs
 from dispatcher.servers import fan_out
 from dispatcher.servers.client import ServerClient
@@ -33,16 +32,16 @@ from edn.api.document import document
 from edn.errors import Conflict, EdnError, Forbidden, InvalidInput, NotFound, Unavailable
 from edn.formats import webhooks
 from edn.http.asgi import StrictRoute
-from edn.http.control_client import problem_detail
+from edn.http.control_client import ControlAnswer, problem_detail
 from edn.model import namespace
 from edn.model.coordinates import instant, rfc3339
 
-#: a letter's id: server and number
+#: id of a dead letter: server and number
 _LETTER = re.compile(r"([A-Za-z0-9_.-]{1,64})\.([0-9]{1,18})\Z")
-_ASKED = {404: NotFound, 409: Conflict, 422: InvalidInput}
-#: seconds that a server has to say how a subscription fares, before the answer goes without
-GLANCE_SECONDS = 2.0
-#: seconds that a recovery of many letters, or a slow sink's answer to an example, may take
+_ERRORS = {404: NotFound, 409: Conflict, 422: InvalidInput}
+#: timeout of the delivery state, without which a subscription is shown
+STATE_SECONDS = 2.0
+#: timeout of a recovery of many dead letters, and of a slow sink's response to an example
 LONG_SECONDS = 60.0
 
 LetterId = Annotated[str, Path(max_length=100)]
@@ -50,96 +49,103 @@ LetterId = Annotated[str, Path(max_length=100)]
 
 class RecoverBody(Body):
     since: str = Field(
-        description="An instant (RFC 3339): what was given up then or later.",
+        description="A time (RFC 3339): requeue dead letters since then.",
         max_length=64,
         examples=["2030-01-31T09:00:00Z"],
     )
 
 
 class RotateBody(Body):
-    secret: str | None = Field(None, description="The new one; without one, one is made.", max_length=128)
+    secret: str | None = Field(
+        None, description="The new signing key. Without it, one is generated.", max_length=128
+    )
     grace: str = Field(
-        "P1D", description="How long the secret before signs, too: a duration, or an instant.", max_length=64
+        "P1D",
+        description="How long the previous signing key signs, too: a duration or a time (RFC 3339).",
+        max_length=64,
     )
 
 
-async def ask(
+async def _call_server(
     calls: ServerClient, server: str, method: str, path: str, *, seconds: float = 10.0, **request: Any
 ) -> Any:
-    """Return the answer of a server; raise its refusal."""
     response = await calls.call(server, method, path, timeout=seconds, **request)
     if response.status_code == 200:
         return response.json()
+    raise server_error(response, server)
+
+
+def server_error(response: ControlAnswer, server: str) -> EdnError:
     detail = problem_detail(response)
-    refused = _ASKED.get(response.status_code)
-    if refused is not None:
-        raise refused(detail)
-    raise Unavailable(f"server {server} answered {response.status_code}: {detail}", retry_after=2)
+    kind = _ERRORS.get(response.status_code)
+    if kind is not None:
+        return kind(detail)
+    return Unavailable(f"server {server} answered {response.status_code}: {detail}", retry_after=2)
 
 
-async def hosts(log: Log, found: Subscription) -> list[str]:
-    """The servers that host a subscription, or a part of it."""
+async def _hosts(log: Log, found: Subscription) -> list[str]:
+    """Returns the servers that host a subscription or its members."""
     if found.subtree is None:
         return [found.server]
     members = await log.reading(lambda connection: directory.members(connection, found.id))
     return sorted({one.server for one in members})
 
 
-async def ask_all(
-    log: Log, calls: ServerClient, found: Subscription, method: str, what: str, **request: Any
+async def _call_hosts(
+    log: Log, calls: ServerClient, found: Subscription, method: str, action: str, **request: Any
 ) -> list[Any]:
-    """Return the answers of several servers; raise the refusal of any."""
-    path = _path(found.id, what)
-    asked = (ask(calls, server, method, path, **request) for server in await hosts(log, found))
-    return list(await asyncio.gather(*asked))
+    """Returns the responses of all hosts of a subscription, or raises the error of one."""
+    path = _path(found.id, action)
+    responses = (_call_server(calls, server, method, path, **request) for server in await _hosts(log, found))
+    return list(await asyncio.gather(*responses))
 
 
-async def glance(log: Log, calls: ServerClient, found: Subscription) -> delivery.Delivery | None:
-    """How a subscription's delivery is; None when its server cannot say."""
+async def delivery_state(log: Log, calls: ServerClient, found: Subscription) -> delivery.Delivery | None:
+    """Returns the delivery state of a subscription; None if its server does not answer."""
     try:
-        return fan_out.delivery(await ask_all(log, calls, found, "GET", "delivery", seconds=GLANCE_SECONDS))
+        responses = await _call_hosts(log, calls, found, "GET", "delivery", seconds=STATE_SECONDS)
+        return fan_out.delivery(responses)
     except EdnError:
         return None
 
 
-def _path(subscription: str, what: str) -> str:
-    return f"/internal/subscriptions/{quote(subscription, safe='')}/{what}"
+def _path(subscription: str, action: str) -> str:
+    return f"/internal/subscriptions/{quote(subscription, safe='')}/{action}"
 
 
 def routes(
     log: Log,
-    members: ServerRegistry,
+    servers: ServerRegistry,
     calls: ServerClient,
     find: Callable[[Caller, str], Awaitable[Subscription]],
 ) -> APIRouter:
-    """`find` gives a living subscription that a caller may know of, or raises `NotFound`."""
+    """`find` returns a subscription that is visible to a caller, or raises `NotFound`."""
     router = APIRouter(prefix="/v1", tags=["delivery"], route_class=StrictRoute)
 
-    async def about(who: Caller, id: str, method: str, what: str, **request: Any) -> list[Any]:
-        return await ask_all(log, calls, await find(who, id), method, what, **request)
+    async def call_hosts(who: Caller, id: str, method: str, action: str, **request: Any) -> list[Any]:
+        return await _call_hosts(log, calls, await find(who, id), method, action, **request)
 
-    def letter(id: str, what: str = "") -> tuple[str, str]:
-        named = _LETTER.match(id)
-        if named is None or members.get(named[1]) is None:
-            raise NotFound(f'no dead letter "{id[:80]}"')
-        return named[1], f"/internal/dead-letters/{int(named[2])}{what}"
+    async def call_letter(id: str, method: str, action: str = "") -> Any:
+        parts = _LETTER.match(id)
+        if parts is None or servers.get(parts[1]) is None:
+            raise _no_letter(id)
+        return await _call_server(calls, parts[1], method, f"/internal/dead-letters/{int(parts[2])}{action}")
 
-    async def read(id: str, who: Caller) -> Any:
-        """Read a letter of the caller's tenant of which a subscription lives; the operator reads every one.
+    async def read_letter(id: str, who: Caller) -> Any:
+        """Returns a dead letter of which a subscription of the caller exists; the operator reads all.
 
-        A letter is one tenant's, because its address is: there is nothing in it to leave out.
+        A dead letter belongs to one tenant, as its address does, so nothing has to be filtered out.
         """
-        server, path = letter(id)
-        found = await ask(calls, server, "GET", path)
-        if who.operates:
-            return found
-        keys = found["subscriptions"]
-        own = all(namespace.owner_of(key) == who.tenant for key in keys)
-        if not own or not await knows_any(who, [namespace.id_of(key) for key in keys]):
-            raise NotFound(f'no dead letter "{id[:80]}"')
-        return {**found, "subscriptions": [namespace.id_of(key) for key in keys]}
+        letter = await call_letter(id, "GET")
+        if who.is_operator:
+            return letter
+        keys = letter["subscriptions"]
+        ids = [namespace.id_of(key) for key in keys]
+        if any(namespace.owner_of(key) != who.tenant for key in keys) or not await sees_any(who, ids):
+            raise _no_letter(id)
+        return {**letter, "subscriptions": ids}
 
-    async def knows_any(who: Caller, ids: Sequence[str]) -> bool:
+    async def sees_any(who: Caller, ids: Sequence[str]) -> bool:
         for id in ids:
             with contextlib.suppress(NotFound):
                 await find(who, id)
@@ -149,44 +155,46 @@ def routes(
     @router.get("/subscriptions/{id}/attempts", response_model=document(delivery.AttemptList))
     @needs(Need.SUBSCRIBE)
     async def list_attempts(id: str, who: Who) -> Any:
-        """The last attempts at the subscription's address, the newest first."""
-        return fan_out.attempts(await about(who, id, "GET", "attempts"))
+        """List the last attempts at the subscription's address, newest first."""
+        return fan_out.attempts(await call_hosts(who, id, "GET", "attempts"))
 
     @router.post("/subscriptions/{id}/recover", response_model=document(delivery.Queued))
     @needs(Need.SUBSCRIBE)
     async def recover(id: str, body: RecoverBody, who: Who) -> Any:
-        """Queue again all dead letters of a subscription since a time, for its present sink."""
+        """Requeue all dead letters of a subscription since a time, for its current sink."""
         try:
             since = max(0, instant(body.since))
         except ValueError as error:
             raise InvalidInput(
-                f"since: an instant such as 2030-01-31T09:00:00Z; {error}", pointer="/since"
+                f"since must be a time such as 2030-01-31T09:00:00Z: {error}", pointer="/since"
             ) from None
-        asked = await about(who, id, "POST", "recover", json={"since": since}, seconds=LONG_SECONDS)
-        return fan_out.queued(asked)
+        return fan_out.queued(
+            await call_hosts(who, id, "POST", "recover", json={"since": since}, seconds=LONG_SECONDS)
+        )
 
     @router.post("/subscriptions/{id}/enable", response_model=document(delivery.Delivery))
     @needs(Need.SUBSCRIBE)
     async def enable(id: str, who: Who) -> Any:
-        """Send to a disabled or failing address again, at once."""
-        return fan_out.delivery(await about(who, id, "POST", "enable"))
+        """Enable a disabled or failing address: retry at once."""
+        return fan_out.delivery(await call_hosts(who, id, "POST", "enable"))
 
     @router.post("/subscriptions/{id}/example", response_model=document(delivery.Attempt))
     @needs(Need.SUBSCRIBE)
     async def send_example(id: str, who: Who) -> Any:
-        """Send a made-up event, marked as an example, and tell how the sink answered. Nothing is stored."""
+        """Send an invented event, marked as an example, and return the sink's response. Nothing is stored."""
         found = await find(who, id)
-        first = (await hosts(log, found))[:1]
-        if not first:
+        hosts = await _hosts(log, found)
+        if not hosts:
             raise Conflict(
-                "no topic that its filter fits is there yet: there is nothing to make an example of"
+                "the subtree has no topic that fits the filter yet, so there is no schema for an example"
             )
-        return await ask(calls, first[0], "POST", _path(found.id, "example"), seconds=LONG_SECONDS)
+        path = _path(found.id, "example")
+        return await _call_server(calls, hosts[0], "POST", path, seconds=LONG_SECONDS)
 
     @router.post("/subscriptions/{id}/rotate-secret", response_model=document(delivery.Rotation))
     @needs(Need.SUBSCRIBE)
     async def rotate_secret(id: str, who: Who, body: RotateBody | None = None) -> Any:
-        """Sign with another secret from now on, and for a while with the one before, too."""
+        """Replace the signing key; the previous one signs, too, until the grace period ends."""
         found = await find(who, id)
         given = body or RotateBody.model_validate({})
         if given.secret is not None:
@@ -212,54 +220,58 @@ def routes(
         after: Annotated[str | None, Query(max_length=160)] = None,
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     ) -> Any:
-        """Notifications that were given up, oldest death first: of a subscription, or server by server."""
+        """List dead letters, oldest first: of a subscription, or server by server."""
         if subscription is not None:
             found = await find(who, subscription)
-            of = {"subscription": found.id}
+            only = {"subscription": found.id}
             if found.subtree is None:
-                given = {**of, "limit": limit, **({} if after is None else {"after": after})}
-                return await ask(calls, found.server, "GET", "/internal/dead-letters", params=given)
-            return await letters_of(await hosts(log, found), after, limit, of)
-        if not who.operates:
-            raise Forbidden("an operator's key lists all dead letters; with others, name a subscription")
-        return await letters_of(sorted(member.id for member in members), after, limit, {})
+                return await letters_of(found.server, limit, after, only)
+            return await letters_of_all(await _hosts(log, found), limit, after, only)
+        if not who.is_operator:
+            raise Forbidden(
+                "listing all dead letters requires an operator's key; otherwise name a subscription"
+            )
+        return await letters_of_all(sorted(server.id for server in servers), limit, after, {})
 
-    async def letters_of(servers: Sequence[str], after: str | None, limit: int, of: dict[str, str]) -> Any:
-        """A page of the letters of several servers, one after the other."""
+    async def letters_of(server: str, limit: int, after: str | None, only: dict[str, str]) -> Any:
+        parameters = {**only, "limit": limit, **({"after": after} if after is not None else {})}
+        return await _call_server(calls, server, "GET", "/internal/dead-letters", params=parameters)
+
+    async def letters_of_all(ids: Sequence[str], limit: int, after: str | None, only: dict[str, str]) -> Any:
+        """Returns a page of the dead letters of several servers, one server after the other."""
         first, mark, inner = (after or "").partition("~")
-        if after is not None and (not mark or members.get(first) is None):
-            raise InvalidInput('after: not one that a listing gave as "next"', pointer="/after")
+        if after is not None and (not mark or servers.get(first) is None):
+            raise InvalidInput('after must be the "next" of a previous page', pointer="/after")
         letters: list[Any] = []
-        for server in servers:
+        for server in ids:
             if server < first:
                 continue
-            given = {
-                **of,
-                "limit": limit - len(letters),
-                **({"after": inner} if server == first and inner else {}),
-            }
-            page = await ask(calls, server, "GET", "/internal/dead-letters", params=given)
+            start = inner if server == first and inner else None
+            page = await letters_of(server, limit - len(letters), start, only)
             letters += page["dead_letters"]
             if page["next"] is not None:
                 return {"dead_letters": letters, "next": f"{server}~{page['next']}"}
             if len(letters) == limit:
-                later = [other for other in servers if other > server]
+                later = [other for other in ids if other > server]
                 return {"dead_letters": letters, "next": f"{min(later)}~" if later else None}
         return {"dead_letters": letters, "next": None}
 
     @router.get("/dead-letters/{id}", response_model=document(delivery.DeadLetter))
     @needs(Need.SUBSCRIBE)
     async def get_dead_letter(id: LetterId, who: Who) -> Any:
-        """One of them, with what it would have said."""
-        return await read(id, who)
+        """Get a dead letter with its notifications."""
+        return await read_letter(id, who)
 
     @router.post("/dead-letters/{id}/resend", response_model=document(delivery.Queued))
     @needs(Need.SUBSCRIBE)
     async def resend_dead_letter(id: LetterId, who: Who) -> Any:
-        """Queue one again, for whoever of its subscriptions still lives, at their present sinks."""
-        if not who.operates:
-            await read(id, who)
-        server, path = letter(id, "/resend")
-        return await ask(calls, server, "POST", path)
+        """Requeue a dead letter for its remaining subscriptions, at their current sinks."""
+        if not who.is_operator:
+            await read_letter(id, who)
+        return await call_letter(id, "POST", "/resend")
 
     return router
+
+
+def _no_letter(id: str) -> NotFound:
+    return NotFound(f'dead letter "{id[:80]}" does not exist')

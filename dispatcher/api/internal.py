@@ -1,11 +1,13 @@
-"""The calls of the network's own processes: registration, heartbeats, what servers must know to choose a
-host, and subscriptions that clients brought to a server. All of them want the network's secret.
+"""Calls between the network's processes: registration, heartbeats, replication, routing summaries, and
+subscriptions that clients sent to a server. All require the network's secret.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import functools
+from typing import Annotated, Any, TypeVar
 
+import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import TypeAdapter, ValidationError
 from starlette.types import Receive, Scope, Send
@@ -30,14 +32,16 @@ from edn.formats.soap.eventing import FAILED
 from edn.http.asgi import bug_response, invalid, problem_response, read_body, too_large
 from edn.model.namespace import subscription_of
 
+Message = TypeVar("Message", bound=msgspec.Struct)
+
 
 class HeartbeatEndpoint:
-    """The same as the route of heartbeats below, which describes it, without the layers around that one.
+    """Serves heartbeats as plain ASGI; the route below documents it.
 
-    Every server calls it every second, and those layers cost several times what it does.
+    Every server calls it every second, and FastAPI's layers cost several times as much as the heartbeat.
     """
 
-    _BEFORE, _AFTER = "/internal/servers/", "/heartbeat"
+    _PREFIX, _SUFFIX = "/internal/servers/", "/heartbeat"
     _LIMIT = 1 << 16
 
     def __init__(self, registration: Registration, guard: Guard, audit: Audit) -> None:
@@ -49,7 +53,7 @@ class HeartbeatEndpoint:
     @classmethod
     def serves(cls, scope: Scope) -> bool:
         path: str = scope.get("path", "")
-        return path.startswith(cls._BEFORE) and path.endswith(cls._AFTER) and scope.get("method") == "POST"
+        return path.startswith(cls._PREFIX) and path.endswith(cls._SUFFIX) and scope.get("method") == "POST"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
@@ -57,11 +61,11 @@ class HeartbeatEndpoint:
             self._guard.check_network(authorization_of(scope))
             body = await read_body(receive, self._LIMIT)
             self._registration.heartbeat(
-                path[len(self._BEFORE) : -len(self._AFTER)], self._decoder.decode(body)
+                path[len(self._PREFIX) : -len(self._SUFFIX)], self._decoder.decode(body)
             )
         except EdnError as error:
             if isinstance(error, Unauthorized):
-                error = self._audit.refused(scope, error)
+                error = self._audit.record_refusal(scope, error)
             await problem_response(error)(scope, receive, send)
         except Exception as error:
             await bug_response(path, error)(scope, receive, send)
@@ -82,40 +86,37 @@ def routes(
     audit: Audit,
 ) -> APIRouter:
     router = APIRouter(prefix="/internal", tags=["internal"])
-    register_decoder = protocol.Decoder(protocol.Register)
-    heartbeat_decoder = protocol.Decoder(protocol.Heartbeat)
-    poll_decoder = protocol.Decoder(protocol.PeerPoll)
-    client_decoder = protocol.Decoder(protocol.Client)
-    subscribe_decoder = protocol.Decoder(protocol.Subscribe)
+    decoder_of = functools.cache(protocol.Decoder)
     one_or_many: TypeAdapter[Any] = TypeAdapter(bodies.OneOrMany)
 
-    async def read(request: Request, decoder: protocol.Decoder[Any]) -> Any:
-        return decoder.decode(await request.body())
+    async def read(request: Request, message: type[Message]) -> Message:
+        decoded: Message = decoder_of(message).decode(await request.body())
+        return decoded
 
-    def admit(asked: Scope) -> Caller:
-        """Hold what a client asked of a server against the same rules as what it asks here."""
+    def admit(scope: Scope) -> Caller:
+        """Applies to a request at a server the same rules as to one at this dispatcher."""
         try:
-            return guard.admit(asked, anywhere=True)
+            return guard.admit(scope, any_port=True)
         except EdnError as error:
-            raise audit.refused(asked, error) from None
+            raise audit.record_refusal(scope, error) from None
 
     @router.post("/servers", openapi_extra=openapi.MESSAGE)
     @needs(Need.NETWORK)
     async def register(request: Request) -> Response:
-        registered = await registration.register(await read(request, register_decoder))
+        registered = await registration.register(await read(request, protocol.Register))
         return Response(protocol.encode(registered), media_type=protocol.MSGPACK)
 
     @router.post("/servers/{id}/heartbeat", status_code=204, openapi_extra=openapi.MESSAGE)
     @needs(Need.NETWORK)
     async def heartbeat(id: str, request: Request) -> None:
-        registration.heartbeat(id, await read(request, heartbeat_decoder))
+        registration.heartbeat(id, await read(request, protocol.Heartbeat))
 
     @router.post("/changes", openapi_extra=openapi.MESSAGE)
     @needs(Need.NETWORK)
     async def changes(request: Request) -> Response:
-        """Changes for another dispatcher: `PeerPoll` and `PeerPage` of `edn.protocol`."""
-        poll: protocol.PeerPoll = await read(request, poll_decoder)
-        return Response(protocol.encode(await leadership.answer(poll)), media_type=protocol.MSGPACK)
+        """Send changes to another dispatcher: `PeerPoll` and `PeerPage` of `edn.protocol`."""
+        page = await leadership.answer(await read(request, protocol.PeerPoll))
+        return Response(protocol.encode(page), media_type=protocol.MSGPACK)
 
     @router.get(
         "/routing-summaries",
@@ -125,10 +126,10 @@ def routes(
     )
     @needs(Need.NETWORK)
     async def routing_summaries(
-        incarnation: Annotated[int, Query(description="that of the last answer")] = 0,
-        since: Annotated[int, Query(description="version of the last answer")] = 0,
+        incarnation: Annotated[int, Query(description="incarnation of the last response")] = 0,
+        since: Annotated[int, Query(description="version of the last response")] = 0,
     ) -> Response:
-        """Subscriptions of all servers, in few rectangles each, as far as they have changed."""
+        """Get few rectangles per server that describe its subscriptions, as far as they have changed."""
         mine = log.incarnation
         summaries = placing.exchange(
             [topic.info() for topic in topics.all("")],
@@ -147,10 +148,10 @@ def routes(
     )
     @needs(Need.NETWORK)
     async def subscribe(request: Request, response: Response) -> Any:
-        """Subscribe what a client brought to a server, which may suggest hosts: `edn.protocol.Subscribe`."""
-        message: protocol.Subscribe = await read(request, subscribe_decoder)
-        asked = _as_asked(message.client, "POST", "/v1/subscriptions")
-        who = admit(asked)
+        """Create subscriptions that a client sent to a server: `edn.protocol.Subscribe`."""
+        message = await read(request, protocol.Subscribe)
+        scope = _scope_of(message.client, "POST", "/v1/subscriptions")
+        who = admit(scope)
         try:
             if who.quota.body is not None and len(message.body) > who.quota.body:
                 raise too_large(who.quota.body)
@@ -159,12 +160,12 @@ def routes(
             except ValidationError as error:
                 raise invalid(list(error.errors()), skip=bodies.UNION_TAGS) from None
             content, response.status_code, headers = await requests.subscribe(
-                bodies.requested(body), who, message.suggested
+                bodies.to_requests(body), who, message.suggested
             )
         except EdnError as error:
-            audit.called(asked, who, error.status)
+            audit.record_call(scope, who, error.status)
             raise
-        audit.called(asked, who, response.status_code)
+        audit.record_call(scope, who, response.status_code)
         response.headers.update(headers)
         return content
 
@@ -172,8 +173,7 @@ def routes(
     @needs(Need.NETWORK)
     async def metrics_access(request: Request) -> None:
         """Check that a client of a server may read metrics: `edn.protocol.Client`."""
-        client: protocol.Client = await read(request, client_decoder)
-        admit(_as_asked(client, "GET", "/metrics"))
+        admit(_scope_of(await read(request, protocol.Client), "GET", "/metrics"))
 
     @router.post(
         "/subscriptions/{id}/failed",
@@ -182,15 +182,15 @@ def routes(
     )
     @needs(Need.NETWORK)
     async def failed(id: str) -> None:
-        """End a subscription whose endpoint its server has given up, and whose protocol ends it then."""
+        """End a subscription whose protocol ends it when delivery has failed."""
         await subscriptions.delete(subscription_of(id), end=FAILED)
 
     return router
 
 
-def _as_asked(client: protocol.Client, method: str, path: str) -> Scope:
-    """Return the request that a client made at a server, as if it had come here."""
-    given = (
+def _scope_of(client: protocol.Client, method: str, path: str) -> Scope:
+    """Returns the ASGI scope of a client's request at a server, as if this dispatcher had received it."""
+    headers = (
         ("authorization", client.authorization),
         ("host", client.host),
         ("origin", client.origin),
@@ -201,5 +201,5 @@ def _as_asked(client: protocol.Client, method: str, path: str) -> Scope:
         "method": method,
         "path": path,
         "client": (client.address, 0) if client.address else None,
-        "headers": [(name.encode(), value.encode("latin-1", "replace")) for name, value in given if value],
+        "headers": [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers if value],
     }

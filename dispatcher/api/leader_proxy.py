@@ -1,9 +1,8 @@
-"""Calls that change topics or subscriptions, where there are several dispatchers: carried out by the leader.
+"""Passes control-plane requests to the leader, in a network of multiple dispatchers.
 
-Whichever dispatcher such a call comes to, it goes on to the leader as it is, key included, and the leader's
-answer comes back as it is. The leader carries it out as if it were alone, and holds the answer back until
-every other dispatcher that may take events has taken the change over (see `replication.lease`). Reading and
-publishing go nowhere else.
+A follower passes the request on unchanged, key included, and returns the leader's response unchanged. The
+leader executes it as if it were alone, and delays the response until every dispatcher that may accept events
+has replicated the change (`replication.lease`). Every dispatcher serves reads and publishes itself.
 """
 
 from __future__ import annotations
@@ -33,27 +32,27 @@ _CHANGES = (
     ({"POST"}, re.compile(r"/v1/keys")),
     ({"DELETE"}, re.compile(r"/v1/keys/[^/]+")),
     ({"PUT", "DELETE"}, re.compile(r"/v1/routes/.+")),
-    # Not changes, but known to whoever carries them out.
+    # Not changes, but only the leader has their state.
     ({"GET", "POST"}, re.compile(r"/v1/repartitions(/.*)?")),
     ({"POST"}, re.compile(r"/v1/servers/[^/]+/(drain|replace|fill)")),
 )
 _NOT_PASSED = {"host", "content-length", "connection", "transfer-encoding", "expect", PASSED_ON}
-#: how often a leader that turns out to be gone is looked for again
+#: attempts to find and reach a leader
 TRIES = 20
 
 
-class Leading:
-    """The part of the door that such calls go through."""
+class LeaderProxy:
+    """Executes a request on the leader; may be this dispatcher."""
 
     def __init__(self, app: ASGIApp, peers: Peers, *, limit: int, secret: str) -> None:
-        """`app` carries them out; `limit`: bytes of one body; `secret`: the network's."""
+        """`app` executes requests; `limit`: bytes of one body; `secret`: the network's."""
         self._secret = secret
         self._app = app
         self._peers = peers
         self._limit = limit
 
     @staticmethod
-    def concerns(scope: Scope) -> bool:
+    def handles(scope: Scope) -> bool:
         if scope["type"] != "http":
             return False
         method, path = scope["method"], scope["path"].rstrip("/")
@@ -76,26 +75,24 @@ class Leading:
             await bug_response(scope["path"], error)(scope, receive, send)
             return
         try:
-            await self._carry_out(scope, receive, send)
+            await self._execute(scope, receive, send)
         finally:
             self._peers.done()
 
-    async def _carry_out(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def answer(message: Message) -> None:
+    async def _execute(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_when_replicated(message: Message) -> None:
             if message["type"] == "http.response.start":
                 await self._peers.settled()
             await send(message)
 
-        await self._app(scope, receive, answer)
+        await self._app(scope, receive, send_when_replicated)
 
     async def _pass_on(self, url: str | None, scope: Scope, body: bytes) -> Response | None:
-        """The leader's answer; None if this dispatcher is the leader by now."""
+        """Returns the leader's response; None if this dispatcher has become the leader."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        if PASSED_ON in headers:  # not again
-            raise Unavailable(
-                "the dispatchers do not agree at this moment on who carries out changes", retry_after=1
-            )
-        kept = {name: value for name, value in headers.items() if name not in _NOT_PASSED}
+        if PASSED_ON in headers:  # never pass on twice
+            raise Unavailable("the dispatchers do not agree on a leader at the moment", retry_after=1)
+        passed = {name: value for name, value in headers.items() if name not in _NOT_PASSED}
         path, query = scope.get("raw_path", scope["path"].encode()), scope["query_string"]
         target = path.partition(b"?")[0] + (b"?" + query if query else b"")
         for _ in range(TRIES):
@@ -105,19 +102,19 @@ class Leading:
                 scope["method"],
                 exact_url(url, target),
                 content=body,
-                headers={"authorization": "", **kept, PASSED_ON: self._secret},
+                headers={"authorization": "", **passed, PASSED_ON: self._secret},
                 timeout=Timeout(TIMEOUT, connect=2.0),
             )
             try:
-                return await pass_back(call, "the dispatcher that carries out changes", retry_after=1)
+                return await pass_back(call, "the leader", retry_after=1)
             except NotReached:
-                await asyncio.sleep(0.1)  # it will be known soon that it is offline
+                await asyncio.sleep(0.1)  # until the leader is known to be offline
                 url = await self._peers.turn()
-        raise Unavailable("the dispatcher that carries out changes cannot be reached", retry_after=1)
+        raise Unavailable("the leader cannot be reached", retry_after=1)
 
 
 def replayed(body: bytes) -> Receive:
-    """A body that was read already, to be read once more."""
+    """Returns a `receive` that yields a body again that was already read."""
     messages: list[Message] = [
         {"type": "http.disconnect"},
         {"type": "http.request", "body": body, "more_body": False},

@@ -1,8 +1,8 @@
-"""The hot path's first half: a request's bytes become committed events. Plain ASGI, no pydantic, no logging.
+"""Publishes events: decodes a request and commits its batch. Hot path: plain ASGI, no pydantic, no logging.
 
-One msgspec call decodes and checks a body, one log operation commits it. An event id that a publisher chose
-makes publishing idempotent: the same id and body again gets the first answer again and no second event;
-another body under a taken id is refused with 409.
+One msgspec call decodes and checks the body, one log operation commits it. An event id chosen by the
+publisher makes publishing idempotent: the same id with the same body gets the first response and creates no
+event; the same id with another body is refused with 409.
 """
 
 from __future__ import annotations
@@ -39,22 +39,20 @@ from edn.http.asgi import bug_response, problem_response, read_body, too_large
 from edn.model.event import EventBatch
 
 MAX_KEY = 200
-#: bytes of one request's body
+#: bytes of one request body
 BODY_BYTES = 1 << 20
-#: events in one array
+#: events per batch
 MAX_EVENTS = 10_000
 _JSON = (b"content-type", b"application/json")
-
-
-#: media types of plain events; none is one of them
+#: media types of plain events; none is allowed, too
 _PLAIN = (b"application/json", b"text/json", b"")
-_BEFORE, _AFTER = "/v1/topics/", "/events"
+_PREFIX, _SUFFIX = "/v1/topics/", "/events"
 _SLASHES = 4
 
 
 @needs(Need.PUBLISH)
 class PublishEndpoint:
-    """`POST /v1/topics/{name}/events`, a whole ASGI app: it needs nothing of what surrounds other routes."""
+    """`POST /v1/topics/{name}/events` as an ASGI app of its own, without the layers around other routes."""
 
     PATH = "/v1/topics/{name}/events"
 
@@ -68,7 +66,7 @@ class PublishEndpoint:
         *,
         retained_bytes: int = 0,
     ) -> None:
-        """`retained_bytes`: limit of the events per tenant that stay available; 0 is none."""
+        """`retained_bytes`: limit of retained events per tenant; 0 is none."""
         self._guard = guard
         self._audit = audit
         self._log = log
@@ -80,8 +78,8 @@ class PublishEndpoint:
     def serves(scope: Scope) -> bool:
         path: str = scope.get("path", "")
         return (
-            path.startswith(_BEFORE)
-            and path.endswith(_AFTER)
+            path.startswith(_PREFIX)
+            and path.endswith(_SUFFIX)
             and path.count("/") == _SLASHES
             and scope.get("method") == "POST"
         )
@@ -93,18 +91,18 @@ class PublishEndpoint:
             self._guard.check_browser(scope, Need.PUBLISH)
             who = self._guard.identify(authorization_of(scope))
             who.require(Need.PUBLISH)
-            self._guard.quotas.request(who)
+            self._guard.quotas.count_request(who)
             if who.quota.body is not None:
                 limit = min(limit, who.quota.body)
             key, trace, mode = _read_headers(scope, limit)
-            topic = self._topics.get(path[len(_BEFORE) : -len(_AFTER)], who.tenant)
+            topic = self._topics.get(path[len(_PREFIX) : -len(_SUFFIX)], who.tenant)
             body = await read_body(receive, limit)
             if mode is not None:
                 body, trace = _from_cloudevents(mode, scope, body, topic, trace)
             accepted = msgspec.json.encode(await self.publish(topic, body, key, trace, who))
         except EdnError as error:
             if isinstance(error, Unauthorized | Forbidden):
-                error = self._audit.refused(scope, error)
+                error = self._audit.record_refusal(scope, error)
             await problem_response(error)(scope, receive, send)
         except Exception as error:
             await bug_response(path, error)(scope, receive, send)
@@ -122,12 +120,12 @@ class PublishEndpoint:
     async def publish(
         self, topic: Topic, body: bytes, key: str | None = None, trace: str = "", who: Caller = EVERYBODY
     ) -> Published:
-        """Accept one event or an array of them, all or nothing; `trace` is the context they came with."""
-        buckets = self._guard.quotas.publishing(who)
+        """Accepts one event or an array, all or nothing; `trace`: trace context of the request."""
+        buckets = self._guard.quotas.event_buckets(who)
         await self._admission.admit(len(body))
         batch = topic.schema.decode_events(body)
         if len(batch) > MAX_EVENTS:
-            raise TooLarge(f"{len(batch)} events in one request; at most {MAX_EVENTS} are taken")
+            raise TooLarge(f"a request must have at most {MAX_EVENTS} events, got {len(batch)}")
         if not len(batch):
             return Published(0, [])
         for bucket in buckets:
@@ -135,50 +133,50 @@ class PublishEndpoint:
         ids = batch.ids
         if key is not None:
             ids = [name if name is not None else f"{key}/{place}" for place, name in enumerate(ids)]
-        named = await self._commit(topic, batch, ids, trace, who, size=len(body))
-        return Published(len(named), named)
+        accepted = await self._commit(topic, batch, ids, trace, who, size=len(body))
+        return Published(len(accepted), accepted)
 
     async def _commit(
         self, topic: Topic, batch: EventBatch, ids: list[str | None], trace: str, who: Caller, *, size: int
     ) -> list[str]:
-        """Append the events in one transaction; return their ids once it is committed."""
-        lasting = _availability(topic, batch)
+        """Appends the events in one transaction; returns their ids once it is committed."""
+        availability = _availability(topic, batch)
         limits = [self._retained_bytes, who.quota.retained_bytes]
         limit = min((most for most in limits if most is not None), default=None)
 
         def append(transaction: Transaction) -> list[str]:
             if not topic_rows.exists(transaction.connection, topic.uid):
-                raise NotFound(f'no topic "{topic.name}": it was deleted meanwhile')
+                raise NotFound(f'topic "{topic.name}" does not exist: it was just deleted')
             if ids.count(None) < len(ids):
-                named = _append_once(transaction, topic, ids, batch, lasting, trace)
+                accepted = _append_new(transaction, topic, ids, batch, availability, trace)
             else:
-                named = transaction.append_events(
-                    topic.uid, ids, batch.stamps, batch.lines, batch.points, lasting, trace
+                accepted = transaction.append_events(
+                    topic.uid, ids, batch.stamps, batch.lines, batch.points, availability, trace
                 )
-            if lasting is not None:
+            if availability is not None:
                 retention.check(transaction.connection, topic.tenant, limit)
-            return named
+            return accepted
 
         return await self._log.submit(append, size=size)
 
 
 def _availability(topic: Topic, batch: EventBatch) -> Floats | None:
-    """Seconds for which each event stays available; None where none does."""
+    """Returns the availability of each event in seconds; None if no event is retained."""
     if not topic.availability and batch.availabilities.count(None) == len(batch):
         return None
     given = [topic.availability if own is None else own for own in batch.availabilities]
     return np.array(given) if any(given) else None
 
 
-def _append_once(
+def _append_new(
     transaction: Transaction,
     topic: Topic,
     ids: list[str | None],
     batch: EventBatch,
-    lasting: Floats | None,
+    availability: Floats | None,
     trace: str,
 ) -> list[str]:
-    """Append the events whose chosen id is new; those that came before are answered, not repeated."""
+    """Appends the events whose ids are new; returns the ids of all."""
     connection = transaction.connection
     seen: dict[str, bytes] = {}
     fresh: list[int] = []
@@ -198,32 +196,30 @@ def _append_once(
             fresh.append(place)
         elif before != digest:
             raise Conflict(
-                f'event {place}: id "{name[:80]}" was used for another event of this topic',
+                f'event {place}: id "{name[:80]}" is already used by another event of this topic',
                 pointer=f"/{place}/$id",
             )
         seen[name] = digest
-    made = iter(
-        transaction.append_events(
+    accepted = [str(id) for id in ids]
+    if fresh:
+        created = transaction.append_events(
             topic.uid,
             [ids[place] for place in fresh],
             [batch.stamps[place] for place in fresh],
             b"".join([bodies[place] + b"\n" for place in fresh]),
             batch.points[fresh],
-            None if lasting is None else lasting[fresh],
+            None if availability is None else availability[fresh],
             trace,
         )
-        if fresh
-        else []
-    )
-    placed = set(fresh)
-    return [next(made) if place in placed else str(name) for place, name in enumerate(ids)]
+        for place, id in zip(fresh, created, strict=True):
+            accepted[place] = id
+    return accepted
 
 
 def _read_headers(scope: Scope, limit: int) -> tuple[str | None, str, str | None]:
-    """The Idempotency-Key, if there is one, the trace context (`edn.formats.trace_context`), and how
-    CloudEvents come.
+    """Returns the Idempotency-Key, the trace context (`edn.formats.trace_context`) and the CloudEvents mode.
 
-    Refuses a body that is not JSON, or says that it is too long.
+    Refuses other media types, and bodies whose declared length exceeds the limit.
     """
     key, parent, state, mode, media = None, b"", b"", None, b""
     for name, value in scope["headers"]:
@@ -235,7 +231,7 @@ def _read_headers(scope: Scope, limit: int) -> tuple[str | None, str, str | None
         elif name == b"idempotency-key":
             key = unquote(value.decode("latin-1")).strip().strip('"')
             if not 1 <= len(key) <= MAX_KEY:
-                raise InvalidInput(f"Idempotency-Key: 1 to {MAX_KEY} characters")
+                raise InvalidInput(f"Idempotency-Key must be 1 to {MAX_KEY} characters, got {len(key)}")
         elif name == b"traceparent":
             parent = value
         elif name == b"tracestate":
@@ -247,13 +243,14 @@ def _read_headers(scope: Scope, limit: int) -> tuple[str | None, str, str | None
             mode = cloudevents.mode_of(media, ())
         elif mode is None:
             raise Unsupported(
-                f"events are taken as application/json, or as CloudEvents; got {media.decode('latin-1')[:80]}"
+                "Content-Type must be application/json or a media type of CloudEvents, got "
+                f'"{media.decode("latin-1")[:80]}"'
             )
     return key, trace_context.read(parent, state) if parent else "", mode
 
 
 def _from_cloudevents(mode: str, scope: Scope, body: bytes, topic: Topic, trace: str) -> tuple[bytes, str]:
-    """The events as the topic takes them, and the trace context, which one event may bring itself."""
+    """Converts CloudEvents to plain events; a single event may contain the trace context."""
     kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
     events = cloudevents.read(mode, kind, scope["headers"], body)
     if not trace and len(events) == 1:

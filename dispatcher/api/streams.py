@@ -1,9 +1,8 @@
-"""Streams at the front door: server-sent events, or a WebSocket, instead of a webhook.
+"""Streams: notifications as server-sent events or WebSocket messages instead of webhooks.
 
-The server that hosts the subscription tells what there is, line by line (`edn_server.sinks.sse`); here each
-line becomes an event of the one or a message of the other. A connection that breaks is made again by the
-client, which says the last id that it saw: in the header Last-Event-ID, as every EventSource does, or in the
-query as `last_event_id` where headers cannot be set.
+The server that hosts the subscription sends lines (`edn_server.sinks.sse`); each becomes a server-sent event
+or a message. After a lost connection the client reconnects with the last id that it received: in the header
+Last-Event-ID, as every EventSource does, or in the query parameter `last_event_id`.
 
     id: 3f2a91c04b1d.17.0                          {"id": "3f2a91c04b1d.17.0", "data": {"topic": …}}
     data: {"topic": …, "event": …, "matches": …}
@@ -11,9 +10,8 @@ query as `last_event_id` where headers cannot be set.
     event: gap                                     {"event": "gap", "data": {"reason": …}}
     data: {"reason": …}
 
-A subscription to a subtree is read topic by topic, and told as one (see `merged_streams`).
-
-A stream ends when the key that opened it is revoked or expires.
+The members of a subtree subscription are merged (`merged_streams`). A stream ends when its key is revoked or
+expires.
 """
 
 from __future__ import annotations
@@ -24,14 +22,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Annotated
 from urllib.parse import quote
 
-import msgspec
 from fastapi import APIRouter, Header, Query, WebSocket
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from dispatcher.api import merged_streams
-from dispatcher.api.caller import Who
+from dispatcher.api.bodies import Who
+from dispatcher.api.delivery import server_error
 from dispatcher.api.merged_streams import MergedStream
 from dispatcher.auth.access import Guard, caller_of
 from dispatcher.auth.caller import Caller, Need, needs
@@ -42,42 +40,33 @@ from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Connection
 from dispatcher.subscriptions.stream_address import is_stream
-from edn.errors import Conflict, EdnError, InvalidInput, NotFound, Unavailable
+from edn.errors import Conflict, EdnError
 from edn.http.asgi import refuse
-from edn.http.control_client import CallFailed, ControlAnswer, problem_detail
+from edn.http.control_client import CallFailed
 
-_REFUSED = {404: NotFound, 422: InvalidInput}
-#: how often it is checked that a stream's key still opens it
+#: seconds between checks that a stream's key is still valid
 CHECK_SECONDS = 0.5
-#: so soon an EventSource comes back when its connection breaks, in milliseconds
+#: milliseconds after which an EventSource reconnects
 RETRY = 1000
-#: characters of an id: one more topic than a connection of a subtree ends with
+#: maximum length of an id: a merged stream ends with an id that is one topic too long
 LONGEST = merged_streams.LONGEST + 100
 
 LastEventId = Annotated[
-    str | None, Header(alias="last-event-id", description="The last id that was seen.", max_length=LONGEST)
+    str | None,
+    Header(alias="last-event-id", description="Last id that the client received.", max_length=LONGEST),
 ]
 LastEventIdQuery = Annotated[
-    str | None, Query(description="The same, where headers cannot be set.", max_length=LONGEST)
+    str | None, Query(description="The same, for clients that cannot set headers.", max_length=LONGEST)
 ]
-
-
-class _Line(msgspec.Struct):
-    data: msgspec.Raw
-    event: str = ""
-    id: str = ""
-
-
-_decoder = msgspec.json.Decoder(_Line)
 
 
 @contextlib.asynccontextmanager
 async def _lines(
     log: Log, calls: ServerClient, found: Subscription, last: str | None
 ) -> AsyncIterator[AsyncIterator[bytes]]:
-    """The server's lines, or all servers'; raises what is refused, before the first."""
+    """Opens the stream of a subscription; raises errors of the servers before the first line."""
     if not is_stream(found.url):
-        raise Conflict("it has a sink, and its notifications go there; PUT it without one to read them here")
+        raise Conflict("the subscription has a sink; remove it with PUT to read notifications as a stream")
     if found.subtree is not None:
         positions = merged_streams.read_positions(last)
 
@@ -88,38 +77,39 @@ async def _lines(
         merged = MergedStream(
             lambda member, seen: _lines(log, calls, member, seen), lambda: log.reading(look)
         )
-        async with contextlib.aclosing(merged.lines(positions)) as told:
-            yield told
+        async with contextlib.aclosing(merged.lines(positions)) as lines:
+            yield lines
         return
-    check_descriptors()  # of a subtree, each topic takes a connection
+    check_descriptors()  # again per member: each has its own connection
     path = f"/internal/subscriptions/{quote(found.id, safe='')}/events"
     headers = {} if last is None else {"last-event-id": last}
     async with calls.listen(found.server, path, headers) as response:
         if response.status_code != 200:
-            raise await _refusal(response, found.server)
+            await response.aread()
+            raise server_error(response, found.server)
         yield _split(response.aiter_raw())
 
 
 class EventStream(StreamingResponse):
-    """Server-sent events that go on for long, and what is held open for them until they end."""
+    """A response of server-sent events that closes `resources` at its end."""
 
     def __init__(
         self,
         parts: AsyncIterator[bytes],
-        held: contextlib.AsyncExitStack,
+        resources: contextlib.AsyncExitStack,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         fields = {"cache-control": "no-store", **(headers or {})}
         super().__init__(parts, media_type="text/event-stream", headers=fields)
-        self._held = held
+        self._resources = resources
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._held:
+        async with self._resources:
             await super().__call__(scope, receive, send)
 
 
 async def while_valid(parts: AsyncIterator[bytes], valid: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """Pass on what comes until it ends, or `valid` does not hold any more, which is asked twice a second."""
+    """Yields the parts until they end or `valid` is false, which is checked every `CHECK_SECONDS`."""
     source = aiter(parts)
     waiting: asyncio.Future[bytes] | None = None
     try:
@@ -137,14 +127,7 @@ async def while_valid(parts: AsyncIterator[bytes], valid: Callable[[], bool]) ->
                     yield part
     finally:
         if waiting is not None:
-            await merged_streams.end([waiting])
-
-
-async def _refusal(response: ControlAnswer, server: str) -> EdnError:
-    await response.aread()
-    detail = problem_detail(response)
-    kind = _REFUSED.get(response.status_code)
-    return kind(detail) if kind is not None else Unavailable(f"server {server}: {detail}", retry_after=2)
+            await merged_streams.cancel([waiting])
 
 
 async def _split(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -156,20 +139,26 @@ async def _split(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def server_sent(line: bytes) -> bytes:
-    """A line as a server-sent event; an empty one as a comment."""
     if not line:
         return b":\n\n"
-    told = _decoder.decode(line)
-    fields = [b"event: %b\n" % told.event.encode()] if told.event else []
-    fields += [b"id: %b\n" % told.id.encode()] if told.id else []
-    return b"".join((*fields, b"data: %b\n\n" % bytes(told.data)))
+    found = merged_streams.decoder.decode(line)
+    fields = [b"event: %b\n" % found.event.encode()] if found.event else []
+    fields += [b"id: %b\n" % found.id.encode()] if found.id else []
+    return b"".join((*fields, b"data: %b\n\n" % bytes(found.data)))
 
 
 def routes(
     log: Log, calls: ServerClient, find: Callable[[Caller, str], Awaitable[Subscription]], guard: Guard
 ) -> APIRouter:
-    """`find` gives a living subscription that a caller may know of, or raises `NotFound`."""
+    """`find` returns a subscription that is visible to a caller, or raises `NotFound`."""
     router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"])
+
+    @contextlib.asynccontextmanager
+    async def opened(who: Caller, id: str, last: str | None) -> AsyncIterator[AsyncIterator[bytes]]:
+        found = await find(who, id)
+        with guard.quotas.open_stream(who):
+            async with _lines(log, calls, found, last) as lines:
+                yield while_valid(lines, lambda: guard.is_valid(who))
 
     @router.get(
         "/{id}/events",
@@ -180,33 +169,28 @@ def routes(
     async def events(
         id: str, who: Who, header: LastEventId = None, last_event_id: LastEventIdQuery = None
     ) -> StreamingResponse:
-        """Notifications of a subscription without a sink, as server-sent events, after the last one seen."""
-        found = await find(who, id)
-        async with contextlib.AsyncExitStack() as opening:
-            opening.enter_context(guard.quotas.stream(who))
-            lines = await opening.enter_async_context(_lines(log, calls, found, header or last_event_id))
-            stack = opening.pop_all()
+        """Stream notifications of a subscription without a sink as server-sent events, after the last id."""
+        resources = contextlib.AsyncExitStack()
+        lines = await resources.enter_async_context(opened(who, id, header or last_event_id))
 
-        async def told() -> AsyncIterator[bytes]:
+        async def parts() -> AsyncIterator[bytes]:
             yield b"retry: %d\n\n" % RETRY
-            with contextlib.suppress(CallFailed):  # the server is gone: the client asks again
-                async for line in while_valid(lines, lambda: guard.is_valid(who)):
+            with contextlib.suppress(CallFailed):  # the server is offline: the client reconnects
+                async for line in lines:
                     yield server_sent(line)
 
-        return EventStream(told(), stack, {"x-accel-buffering": "no"})
+        return EventStream(parts(), resources, {"x-accel-buffering": "no"})
 
     @router.websocket("/{id}/events")
     @needs(Need.SUBSCRIBE)
     async def messages(socket: WebSocket, id: str) -> None:
-        """The same as messages of a WebSocket."""
+        """Streams notifications as WebSocket messages."""
         last = socket.headers.get("last-event-id") or socket.query_params.get("last_event_id")
         who = caller_of(socket.scope)
         try:
-            found = await find(who, id)
-            with guard.quotas.stream(who):
-                async with _lines(log, calls, found, last) as lines:
-                    await socket.accept()
-                    await _send(socket, while_valid(lines, lambda: guard.is_valid(who)))
+            async with opened(who, id, last) as lines:
+                await socket.accept()
+                await _send(socket, lines)
         except EdnError as error:
             if socket.client_state is WebSocketState.CONNECTING:
                 await refuse(error, socket.scope, socket.receive, socket.send)
@@ -215,25 +199,25 @@ def routes(
 
 
 async def _send(socket: WebSocket, lines: AsyncIterator[bytes]) -> None:
-    """Until the stream ends, or the client goes away; what it says is not listened to."""
+    """Sends lines until the stream ends or the client disconnects; ignores messages of the client."""
 
-    async def tell() -> None:
+    async def send() -> None:
         with contextlib.suppress(CallFailed, WebSocketDisconnect, RuntimeError):
             async for line in lines:
                 if line:
                     await socket.send_text(line.decode())
             await socket.close()
 
-    async def listen() -> None:
+    async def await_disconnect() -> None:
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             while True:
                 await socket.receive_text()
 
-    telling, listening = asyncio.create_task(tell()), asyncio.create_task(listen())
+    tasks = {asyncio.create_task(send()), asyncio.create_task(await_disconnect())}
     try:
-        await asyncio.wait({telling, listening}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await merged_streams.end([telling, listening])
+        await merged_streams.cancel(tasks)
         if (
             socket.client_state is WebSocketState.CONNECTED
             and socket.application_state is WebSocketState.CONNECTED

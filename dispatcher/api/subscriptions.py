@@ -1,6 +1,4 @@
-"""The routes of subscriptions: made, listed, changed, paused, ended. What they are told is `streams`',
-how it reaches them `delivery`'s.
-"""
+"""Routes of subscriptions: create, list, change, renew, pause, resume, delete."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Query, Response
 
 from dispatcher.api import bodies, delivery
-from dispatcher.api.caller import Who
+from dispatcher.api.bodies import Who
 from dispatcher.auth.caller import Need, needs
 from dispatcher.servers.client import ServerClient
 from dispatcher.store.event_log import Log
@@ -46,8 +44,8 @@ def routes(
     )
     @needs(Need.SUBSCRIBE)
     async def subscribe(body: Annotated[bodies.OneOrMany, Body()], response: Response, who: Who) -> Any:
-        """Subscribe one or many, all or nothing. Events that are accepted after the answer are not missed."""
-        content, response.status_code, headers = await requests.subscribe(bodies.requested(body), who)
+        """Create one or many subscriptions, all or nothing. They match events accepted after the response."""
+        content, response.status_code, headers = await requests.subscribe(bodies.to_requests(body), who)
         response.headers.update(headers)
         return content
 
@@ -60,15 +58,15 @@ def routes(
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         cursor: Annotated[str | None, Query(max_length=64)] = None,
         search: Annotated[
-            str | None, Query(max_length=256, description="in id, owner, address, recipient or filter")
+            str | None, Query(max_length=256, description="text in id, owner, sink, recipient or filter")
         ] = None,
         members: Annotated[
-            bool, Query(description="of those to subtrees the members: a topic and a server each")
+            bool, Query(description="list the members of subtree subscriptions: one per topic and server")
         ] = False,
     ) -> Any:
-        """In the order of creation; `next` is the cursor of the following page. The operator sees all."""
+        """List subscriptions in order of creation. The operator sees those of all tenants."""
         wanted = requests.place(topic, who) if topic is not None else None
-        tenant = None if who.operates else who.tenant
+        tenant = None if who.is_operator else who.tenant
         found, following = await subscriptions.page(
             limit=limit,
             cursor=cursor,
@@ -85,10 +83,10 @@ def routes(
     async def unsubscribe_covered(
         who: Who,
         topic: Annotated[str, Query(max_length=256)],
-        filter: Annotated[str, Query(max_length=65_536, description="as text, or as JSON")],
+        filter: Annotated[str, Query(max_length=65_536, description="a filter as text or as JSON")],
         owner: Annotated[str | None, Query(max_length=128)] = None,
     ) -> Any:
-        """Cancel all of an owner's subscriptions whose filter this one covers; none covered, no effect."""
+        """Delete all subscriptions of an owner whose filters this filter covers."""
         place = requests.place(topic, who)
         given = strict_json.decode(filter.encode()) if filter.lstrip().startswith("{") else filter
         try:
@@ -104,10 +102,10 @@ def routes(
     @router.get("/{id}", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
     async def get_subscription(id: str, who: Who) -> Any:
-        """One subscription, with the state of its delivery and its counters."""
+        """Get a subscription with its delivery state and counters."""
         found = await requests.find(who, id)
         view = await requests.whole_view(found, who)
-        return {**view, "delivery": await delivery.glance(log, calls, found)}
+        return {**view, "delivery": await delivery.delivery_state(log, calls, found)}
 
     @router.put("/{id}", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
@@ -118,7 +116,7 @@ def routes(
     @router.post("/{id}/renew", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
     async def renew_subscription(id: str, body: bodies.RenewBody, who: Who) -> Any:
-        """Set a new expiry, or none."""
+        """Set a new expiry, or remove it."""
         key = (await requests.find(who, id)).id
         expires = (
             None if body.expires is None else parse_expires(body.expires, log.now(), estimate=log.estimate())
@@ -128,14 +126,14 @@ def routes(
     @router.post("/{id}/pause", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
     async def pause_subscription(id: str, who: Who) -> Any:
-        """Keep notifications, in order, instead of sending them."""
+        """Stop delivery; notifications are buffered in order."""
         key = (await requests.find(who, id)).id
         return requests.view(await subscriptions.pause(key, True), who)
 
     @router.post("/{id}/resume", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)
     async def resume_subscription(id: str, who: Who, body: bodies.ResumeBody | None = None) -> Any:
-        """Send what was kept and go on, at another sink if one is given."""
+        """Deliver buffered and new notifications, to a new sink if one is given."""
         found = await requests.find(who, id)
         if body is not None and body.sink is not None:
             expires = None if found.expires is None else rfc3339(found.expires)
@@ -146,7 +144,7 @@ def routes(
     @router.delete("/{id}", status_code=204)
     @needs(Need.SUBSCRIBE)
     async def unsubscribe(id: str, who: Who) -> None:
-        """Events that are accepted after the answer are not notified."""
+        """Delete a subscription; events accepted after the response are not delivered."""
         await subscriptions.delete((await requests.find(who, id)).id)
 
     return router

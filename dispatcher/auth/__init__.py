@@ -1,4 +1,4 @@
-"""Who calls, with which rights, and how much they may use: keys, guard, quotas, browsers, audit.
+"""Authentication and authorization: API keys, the guard of all routes, quotas, browser checks, audit.
 
 May import `store`.
 """

@@ -1,29 +1,29 @@
-"""Who may do what: the needs that routes declare, and the guard that holds every call against them.
+"""Guards every route: identifies the caller of a request and checks its rights.
 
 Theory of operation
 -------------------
-A route says what it needs with `@needs(Need.…)` on its endpoint. The guard stands before the routes: it finds
-the one that a request is for, looks at the request's key, and lets it pass, or refuses it before a byte of
-its body is read. A route that declares nothing needs the operator: forgetting is safe, and a test finds it.
+A route declares its need with `@needs(Need.…)` on its endpoint. The guard runs before the routes: it finds
+the route of a request, identifies the key, and admits or refuses the request before a byte of its body is
+read. A route without a declaration needs the operator: a forgotten one is safe, and a test finds it.
 
-| need        | who                                                                                         |
+| need        | satisfied by                                                                                |
 |---|---|
 | `PUBLIC`    | anybody                                                                                     |
-| `KEY`       | any key but one for metrics only; also every path that there is no route for                |
-| `PUBLISH`, `SUBSCRIBE`, `ADMIN` | a key with that scope; `admin` has the other two                        |
-| `METRICS`   | a key with the scope `metrics`, which opens nothing else, or the operator                   |
+| `KEY`       | any key except one for metrics only; applies to paths without a route, too                  |
+| `PUBLISH`, `SUBSCRIBE`, `ADMIN` | a key with that scope; `admin` includes the other two                   |
+| `METRICS`   | a key with the scope `metrics`, which permits nothing else, or the operator                 |
 | `OPERATOR`  | `admin` of the operator's own tenant, whose name is empty                                   |
 | `NETWORK`   | the network's own processes, by its secret                                                  |
 
-Whoever holds the network's secret is an operator, too: that is how the first key is made. A key belongs to a
-**tenant**; topics do, and what belongs to them; what another tenant has is not there (404).
+The network's secret also authenticates an operator: that is how the first key is created. Keys and topics
+belong to a **tenant**; objects of other tenants do not exist for a caller (404).
 
-`Settings.open` switches this off, but for `NETWORK`: everybody is the operator then. Web pages are not: in
-open mode a call must name this machine as its host, and a browser's must come from our own pages (see
-`dispatcher.auth.browsers`).
+`Settings.open` disables these checks, except for `NETWORK`: every caller is the operator. Web pages are not:
+in open mode a request must name this machine as its host, and a browser's request must come from our own
+pages (`dispatcher.auth.browsers`).
 
-`Guard.require` decides for every interface whether a caller may do something, and at which address. A call
-that a client brought to a server carries that client's address and host; see `edn.http.asgi.VIA`.
+`Guard.require` decides for every interface whether a caller may do something, and at which address. A request
+that a server passes on carries the client's address and host (`edn.http.asgi.VIA`).
 """
 
 from __future__ import annotations
@@ -31,38 +31,38 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.types import Scope as Connection
 
 from dispatcher.auth import browsers
-from dispatcher.auth.caller import EVERYBODY, NETWORK, Caller, Need, declared
-from dispatcher.auth.keys import Keys, identifier
+from dispatcher.auth.caller import ANONYMOUS, EVERYBODY, NETWORK, Caller, Need, need_of
+from dispatcher.auth.keys import Keys, public_id
 from dispatcher.auth.quotas import Quotas, TenantLimits
 from edn.errors import NotFound, Unauthorized
 from edn.http.asgi import CLIENT, CLIENT_HOST, VIA
 
-#: where a request's caller is kept in its ASGI scope
-_WHO = "edn.caller"
-#: marks a call that another dispatcher has passed on; its value is the network's secret
+#: key of the caller in a request's ASGI scope
+_CALLER = "edn.caller"
+#: header of a request that another dispatcher has passed on; its value is the network's secret
 PASSED_ON = "x-edn-passed-on"
 _FORWARDED = frozenset(name.encode() for name in (VIA, CLIENT, CLIENT_HOST))
 
 
-#: answered at the admin address only, where there is one
+#: needs of routes that only the admin port serves, if there is one
 _ADMINISTRATION = frozenset({Need.ADMIN, Need.OPERATOR, Need.METRICS})
 
 
 def caller_of(scope: Connection) -> Caller:
-    """The caller of the request at hand, as the guard found it."""
-    caller: Caller = scope[_WHO]
+    """Returns the caller of a request that the guard has admitted."""
+    caller: Caller = scope[_CALLER]
     return caller
 
 
 @dataclass(frozen=True, slots=True)
-class _Guarded:
+class _GuardedRoute:
     pattern: re.Pattern[str]
     #: None: all
     methods: frozenset[str] | None
@@ -70,7 +70,7 @@ class _Guarded:
 
 
 def authorization_of(scope: Connection) -> bytes:
-    """The Authorization header of a request; empty if there is none."""
+    """Returns the Authorization header of a request, or an empty one."""
     for name, value in scope["headers"]:
         if name == b"authorization":
             found: bytes = value
@@ -79,7 +79,7 @@ def authorization_of(scope: Connection) -> bytes:
 
 
 class Guard:
-    """Asked once a request, before anything else is."""
+    """Identifies and admits callers, once per request."""
 
     def __init__(
         self,
@@ -91,8 +91,8 @@ class Guard:
         hosts: Collection[str] = (),
         limits: TenantLimits | None = None,
     ) -> None:
-        """`hosts`: names, besides loopback's, that clients may call this dispatcher in open mode; `limits`:
-        of tenants whose keys name none.
+        """`hosts`: names besides loopback's that clients may use in open mode; `limits`: quotas of tenants
+        whose keys have none.
         """
         self._keys = keys
         self._secret = hashlib.sha256(secret.encode()).digest()
@@ -100,25 +100,23 @@ class Guard:
         self._hosts = frozenset(host.lower() for host in hosts)
         self._admin_port = admin_port
         self.quotas = Quotas(limits=limits)
-        self._routes: Callable[[], Iterable[Any]] = tuple
-        self._guarded: list[_Guarded] | None = None
+        self._guarded: list[_GuardedRoute] = []
 
-    def watch(self, routes: Callable[[], Iterable[Any]]) -> None:
-        """Stand before these; `routes` is called at the first request, when all are mounted."""
-        self._routes, self._guarded = routes, None
-
-    def _learn(self) -> list[_Guarded]:
+    def protect(self, routes: Iterable[Any]) -> None:
+        """Guards an app's routes; called when all of them are mounted."""
         self._guarded = [
-            _Guarded(route.path_regex, None if route.methods is None else frozenset(route.methods), need)
-            for route in self._routes()
-            for need in [declared(route) or Need.OPERATOR]
+            _GuardedRoute(
+                route.path_regex,
+                None if route.methods is None else frozenset(route.methods),
+                need_of(route) or Need.OPERATOR,
+            )
+            for route in routes
         ]
-        return self._guarded
 
-    def admit(self, scope: Connection, *, anywhere: bool = False) -> Caller:
-        """Let a request pass, or raise `Unauthorized`, `Forbidden`, `NotFound` or `Overloaded`.
+    def admit(self, scope: Connection, *, any_port: bool = False) -> Caller:
+        """Admits a request, or raises `Unauthorized`, `Forbidden`, `NotFound` or `Overloaded`.
 
-        `anywhere`: whatever the address that it came to.
+        `any_port`: do not restrict administration to the admin port.
         """
         need = self._need(scope["path"], scope.get("method"))
         self._restore_client(scope)
@@ -128,99 +126,92 @@ class Guard:
             caller = NETWORK
         else:
             self.check_browser(scope, need)
-            caller = self._caller(need, authorization)
-            caller.require(need) if anywhere else self.require(caller, need, scope)
-        self.quotas.request(caller)
-        scope[_WHO] = caller
+            is_anonymous = need is Need.PUBLIC and not self._open
+            caller = ANONYMOUS if is_anonymous else self.identify(authorization)
+            caller.require(need) if any_port else self.require(caller, need, scope)
+        self.quotas.count_request(caller)
+        scope[_CALLER] = caller
         return caller
 
     def require(self, caller: Caller, need: Need, scope: Connection) -> None:
-        """Raise unless this caller may do something that needs this, at the address that it came to."""
+        """Raises unless the caller satisfies a need, at the port that received the request."""
         caller.require(need)
-        if need in _ADMINISTRATION and self._elsewhere(scope):
-            where = f"port {self._admin_port} of this dispatcher"
-            raise NotFound(f"calls that administer are answered at the admin address only: {where}")
+        if need in _ADMINISTRATION and not self._is_admin_port(scope):
+            raise NotFound(
+                f"administrative calls are served at the admin port only: port {self._admin_port} of this "
+                "dispatcher"
+            )
 
     def check_browser(self, scope: Connection, need: Need) -> None:
-        """Raise if a web page that is not ours makes this call."""
-        if not self._passed_on(scope):  # the dispatcher that it came to has checked it
+        if not self._is_passed_on(scope):  # the dispatcher that received it has checked it
             browsers.check(scope, open=self._open, public=need is Need.PUBLIC, hosts=self._hosts)
 
     def is_valid(self, caller: Caller) -> bool:
-        """Whether the key of an earlier call still opens anything: for answers that go on for long."""
+        """Reports whether the key of an earlier request is still valid: for long responses."""
         if not caller.key:
             return True
         expired = caller.expires is not None and caller.expires <= self._keys.now()
         return not expired and self._keys.find(caller.key) is not None
 
     def _restore_client(self, scope: Connection) -> None:
-        """Put the client's own address and host into a call that a server passed on."""
+        """Restores the client's address and host in a request that a server passed on."""
         given = {name: value for name, value in scope["headers"] if name in _FORWARDED}
-        if not self._same_secret(given.get(VIA.encode(), b"")):
+        if not self._is_secret(given.get(VIA.encode(), b"")):
             return
         client = given.get(CLIENT.encode(), b"").decode("latin-1")
         scope["client"] = (client, 0) if client else None
-        kept = [(name, value) for name, value in scope["headers"] if name != b"host"]
-        scope["headers"] = [*kept, (b"host", given.get(CLIENT_HOST.encode(), b""))]
-
-    def _caller(self, need: Need, authorization: bytes) -> Caller:
-        if self._open:
-            return EVERYBODY
-        if need is Need.PUBLIC:
-            return Caller("", "anonymous", "", frozenset())
-        return self.identify(authorization)
+        others = [(name, value) for name, value in scope["headers"] if name != b"host"]
+        scope["headers"] = [*others, (b"host", given.get(CLIENT_HOST.encode(), b""))]
 
     def _need(self, path: str, method: str | None) -> Need:
         found = Need.KEY
-        for guarded in self._guarded if self._guarded is not None else self._learn():
-            if guarded.pattern.match(path):
-                if guarded.methods is None or method in guarded.methods:
-                    return guarded.need
-                if guarded.need is Need.PUBLIC:
-                    found = Need.PUBLIC  # the wrong method for a path that anybody may know of
+        for route in self._guarded:
+            if route.pattern.match(path):
+                if route.methods is None or method in route.methods:
+                    return route.need
+                if route.need is Need.PUBLIC:
+                    found = Need.PUBLIC  # the wrong method of a public path
         return found
 
-    def _elsewhere(self, scope: Connection) -> bool:
-        """Whether a request came to the address that administration is not answered at."""
+    def _is_admin_port(self, scope: Connection) -> bool:
+        """Reports whether a request may administer at the port that received it."""
         if self._admin_port is None:
-            return False
+            return True
         server = scope.get("server")
-        if server is not None and server[1] == self._admin_port:
-            return False
-        return not self._passed_on(scope)
+        return (server is not None and server[1] == self._admin_port) or self._is_passed_on(scope)
 
-    def _passed_on(self, scope: Connection) -> bool:
+    def _is_passed_on(self, scope: Connection) -> bool:
         mark = PASSED_ON.encode()
-        return any(name == mark and self._same_secret(value) for name, value in scope["headers"])
+        return any(name == mark and self._is_secret(value) for name, value in scope["headers"])
 
     def identify(self, authorization: bytes) -> Caller:
-        """The caller of an Authorization header; raises `Unauthorized`."""
+        """Returns the caller of an Authorization header; raises `Unauthorized`."""
         if self._open:
             return EVERYBODY
         token = _token(authorization)
         if not token:
             raise Unauthorized(
-                "a key is wanted: send Authorization: Bearer <key>; `edn key create` makes one"
+                "an API key is required: send Authorization: Bearer <key>; create one with `edn key create`"
             )
         digest = hashlib.sha256(token).digest()
         if hmac.compare_digest(digest, self._secret):
             return NETWORK
-        # Found by its public part, compared as a whole: how long that takes says nothing of the secret.
-        key = self._keys.find(identifier(token))
+        # Looked up by its public id and compared as a whole, so that timing reveals nothing of the secret.
+        key = self._keys.find(public_id(token))
         if not hmac.compare_digest(digest, key.digest if key is not None else bytes(32)) or key is None:
-            raise Unauthorized("this key is not known here: it is mistyped, or was revoked")
+            raise Unauthorized("unknown API key: it is mistyped or was revoked")
         if key.expires is not None and key.expires <= self._keys.now():
-            raise Unauthorized("this key has expired; `edn key create` makes another")
+            raise Unauthorized("the API key has expired; create another with `edn key create`")
         return Caller(key.id, key.name, key.tenant, key.scopes, key.quota, key.expires)
 
     def check_network(self, authorization: bytes) -> None:
-        """Raise unless the network's own secret is there."""
-        if not self._same_secret(_token(authorization)):
+        if not self._is_secret(_token(authorization)):
             raise Unauthorized(
-                "this call is for the network's own processes: send Authorization: Bearer <network secret>"
+                "this call is reserved for the network's own processes: send Authorization: Bearer "
+                "<network secret>"
             )
 
-    def _same_secret(self, token: bytes) -> bool:
+    def _is_secret(self, token: bytes) -> bool:
         return bool(token) and hmac.compare_digest(hashlib.sha256(token).digest(), self._secret)
 
 

@@ -1,12 +1,12 @@
-"""The audit: who changed what, who made keys, and who was turned away. One JSON line each, in `audit.jsonl`.
+"""The audit log: changes, key creation and refused requests, one JSON line each in `audit.jsonl`.
 
-A line names the key by its public id, never by its secret part, and neither bodies nor queries are written:
-they may hold secrets. Publishing and reading are not audited, refusals of them are. Refusals beyond some a
-second are only counted, so that nobody fills the disk by knocking. The file is closed at `MOST_BYTES` and
-kept beside its successor, as long as there are no more than `KEPT` of them.
+A line contains the public id of the key, never its secret, and neither bodies nor queries: they may contain
+secrets. Publishing and reading are not audited, but their refusals are. Refusals beyond `REFUSALS` per second
+are only counted, so that an attacker cannot fill the disk. The file is rotated at `MOST_BYTES`; the last
+`KEPT` files remain.
 
-An address that sends wrong keys faster than `WRONG_KEYS` per second is answered 429 instead of 401, until it
-slows down. Right keys from the same address pass: a proxy's address is that of all its clients.
+An address that sends wrong keys faster than `WRONG_KEYS` per second gets 429 instead of 401 until it slows
+down. Valid keys from the same address pass: clients of a proxy share its address.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ MOST_BYTES = 16 << 20
 KEPT = 8
 #: refusals written in one second
 REFUSALS = 20
-#: wrong keys per second from one address, on the average, and how many at once
+#: wrong keys per second from one address, on average; and in one burst
 WRONG_KEYS = 100.0
 WRONG_AT_ONCE = 1000.0
-#: addresses that are remembered for that
+#: addresses whose wrong keys are counted
 _ADDRESSES = 10_000
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
-#: the network's own calls, among themselves
+#: prefix of calls between the network's processes
 _INTERNAL = "/internal/"
 
 
 class Audit:
-    """Appends to the file in a data folder; event loop only."""
+    """Appends to the audit log of a data folder; event loop only."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = clock.now) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -55,33 +55,31 @@ class Audit:
         self._second = 0
         self._refused = 0
         self._suppressed = 0
-        #: by client address
+        #: client address → bucket
         self._wrong_keys: dict[str, Bucket] = {}
 
     def close(self) -> None:
         self._file.close()
 
     @staticmethod
-    def concerns(scope: Scope) -> bool:
-        """Whether a request changes something."""
+    def is_audited(scope: Scope) -> bool:
         return scope.get("method") not in _READING and not scope["path"].startswith(_INTERNAL)
 
-    def following(self, scope: Scope, who: Caller, send: Send) -> Send:
-        """Note what becomes of a request."""
+    def record_response(self, scope: Scope, who: Caller, send: Send) -> Send:
+        """Wraps `send` so that the status of the response is recorded."""
 
-        async def noting(message: Message) -> None:
+        async def send_and_record(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self.called(scope, who, message["status"])
+                self.record_call(scope, who, message["status"])
             await send(message)
 
-        return noting
+        return send_and_record
 
-    def called(self, scope: Scope, who: Caller, status: int) -> None:
-        """Note a call that was let in, and how it was answered."""
+    def record_call(self, scope: Scope, who: Caller, status: int) -> None:
         self._write("called", scope, key=who.key, name=who.name, tenant=who.tenant, status=status)
 
-    def refused(self, scope: Scope, error: EdnError) -> EdnError:
-        """Note a call that was turned away; return the error to answer it with."""
+    def record_refusal(self, scope: Scope, error: EdnError) -> EdnError:
+        """Records a refused request; returns the error to send."""
         now = time.monotonic()
         if int(now) != self._second:
             if self._suppressed:
@@ -103,7 +101,7 @@ class Audit:
             bucket = self._wrong_keys[address] = Bucket(WRONG_KEYS, WRONG_AT_ONCE, now, WRONG_AT_ONCE)
         pause = bucket.wait(now)
         if pause:
-            return Overloaded("too many wrong keys from this address", retry_after=pause)
+            return Overloaded("too many wrong API keys from this address", retry_after=pause)
         bucket.spend(1)
         return None
 
@@ -119,16 +117,16 @@ class Audit:
         try:
             self._file.write(msgspec.json.encode(line | fields) + b"\n")
             if self._file.tell() > MOST_BYTES:
-                self._turn_over()
+                self._rotate()
         except OSError as error:
-            logger.error("the audit cannot be written", reason=str(error))
+            logger.error("audit_write_failed", reason=str(error))
 
     def _open(self) -> IO[bytes]:
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         return os.fdopen(descriptor, "ab", buffering=0)
 
-    def _turn_over(self) -> None:
-        # The old one is let go last: as long as there is no other, lines go there.
+    def _rotate(self) -> None:
+        # The old file is closed last: if the new one cannot be opened, lines still go to the old one.
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(self._clock()))
         self._path.rename(self._path.with_name(f"audit-{stamp}.jsonl"))
         for old in sorted(self._path.parent.glob("audit-*.jsonl"))[:-KEPT]:

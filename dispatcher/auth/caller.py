@@ -1,4 +1,4 @@
-"""The needs that routes declare, and the caller of a request, who has the rights for them or not."""
+"""Callers and their rights: the needs that routes declare, and whether a caller satisfies them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Need(StrEnum):
 
 
 def needs(need: Need) -> Callable[[_Endpoint], _Endpoint]:
-    """Declare what a route's endpoint needs; below the router's decorator."""
+    """Declares the need of a route's endpoint; stands below the router's decorator."""
 
     def mark(endpoint: _Endpoint) -> _Endpoint:
         endpoint.edn_need = need  # type: ignore[attr-defined]  # functions take attributes
@@ -34,8 +34,8 @@ def needs(need: Need) -> Callable[[_Endpoint], _Endpoint]:
     return mark
 
 
-def declared(route: Any) -> Need | None:
-    """Return the need that a route, or a mounted app, declares."""
+def need_of(route: Any) -> Need | None:
+    """Returns the need that a route, or a mounted app, declares."""
     for holder in (getattr(route, "endpoint", None), getattr(route, "app", None)):
         found = getattr(holder, "edn_need", None)
         if found is not None:
@@ -48,20 +48,20 @@ _NO_QUOTA = Quota()
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls: what a key stands for."""
+    """The sender of a request, as identified by its key."""
 
-    #: of the key; empty for the network's own secret, and where no keys are asked for
+    #: id of the key; empty for the network's secret and in open mode
     key: str
     #: default owner of subscriptions
     name: str
     tenant: str
     scopes: frozenset[Scope]
     quota: Quota = _NO_QUOTA
-    #: of the key, microseconds since 1970; None is never
+    #: expiry of the key, microseconds since 1970; None is never
     expires: int | None = None
 
     @property
-    def operates(self) -> bool:
+    def is_operator(self) -> bool:
         return not self.tenant and Scope.ADMIN in self.scopes
 
     def may(self, need: Need) -> bool:
@@ -70,30 +70,26 @@ class Caller:
         if need is Need.KEY:
             return bool(self.scopes - {Scope.METRICS})
         if need is Need.OPERATOR:
-            return self.operates
+            return self.is_operator
         if need is Need.METRICS:
-            return self.operates or (not self.tenant and Scope.METRICS in self.scopes)
+            return self.is_operator or (not self.tenant and Scope.METRICS in self.scopes)
         return need is not Need.NETWORK and (Scope.ADMIN in self.scopes or need.value in self.scopes)
 
     def require(self, need: Need) -> None:
-        """For routes whose need depends on the body."""
         if not self.may(need):
-            raise Forbidden(f"this call needs {_described(need)}; the key has {_listed(self.scopes)}")
+            required = _DESCRIPTIONS.get(need, f"the scope {need.value}")
+            granted = ", ".join(sorted(self.scopes)) or "no scope"
+            raise Forbidden(f"this call requires {required}; the key has {granted}")
 
 
-#: where no keys are asked for, everybody
+#: the caller of public routes, without a key
+ANONYMOUS = Caller("", "anonymous", "", frozenset())
+#: the caller of every request in open mode
 EVERYBODY = Caller("", "anonymous", "", frozenset(Scope))
-#: whoever holds the network's secret
+#: the caller with the network's secret
 NETWORK = Caller("", "network", "", frozenset(Scope))
 
-
-def _described(need: Need) -> str:
-    if need is Need.OPERATOR:
-        return "an operator's key: scope admin, no tenant"
-    if need is Need.NETWORK:
-        return "the network's own secret"
-    return f"the scope {need.value}"
-
-
-def _listed(scopes: frozenset[Scope]) -> str:
-    return ", ".join(sorted(scopes)) or "none"
+_DESCRIPTIONS = {
+    Need.OPERATOR: "an operator's key (scope admin, no tenant)",
+    Need.NETWORK: "the network's secret",
+}

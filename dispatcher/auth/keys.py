@@ -1,8 +1,9 @@
-"""API keys: made here, shown once, kept as digests; who they stand for, and what they may do.
+"""API keys: creation, lookup and revocation.
 
-A key reads `edn_<id>_<secret>`: the id is public and names the key in listings, logs and the audit; of the
-whole only the SHA-256 is kept, which is enough for 256 random bits. All keys are in memory, so that asking
-costs no disk; where there are several dispatchers they learn of each other's (see `store.change_feed`).
+A key has the form `edn_<id>_<secret>`. The id is public and identifies the key in listings, logs and the
+audit. Only the SHA-256 of the key is stored, which suffices for 256 random bits; the key itself is shown
+once. All keys are in memory, so that a lookup needs no disk access. Dispatchers replicate them
+(`store.change_feed`).
 """
 
 from __future__ import annotations
@@ -26,18 +27,10 @@ from edn.errors import InvalidInput, NotFound
 _TENANT = re.compile(r"[A-Za-z0-9_-]{0,64}\Z")
 
 
-def identifier(token: bytes) -> str:
-    """The public part of what may be a key."""
+def public_id(token: bytes) -> str:
+    """Returns the public id in a token, empty if it is not a key."""
     parts = token.split(b"_", 2)
     return parts[1].decode("latin-1") if len(parts) == 3 and parts[0] == b"edn" else ""
-
-
-def check_tenant(name: str) -> None:
-    if not _TENANT.match(name):
-        raise InvalidInput(
-            f'tenant "{name[:80]}": up to 64 letters, digits, "_" and "-"; none for the operator',
-            pointer="/tenant",
-        )
 
 
 class Keys:
@@ -45,13 +38,13 @@ class Keys:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        #: an expired key is refused by the best guess of the time: that ends nothing that cannot begin again
+        #: the estimated time suffices to refuse expired keys: a wrong refusal destroys nothing
         self.now: Callable[[], int] = log.estimate
         self._by_id: dict[str, Key] = log.load(api_keys.all_keys)
         self._reloading = asyncio.Lock()
 
     async def reload(self) -> None:
-        """Read all of them again, one call after another: the last one has seen every commit before it."""
+        """Reads all keys again. Serialized, so that the last reload sees every commit before it."""
         async with self._reloading:
             self._by_id = await self._log.reading(api_keys.all_keys)
 
@@ -59,14 +52,14 @@ class Keys:
         return self._by_id.get(id)
 
     def get(self, id: str, tenant: str | None = None) -> Key:
-        """A key by its id, of a tenant or of any; raises `NotFound`."""
+        """Returns a key, of any tenant if `tenant` is None; raises `NotFound`."""
         key = self._by_id.get(id)
         if key is None or (tenant is not None and key.tenant != tenant):
-            raise NotFound(f'no key "{id[:80]}"')
+            raise _not_found(id)
         return key
 
     def all(self, tenant: str | None = None) -> list[Key]:
-        """In the order in which they were made; of one tenant, or of all."""
+        """Returns the keys of a tenant, or of all tenants, in the order of creation."""
         found = [key for key in self._by_id.values() if tenant is None or key.tenant == tenant]
         return sorted(found, key=lambda key: (key.created, key.id))
 
@@ -79,8 +72,13 @@ class Keys:
         expires: int | None = None,
         quota: Quota | None = None,
     ) -> tuple[Key, str]:
-        """A new key, and the whole of it, which is known to nobody afterwards but to whoever is told now."""
-        check_tenant(tenant)
+        """Creates a key; returns it and its token, which is not stored."""
+        if not _TENANT.match(tenant):
+            raise InvalidInput(
+                'tenant must be up to 64 letters, digits, "_" and "-" (empty for the operator), got '
+                f'"{tenant[:80]}"',
+                pointer="/tenant",
+            )
         id = secrets.token_hex(6)
         token = f"edn_{id}_{secrets.token_urlsafe(32)}"
         digest = hashlib.sha256(token.encode()).digest()
@@ -95,13 +93,17 @@ class Keys:
         return key, token
 
     async def revoke(self, id: str, tenant: str | None = None) -> None:
-        """From the answer on it opens nothing."""
+        """Revokes a key; it is invalid once this returns."""
         self.get(id, tenant)
 
         def operation(transaction: Transaction) -> None:
             if not api_keys.delete(transaction, id):
-                raise NotFound(f'no key "{id[:80]}"')
+                raise _not_found(id)
             change_feed.note(transaction, Kind.KEY, id, gone=transaction.time)
 
         await self._log.submit(operation)
         await self.reload()
+
+
+def _not_found(id: str) -> NotFound:
+    return NotFound(f'API key "{id[:80]}" does not exist')

@@ -96,7 +96,7 @@ class SubscriptionRequests:
         # Members are parts of what they are members of, and nothing by themselves.
         if namespace.is_member(id):
             raise NotFound(f'no subscription "{id[:80]}"')
-        return await self._subscriptions.get(id if who.operates else namespace.key_of(who.tenant, id))
+        return await self._subscriptions.get(id if who.is_operator else namespace.key_of(who.tenant, id))
 
     def _topic_of(self, found: directory.Subscription) -> Topic | Subtree | None:
         """Return the topic or subtree of a subscription; None if its topic was just deleted."""

@@ -18,7 +18,7 @@ from lxml import etree
 
 import dispatcher.app
 from dispatcher.auth import access
-from dispatcher.auth.caller import Need, declared
+from dispatcher.auth.caller import Need, need_of
 from dispatcher.auth.keys import Scope
 from dispatcher.config import Settings
 from dispatcher.services import Services
@@ -82,7 +82,7 @@ class Operation:
 
 def operations(app: FastAPI) -> list[Operation]:
     return [
-        Operation(method, str(route.path), declared(route))
+        Operation(method, str(route.path), need_of(route))
         for route in iter_route_contexts(app.router.routes)
         for method in sorted((route.methods or {"WEBSOCKET"}) - {"HEAD", "OPTIONS"})
     ]
@@ -261,7 +261,7 @@ def test_an_open_door_asks_nobody_but_for_the_networks_own_calls(tmp_path: Path)
                     with pytest.raises(Unauthorized):
                         guard.admit(scope)
                 else:
-                    assert guard.admit(scope).operates, one
+                    assert guard.admit(scope).is_operator, one
 
     asyncio.run(run())
 
@@ -340,11 +340,11 @@ def test_soap_operations_that_administer_have_the_admin_address_only(tmp_path: P
             administration = [name for name, one in table.items() if one.need in (Need.ADMIN, Need.OPERATOR)]
             assert len(administration) >= 5
             for name in table:
-                elsewhere = "answered at the admin address only" in await post(name, 80)
+                elsewhere = "served at the admin port only" in await post(name, 80)
                 assert elsewhere == (name in administration), name
-                assert "admin address only" not in await post(name, 7), name
+                assert "admin port only" not in await post(name, 7), name
                 passed = await post(name, 80, **{access.PASSED_ON: SECRET})
-                assert "admin address only" not in passed, name
+                assert "admin port only" not in passed, name
 
     asyncio.run(run())
 

@@ -35,11 +35,11 @@ def test_a_rate_is_an_average_with_bursts(rate: float) -> None:
     passed = 0
     while now < 100:
         try:
-            quotas.request(caller(requests_per_second=rate))
+            quotas.count_request(caller(requests_per_second=rate))
             passed += 1
         except Overloaded as error:
             now += error.retry_after or 0.0  # whoever waits as long as they are told gets through
-            quotas.request(caller(requests_per_second=rate))
+            quotas.count_request(caller(requests_per_second=rate))
             passed += 1
     assert rate * 100 <= passed <= rate * (100 + BURST) + 2
 
@@ -48,20 +48,20 @@ def test_a_batch_of_any_size_passes_once_and_is_paid_for() -> None:
     now = 0.0
     quotas = Quotas(clock=lambda: now)
     who = caller(events_per_second=10)
-    [bucket] = quotas.publishing(who)
+    [bucket] = quotas.event_buckets(who)
     bucket.spend(1000)
     with pytest.raises(Overloaded) as refused:
-        quotas.publishing(who)
+        quotas.event_buckets(who)
     assert refused.value.retry_after == pytest.approx((1000 - 10 * BURST) / 10, rel=0.01)
     now = 99.0
-    quotas.publishing(who)
+    quotas.event_buckets(who)
 
 
 def test_no_quota_is_no_limit() -> None:
     quotas = Quotas(clock=lambda: 0.0)
     for _ in range(10_000):
-        quotas.request(caller())
-        assert quotas.publishing(caller()) == []
+        quotas.count_request(caller())
+        assert quotas.event_buckets(caller()) == []
 
 
 def test_keys_share_the_rates_of_the_key_that_made_them() -> None:
@@ -76,30 +76,30 @@ def test_keys_share_the_rates_of_the_key_that_made_them() -> None:
         for number in range(10):
             who = Caller(f"k{number}", "ann", "acme", frozenset(), Quota(pools=maker.pooled("top", "acme")))
             with contextlib.suppress(Overloaded):
-                quotas.request(who)
+                quotas.count_request(who)
                 passed += 1
         now += 0.1
     assert 5 * 50 <= passed <= 5 * (50 + BURST) + 2
-    [bucket] = quotas.publishing(who)
+    [bucket] = quotas.event_buckets(who)
     bucket.spend(1000)
-    with pytest.raises(Overloaded, match=r"its maker's \(key top\)"):
-        quotas.publishing(who)
+    with pytest.raises(Overloaded, match=r"parent key top"):
+        quotas.event_buckets(who)
     with pytest.raises(Overloaded, match="this key's"):
-        quotas.publishing(Caller("top", "ann", "acme", frozenset(), maker))
+        quotas.event_buckets(Caller("top", "ann", "acme", frozenset(), maker))
 
 
 def test_buckets_of_keys_that_are_gone_are_forgotten_and_empty_ones_are_not() -> None:
     now = 0.0
     quotas = Quotas(clock=lambda: now)
     spender = caller(events_per_second=1)
-    [bucket] = quotas.publishing(spender)
+    [bucket] = quotas.event_buckets(spender)
     bucket.spend(1e9)
     for number in range(10 * BUCKETS):
         now += 0.01
-        quotas.request(Caller(f"k{number}", "ann", "acme", frozenset(), Quota(requests_per_second=5.0)))
+        quotas.count_request(Caller(f"k{number}", "ann", "acme", frozenset(), Quota(requests_per_second=5.0)))
     assert len(quotas._buckets) <= BUCKETS
     with pytest.raises(Overloaded):
-        quotas.publishing(spender)
+        quotas.event_buckets(spender)
 
 
 def test_keys_share_the_streams_of_the_key_that_made_them() -> None:
@@ -109,11 +109,11 @@ def test_keys_share_the_streams_of_the_key_that_made_them() -> None:
         Caller(name, "ann", "acme", frozenset(), Quota(pools=maker.quota.pooled("top", "acme")))
         for name in "ab"
     ]
-    with quotas.stream(made[0]), quotas.stream(made[1]):
+    with quotas.open_stream(made[0]), quotas.open_stream(made[1]):
         for who in (maker, *made):
-            with pytest.raises(Overloaded), quotas.stream(who):
+            with pytest.raises(Overloaded), quotas.open_stream(who):
                 pass
-    with quotas.stream(maker):
+    with quotas.open_stream(maker):
         pass
 
 
@@ -186,10 +186,13 @@ def test_topics_and_attributes_of_a_tenant_have_limits(tmp_path: Path, named: bo
             assert (await put("one", 2))[0] == 201
             assert (await put("two", 2))[0] == 201
             status, detail = await put("three", 2)
-            assert (status, "4 attributes and 2 more would be beyond 5" in detail) == (429, True)
+            assert (status, "4 attributes and 2 more would exceed this key's quota of 5" in detail) == (
+                429,
+                True,
+            )
             assert (await put("three", 1))[0] == 201
             status, detail = await put("four", 1)
-            assert (status, "3 topics and 1 more would be beyond 3" in detail) == (429, True)
+            assert (status, "3 topics and 1 more would exceed this key's quota of 3" in detail) == (429, True)
             assert (await put("one", 3))[0] == 429, "an attribute more"
             assert (await put("one", 2))[0] == 200
             assert (await put("one", 1))[0] == 200, "an attribute less; its column stays"
@@ -239,6 +242,6 @@ def test_many_comparisons_of_one_attribute_are_many_predicates(tmp_path: Path) -
                 "/v1/subscriptions", json=body, headers={"authorization": f"Bearer {token}"}
             )
             assert answer.status_code == 429
-            assert "0 predicates and 101 more would be beyond 100" in answer.json()["detail"]
+            assert "0 predicates and 101 more would exceed this key's quota of 100" in answer.json()["detail"]
 
     asyncio.run(run())

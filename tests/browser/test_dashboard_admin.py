@@ -27,9 +27,9 @@ def test_the_public_address_says_where_the_whole_dashboard_is(browser: Browser, 
     page = browser.new_page()
     page.goto(f"{dispatcher.url}/")
     status = page.locator("#status-text")
-    expect(status).to_contain_text("open the dashboard at the admin address")
+    expect(status).to_contain_text("open the dashboard at the admin port")
     expect(status).to_contain_text(f"port {dispatcher.ready['admin'].rpartition(':')[2]}")
-    expect(page.locator("#topics")).to_contain_text("No topic yet.")
+    expect(page.locator("#topics")).to_contain_text("No topics yet.")
     for administered in (".tiles", "#servers", "#tab-map"):
         expect(page.locator(administered)).to_be_hidden()
     page.goto(f"{dispatcher.ready['admin']}/")

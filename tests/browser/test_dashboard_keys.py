@@ -59,7 +59,7 @@ def test_the_page_asks_for_a_key_and_works_with_it(
     page: Page, network: Network, keys: dict[str, str]
 ) -> None:
     expect(page.locator("#key-dialog")).to_be_visible()
-    expect(page.locator("#status-text")).to_have_text("an API key is wanted")
+    expect(page.locator("#status-text")).to_have_text("API key required")
     expect(page.locator("#key-refusal")).to_be_hidden()
     expect(page.locator("#key-forget")).to_be_hidden()
     enter(page, keys["operator"])
@@ -72,15 +72,13 @@ def test_the_page_asks_for_a_key_and_works_with_it(
     page.click("#key-button")
     with page.expect_navigation():
         page.click("#key-forget")
-    expect(page.locator("#status-text")).to_have_text("an API key is wanted")
+    expect(page.locator("#status-text")).to_have_text("API key required")
 
 
 def test_a_wrong_key_is_refused_in_words(page: Page, keys: dict[str, str]) -> None:
     enter(page, keys["acme"] + "x")
-    expect(page.locator("#key-refusal")).to_have_text(
-        "401: this key is not known here: it is mistyped, or was revoked"
-    )
-    expect(page.locator("#status-text")).to_have_text("an API key is wanted")
+    expect(page.locator("#key-refusal")).to_have_text("401: unknown API key: it is mistyped or was revoked")
+    expect(page.locator("#status-text")).to_have_text("API key required")
     page.keyboard.press("Escape")
     expect(page.locator("#key-dialog")).to_be_hidden()
     page.click("#key-button")
@@ -94,7 +92,7 @@ def test_a_tenant_sees_its_own_and_nothing_else(page: Page, network: Network, ke
     # What the page asked before it had the key is gone when the page is loaded anew.
     page.once("framenavigated", lambda _: asked.clear())
     enter(page, keys["acme"])
-    expect(page.locator("#status-text")).to_contain_text("this key sees its own topics")
+    expect(page.locator("#status-text")).to_contain_text("topics and subscriptions of this key's tenant")
     expect(page.locator("#topics tbody tr")).to_have_count(1)
     expect(page.locator("#topics tbody tr")).to_contain_text("topic-of-acme")
     for operators in (".tiles", "#servers", "#tab-map", "#decisions"):
@@ -107,10 +105,10 @@ def test_a_tenant_sees_its_own_and_nothing_else(page: Page, network: Network, ke
     expect(rows).to_contain_text("sub-of-acme")
     page.fill("#search", "sub-of-bolt")
     page.keyboard.press("Enter")
-    expect(rows).to_contain_text("Nothing found.")
+    expect(rows).to_contain_text("No subscriptions found.")
     page.click("#tab-letters")
     letters = page.locator("#letter-table tbody")
-    expect(letters).to_contain_text("Name a subscription")
+    expect(letters).to_contain_text("Enter a subscription")
     page.fill("#letters-subscription", "sub-of-acme")
     page.keyboard.press("Enter")
     expect(letters).to_contain_text("No dead letters.")

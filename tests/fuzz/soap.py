@@ -12,7 +12,7 @@ from typing import Any
 from lxml import etree
 
 from dispatcher.api.soap import eventing, management, publishing
-from dispatcher.api.soap.door import SoapEndpoint
+from dispatcher.api.soap.endpoint import SoapEndpoint
 from dispatcher.auth import access
 from dispatcher.auth.caller import EVERYBODY, Caller
 from dispatcher.servers.bindings import check_name
@@ -157,7 +157,7 @@ def one(data: bytes) -> None:
         "query_string": b"",
         "scheme": "http",
         "headers": [(b"host", b"127.0.0.1"), (b"content-type", b"application/soap+xml")],
-        access._WHO: EVERYBODY,
+        access._CALLER: EVERYBODY,
     }
     _loop.run_until_complete(_endpoint(scope, receive, send))
     answer = b"".join(parts)

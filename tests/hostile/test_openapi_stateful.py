@@ -25,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
     use_after_free,
 )
 
-from dispatcher.api.openapi_links import LINKS
+from dispatcher.api.openapi import LINKS
 from tests.hostile.requests import ATTRIBUTES
 from tests.hostile.test_openapi import NO_HTTP
 from tests.network import Hook, Network

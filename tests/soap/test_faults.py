@@ -55,7 +55,7 @@ TABLE = [
         "a negative duration",
         lambda client: client.subscribe("stocks", SINK, expires="-PT1H"),
         {"2004": "InvalidExpirationTime", "2011": "UnsupportedExpirationValue"},
-        "not in the future",
+        "must be in the future",
     ),
     Wrong(
         "an expiry that is none",
@@ -85,7 +85,7 @@ TABLE = [
         "an empty filter",
         lambda client: filtered(client, "urn:edn:filter", ""),
         {"2004": "FilteringRequestedUnavailable", "2011": "EmptyFilter"},
-        "the Filter is empty",
+        "Filter must not be empty",
     ),
     Wrong(
         "an address that no notification may go to",
@@ -103,7 +103,7 @@ TABLE = [
         "no topic at all",
         lambda client: client.subscribe("", SINK),
         same("InvalidMessage"),
-        "names no topic",
+        "must name a topic",
     ),
     Wrong(
         "a renewal of nothing",
@@ -121,13 +121,13 @@ TABLE = [
         "a status without a subscription",
         lambda client: client.ask(f"{EVENTING[client.eventing]}/GetStatus", "<w:GetStatus/>"),
         same("InvalidMessage"),
-        "which subscription",
+        "must name the subscription",
     ),
     Wrong(
         "an action that is not that of the body",
         lambda client: client.ask("urn:else", "<w:GetStatus/>"),
         same("ActionNotSupported"),
-        "wsa:Action is urn:else",
+        "got urn:else",
     ),
     Wrong(
         "an element that nobody answers",

@@ -1,1 +1,1 @@
-"""Routes of operators: servers, keys, tuning, repartitions, name bindings, backup, clock, metrics."""
+"""Routes of operators: servers, keys, tuning, repartitions, routes, backup, clock, metrics."""

@@ -1,7 +1,8 @@
-"""The routes of a backup: it begins, its parts are fetched, it ends."""
+"""Routes of backups: begin, download the databases, end."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -29,32 +30,32 @@ _CONTENT: dict[int | str, dict[str, Any]] = {
 
 
 def routes(
-    data: Path, log: Log, members: ServerRegistry, calls: ServerClient, backup_gate: BackupGate
+    data: Path, log: Log, servers: ServerRegistry, calls: ServerClient, backup_gate: BackupGate
 ) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["backup"])
 
-    def under_way() -> None:
+    def continue_backup() -> None:
         if not backup_gate.active:
-            raise Conflict("no backup is under way: POST /v1/backup/begin comes first")
+            raise Conflict("no backup has begun: call POST /v1/backup/begin first")
         backup_gate.go_on()
 
     @router.post("/backup/begin", status_code=204)
     @needs(Need.OPERATOR)
     async def begin() -> None:
-        """From now on nothing is truncated, moved or settled; for ten minutes, or until the end."""
+        """Begin a backup: suspend truncation, migrations and hand-over until its end, or for ten minutes."""
         await backup_gate.begin()
 
     @router.post("/backup/end", status_code=204)
     @needs(Need.OPERATOR)
     async def end() -> None:
-        """Everything goes on."""
+        """End a backup: resume truncation, migrations and hand-over."""
         backup_gate.end()
 
     @router.get("/backup", response_class=Response, responses=_CONTENT)
     @needs(Need.OPERATOR)
     async def dispatcher() -> FileResponse:
-        """The dispatcher's data, after those of all servers."""
-        under_way()
+        """Download the dispatcher's database, after those of all servers."""
+        continue_backup()
         target = copy_in(data)
         await log.backup(target)
         return FileResponse(target, media_type=_DATABASE, background=BackgroundTask(target.unlink))
@@ -62,23 +63,20 @@ def routes(
     @router.get("/servers/{id}/backup", response_class=Response, responses=_CONTENT)
     @needs(Need.OPERATOR)
     async def server(id: str) -> StreamingResponse:
-        """A server's data."""
-        under_way()
-        member = members.get(id)
-        if member is None:
-            raise NotFound(f'no server "{id[:80]}"')
-        answer = await calls.fetch(id, "/internal/backup")
-        if answer.status_code != 200:
-            await answer.aclose()
-            raise Unavailable(f"server {id} answered {answer.status_code}", retry_after=2)
-        return StreamingResponse(_passed_on(answer), media_type=_DATABASE)
+        """Download a server's database."""
+        continue_backup()
+        if servers.get(id) is None:
+            raise NotFound(f'server "{id[:80]}" does not exist')
+        response = await calls.fetch(id, "/internal/backup")
+        if response.status_code != 200:
+            await response.aclose()
+            raise Unavailable(f"server {id} answered {response.status_code}", retry_after=2)
+        return StreamingResponse(_chunks(response), media_type=_DATABASE)
 
     return router
 
 
-async def _passed_on(answer: ControlAnswer) -> AsyncIterator[bytes]:
-    try:
-        async for chunk in answer.aiter_bytes():
+async def _chunks(response: ControlAnswer) -> AsyncIterator[bytes]:
+    async with contextlib.aclosing(response):
+        async for chunk in response.aiter_bytes():
             yield chunk
-    finally:
-        await answer.aclose()

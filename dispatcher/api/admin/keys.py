@@ -1,7 +1,4 @@
-"""The routes of API keys: made, listed, revoked.
-
-An administrator has those of their own tenant, the operator all.
-"""
+"""Routes of API keys: create, list, revoke. Administrators manage keys of their tenant, the operator all."""
 
 from __future__ import annotations
 
@@ -10,8 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
-from dispatcher.api.bodies import Body, Expires, Name
-from dispatcher.api.caller import Who
+from dispatcher.api.bodies import Body, Expires, Name, Who
 from dispatcher.auth.caller import Caller, Need, needs
 from dispatcher.auth.keys import Key, Keys, Quota, Scope
 from dispatcher.auth.quotas import STREAMS
@@ -23,48 +19,40 @@ from edn.errors import Forbidden, InvalidInput
 from edn.http.asgi import StrictRoute
 from edn.model.coordinates import rfc3339
 
-#: keys in a row of which each was made with the one before and has limits
-MAKERS = 8
+#: maximum length of a chain of keys that were created with each other and have quotas
+MAX_PARENTS = 8
 
 _Rate = Annotated[float, Field(gt=0, le=1e9, strict=False)]
 _Count = Annotated[int, Field(ge=0, le=1 << 53)]
 
 
 class QuotaBody(Body):
-    """Limits of a key. A limit that is left out is that of the key that makes it, if any."""
+    """Quotas of a key. Default: the quotas of the key that creates it."""
 
-    requests_per_second: _Rate | None = Field(None, description="Calls of any kind, on the average.")
-    events_per_second: _Rate | None = Field(None, description="Events published, on the average.")
-    subscriptions: _Count | None = Field(None, description="That its tenant has at any time.")
+    requests_per_second: _Rate | None = Field(None, description="Requests per second, on average.")
+    events_per_second: _Rate | None = Field(None, description="Published events per second, on average.")
+    subscriptions: _Count | None = Field(None, description="Subscriptions of its tenant.")
     predicates: _Count | None = Field(
-        None, description="Comparisons that the filters of its tenant's subscriptions make, all together."
+        None, description="Comparisons in all filters of its tenant's subscriptions."
     )
-    topics: _Count | None = Field(
-        None, description="That its tenant has at any time; the network's default if there is no limit."
-    )
+    topics: _Count | None = Field(None, description="Topics of its tenant. Default: the network's.")
     attributes: _Count | None = Field(
-        None, description="Of its tenant's topics, all together; the network's default if there is no limit."
+        None, description="Attributes of all topics of its tenant. Default: the network's."
     )
     members: _Count | None = Field(
-        None,
-        description="Topics that its tenant's subscriptions to subtrees reach, all together; the network's "
-        "default if there is no limit.",
+        None, description="Members of its tenant's subtree subscriptions. Default: the network's."
     )
-    body: _Count | None = Field(None, description="Bytes of one body.")
-    streams: _Count | None = Field(
-        None, description=f"Streams read at the same time with it; {STREAMS} if there is no limit."
-    )
-    retained_bytes: _Count | None = Field(
-        None, description="Bytes of its tenant's events that stay available to later subscribers."
-    )
+    body: _Count | None = Field(None, description="Bytes of one request body.")
+    streams: _Count | None = Field(None, description=f"Concurrent streams. Default: {STREAMS}.")
+    retained_bytes: _Count | None = Field(None, description="Bytes of its tenant's retained events.")
 
 
 class KeyBody(Body):
-    name: Name = Field(description="Whose it is; the default owner of subscriptions made with it.")
+    name: Name = Field(description="Name of the key's owner; default owner of subscriptions.")
     tenant: str | None = Field(
         None,
         max_length=64,
-        description="Whose topics it sees; empty is the operator. Default: that of the key that makes it.",
+        description="Tenant of the key; empty: the operator. Default: that of the key that creates it.",
     )
     scopes: list[Literal["publish", "subscribe", "admin", "metrics"]] = Field(min_length=1, max_length=4)
     expires: Expires = None
@@ -84,32 +72,32 @@ def _view(key: Key, token: str | None = None) -> api.Key:
     )
 
 
-def _expiry(wanted: int | None, maker: Caller) -> int | None:
-    """Return when a new key ends: with the key that makes it, or earlier."""
-    if wanted is None or maker.expires is None:
-        return maker.expires if wanted is None else wanted
-    if wanted > maker.expires:
+def _expiry(given: int | None, parent: Caller) -> int | None:
+    if given is None:
+        return parent.expires
+    if parent.expires is not None and given > parent.expires:
         raise Forbidden(
-            f"expires must be at most {rfc3339(maker.expires)}, when the key that makes it ends",
+            f"expires must be at most {rfc3339(parent.expires)}, the expiry of the key that creates it, got "
+            f"{rfc3339(given)}",
             pointer="/expires",
         )
-    return wanted
+    return given
 
 
-def _quota(body: QuotaBody, maker: Caller) -> Quota:
-    """Return what a new key may use up: as much as the key that makes it, or less, and out of its pools."""
-    pools = maker.quota.pooled(maker.key, maker.tenant)
-    if len(pools) > MAKERS:
-        raise Forbidden(f"at most {MAKERS} keys in a row may each be made with the one before")
+def _quota(body: QuotaBody, parent: Caller) -> Quota:
+    """Returns the quotas of a new key, which share those of the key that creates it."""
+    pools = parent.quota.pooled(parent.key, parent.tenant)
+    if len(pools) > MAX_PARENTS:
+        raise Forbidden(f"at most {MAX_PARENTS} keys in a row may be created with each other")
     limits = {}
     for name in QuotaBody.model_fields:
-        wanted, most = getattr(body, name), getattr(maker.quota, name)
-        if wanted is not None and most is not None and wanted > most:
+        given, most = getattr(body, name), getattr(parent.quota, name)
+        if given is not None and most is not None and given > most:
             raise Forbidden(
-                f"quota.{name} must be at most {most:g}, as of the key that makes it, got {wanted:g}",
+                f"quota.{name} must be at most {most:g}, the quota of the key that creates it, got {given:g}",
                 pointer=f"/quota/{name}",
             )
-        limits[name] = most if wanted is None else wanted
+        limits[name] = most if given is None else given
     return Quota(**limits, pools=pools)
 
 
@@ -119,14 +107,14 @@ def routes(keys: Keys) -> APIRouter:
     @router.post("", status_code=201, response_model=document(api.Key), response_model_exclude_unset=True)
     @needs(Need.ADMIN)
     async def create_key(body: KeyBody, who: Who, response: Response) -> Any:
-        """Make a key. The answer shows it; nothing shows it again."""
+        """Create a key. Only this response contains the secret."""
         tenant = who.tenant if body.tenant is None else body.tenant
-        if not who.operates and tenant != who.tenant:
-            raise Forbidden(f'a key of tenant "{who.tenant}" makes keys of that tenant only')
+        if not who.is_operator and tenant != who.tenant:
+            raise Forbidden(f'tenant must be that of the key, "{who.tenant}", got "{tenant}"')
         scopes = frozenset(map(Scope, body.scopes))
         if Scope.METRICS in scopes and tenant:
             raise InvalidInput(
-                "the scope metrics must be of a key without a tenant: metrics are the whole network's",
+                "a key with the scope metrics must have no tenant: metrics are those of the whole network",
                 pointer="/scopes",
             )
         expires = None if body.expires is None else parse_expires(body.expires, keys.now())
@@ -144,18 +132,18 @@ def routes(keys: Keys) -> APIRouter:
     @router.get("", response_model=document(api.KeyList), response_model_exclude_unset=True)
     @needs(Need.ADMIN)
     async def list_keys(who: Who, tenant: Annotated[str | None, Query(max_length=64)] = None) -> Any:
-        """All of them, without their secret parts; the operator may ask for one tenant's."""
-        return api.KeyList([_view(key) for key in keys.all(tenant if who.operates else who.tenant)])
+        """List keys without their secrets; the operator may select a tenant."""
+        return api.KeyList([_view(key) for key in keys.all(tenant if who.is_operator else who.tenant)])
 
     @router.get("/{id}", response_model=document(api.Key), response_model_exclude_unset=True)
     @needs(Need.ADMIN)
     async def get_key(id: str, who: Who) -> Any:
-        return _view(keys.get(id, None if who.operates else who.tenant))
+        return _view(keys.get(id, None if who.is_operator else who.tenant))
 
     @router.delete("/{id}", status_code=204)
     @needs(Need.ADMIN)
     async def revoke_key(id: str, who: Who) -> None:
-        """From the answer on it opens nothing."""
-        await keys.revoke(id, None if who.operates else who.tenant)
+        """Revoke a key; it is invalid at once."""
+        await keys.revoke(id, None if who.is_operator else who.tenant)
 
     return router

@@ -1,9 +1,8 @@
-"""The routes of whoever runs the network: its servers, its dispatchers, and whether this one lives and is
-ready.
-"""
+"""Routes of operation: servers, dispatchers, liveness and readiness, clocks."""
 
 from __future__ import annotations
 
+import asyncio
 import math
 from typing import Any
 
@@ -14,16 +13,21 @@ from dispatcher.auth.caller import Need, needs
 from dispatcher.observe.servers import ServerDescriptions
 from dispatcher.routing.table import RoutingTable
 from dispatcher.servers.admission import Admission, Leadership
+from dispatcher.servers.client import ServerClient
 from dispatcher.servers.pipeline import Pipeline
 from dispatcher.servers.registry import HEARTBEAT_SECONDS, ServerRegistry
+from dispatcher.subscriptions.service import Subscriptions
 from edn.api.document import document
-from edn.api.servers import DispatcherList, ServerList
-from edn.errors import NotFound, Unavailable
+from edn.api.servers import Clock, DispatcherList, ServerClock, ServerList
+from edn.errors import EdnError, NotFound, Unavailable
 from edn.http.asgi import StrictRoute
+from edn.http.control_client import CallFailed
+from edn.model.coordinates import rfc3339
+from edn.runtime import clock
 
 
 def routes(
-    members: ServerRegistry,
+    registry: ServerRegistry,
     table: RoutingTable,
     pipeline: Pipeline,
     descriptions: ServerDescriptions,
@@ -36,26 +40,26 @@ def routes(
     @needs(Need.OPERATOR)
     async def list_servers() -> Any:
         servers = descriptions.all()
-        asked = pipeline.published * len(servers)
+        pairs = pipeline.published * len(servers)
         forwarded = sum(server["forwarded"] for server in servers)
         return {
             "servers": servers,
             "published": pipeline.published,
-            "hit_ratio": forwarded / asked if asked else None,
+            "hit_ratio": forwarded / pairs if pairs else None,
         }
 
     @router.get("/v1/dispatchers", response_model=document(DispatcherList))
     @needs(Need.OPERATOR)
     async def list_dispatchers() -> Any:
-        """All dispatchers as this one sees them, itself first; alone, it is always ready."""
+        """List all dispatchers as this one sees them, itself first."""
         return {"dispatchers": leadership.describe()}
 
     @router.get("/v1/servers/{id}/summary", response_model=dict[str, Any])
     @needs(Need.OPERATOR)
     async def server_summary(id: str) -> Any:
-        """The summary of a server in the routing table: rectangles in use, precision, size."""
-        if members.get(id) is None:
-            raise NotFound(f'no server "{id[:80]}"')
+        """Get the summary of a server in the routing table: rectangles in use, precision, size."""
+        if registry.get(id) is None:
+            raise NotFound(f'server "{id[:80]}" does not exist')
         return msgspec.to_builtins(table.describe(id))
 
     @router.get("/livez", response_model=dict[str, str])
@@ -66,11 +70,61 @@ def routes(
     @router.get("/readyz", response_model=dict[str, Any])
     @needs(Need.PUBLIC)
     async def readyz() -> Any:
-        """Ready when at least one server can host subscriptions, and this dispatcher may take events."""
+        """Report ready if a server can host subscriptions and this dispatcher accepts events."""
         admission.check()
-        ready = len(members.ready())
+        ready = len(registry.ready())
         if not ready:
             raise Unavailable("no server is ready", retry_after=math.ceil(HEARTBEAT_SECONDS))
         return {"status": "ready", "servers": ready}
 
     return router
+
+
+def clock_routes(
+    registry: ServerRegistry, calls: ServerClient, subscriptions: Subscriptions, leadership: Leadership
+) -> APIRouter:
+    router = APIRouter(tags=["operations"], route_class=StrictRoute)
+
+    @router.get("/v1/clock", response_model=document(Clock))
+    @needs(Need.OPERATOR)
+    async def show_clock() -> Any:
+        """Show whether a wall clock has jumped, and when it will be trusted."""
+        return _describe([ServerClock(server.id, server.suspect) for server in registry])
+
+    @router.post("/v1/clock/confirm", response_model=document(Clock))
+    @needs(Need.OPERATOR)
+    async def confirm_clock() -> Any:
+        """Trust the wall clocks of the dispatcher and of all servers now; subscriptions expire by them."""
+        clock.keeper.observe()
+        await subscriptions.step_clock(confirmed=True, sweep=leadership.leads())
+        return _describe(await asyncio.gather(*(confirm(server.id) for server in registry)))
+
+    async def confirm(id: str) -> ServerClock:
+        try:
+            response = await calls.call(id, "POST", "/internal/clock/confirm")
+            response.raise_for_status()
+        except (EdnError, CallFailed) as error:
+            return ServerClock(id, failure=str(error) or type(error).__name__)
+        server = registry.get(id)
+        if server is not None:
+            server.suspect = None
+        return ServerClock(id)
+
+    return router
+
+
+def _describe(servers: list[ServerClock]) -> Clock:
+    keeper = clock.keeper
+    suspicion = keeper.suspicion
+    left = None
+    if suspicion is not None:
+        left = max(0.0, keeper.limits.trust - (clock.monotonic() - suspicion.since))
+    return Clock(
+        time=rfc3339(int(keeper.now() * 1e6)),
+        wall=rfc3339(int(clock.wall() * 1e6)),
+        suspect=clock.suspect(),
+        trusted_in=None if left is None else round(left, 1),
+        adoptions=keeper.adoptions,
+        adopted=round(keeper.adopted, 3),
+        servers=servers,
+    )

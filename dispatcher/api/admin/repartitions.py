@@ -1,4 +1,4 @@
-"""The routes of repartitions, and of servers that come and go."""
+"""Routes of repartitions, and of adding and removing servers."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from dispatcher.rebalance.advisor import RepartitionAdvisor
 from dispatcher.rebalance.handover import Handover
 from dispatcher.rebalance.runner import RATE, RepartitionRunner
 from dispatcher.store.repartitions import Repartition as Row
+from edn.api import fields
 from edn.api.document import document
-from edn.api.fields import fill
 from edn.api.repartitions import FullRepartition, HitRatio, Preview, Proposal, Repartitions
 from edn.http.asgi import StrictRoute
 from edn.model.coordinates import rfc3339
 
-#: assignments of one request
+#: assignments per request
 MOST_ASSIGNMENTS = 5000
 
-Rate = Annotated[float, Field(gt=0, le=1_000_000, description="subscriptions a second")]
-#: of a subscription, also of a member of one to a subtree; of a server
+Rate = Annotated[float, Field(gt=0, le=1_000_000, description="subscriptions per second")]
+#: name of a server, or id of a subscription or of a member
 Name = Annotated[str, Field(min_length=1, max_length=240)]
 Id = Annotated[int, Path(ge=1, lt=1 << 53)]
 
 
 class RepartitionBody(bodies.Body):
     rate: Rate = RATE
-    #: what the plan promises; shown beside what comes of it
+    #: hit ratio that the plan predicts
     expected_hit_ratio: Annotated[float | None, Field(ge=0, le=1)] = None
 
 
@@ -50,10 +50,10 @@ def routes(runner: RepartitionRunner, handover: Handover, advisor: RepartitionAd
     router = APIRouter(prefix="/v1", tags=["repartitions"], route_class=StrictRoute)
 
     async def view(row: Row) -> FullRepartition:
-        return shown(row, await handover.unsettled())
+        return view_with(row, await handover.unsettled())
 
-    def shown(row: Row, unsettled: int) -> FullRepartition:
-        return fill(
+    def view_with(row: Row, unsettled: int) -> FullRepartition:
+        return fields.fill(
             FullRepartition,
             row,
             created=rfc3339(row.created),
@@ -66,82 +66,80 @@ def routes(runner: RepartitionRunner, handover: Handover, advisor: RepartitionAd
     @router.get("/repartitions", response_model=document(Repartitions))
     @needs(Need.OPERATOR)
     async def list_repartitions() -> Any:
-        """The last repartitions, how good the present partition is, and whether another one is proposed."""
+        """List the last repartitions, the current hit ratio, and the proposal of another one."""
         proposal, unsettled = advisor.proposal, await handover.unsettled()
         return Repartitions(
-            repartitions=[shown(row, unsettled) for row in await runner.newest()],
+            repartitions=[view_with(row, unsettled) for row in await runner.newest()],
             unsettled=unsettled,
             hit_ratio=HitRatio(**advisor.describe()),
-            proposal=None if proposal is None else fill(Proposal, proposal, since=rfc3339(proposal.since)),
+            proposal=None
+            if proposal is None
+            else fields.fill(Proposal, proposal, since=rfc3339(proposal.since)),
         )
 
     @router.post("/repartitions", status_code=201, response_model=document(FullRepartition))
     @needs(Need.OPERATOR)
     async def open_repartition(body: RepartitionBody) -> Any:
-        """A new repartition, to which assignments are added before it starts; refused while one runs."""
-        made = await runner.open(rate=body.rate, expected_hit_ratio=body.expected_hit_ratio)
-        return await view(made)
+        """Create a repartition, to add assignments to before it starts; refused while another one runs."""
+        return await view(await runner.open(rate=body.rate, expected_hit_ratio=body.expected_hit_ratio))
 
     @router.get("/repartitions/{id}", response_model=document(FullRepartition))
     @needs(Need.OPERATOR)
     async def get_repartition(id: Id) -> Any:
-        """How far it is."""
+        """Get the progress of a repartition."""
         return await view(await runner.get(id))
 
     @router.post("/repartitions/{id}/assignments", response_model=document(FullRepartition))
     @needs(Need.OPERATOR)
     async def assign(id: Id, body: Assignments) -> Any:
-        """Add where subscriptions shall go; a server that is not there is refused."""
+        """Assign subscriptions to servers."""
         return await view(await runner.assign(id, body.assignments.items()))
 
     @router.get("/repartitions/{id}/preview", response_model=document(Preview))
     @needs(Need.OPERATOR)
     async def preview(id: Id) -> Any:
-        """Preview: how many subscriptions would move, and how many each server would host."""
+        """Preview how many subscriptions would migrate, and how many each server would host."""
         found, seen = await runner.get(id), await runner.preview(id)
         ratios = {"hit_ratio": advisor.hit_ratio(), "expected_hit_ratio": found.expected_hit_ratio}
-        return fill(Preview, seen, **ratios)
+        return fields.fill(Preview, seen, **ratios)
 
     @router.post("/repartitions/{id}/start", response_model=document(FullRepartition))
     @needs(Need.OPERATOR)
     async def start(id: Id) -> Any:
-        """Move, while events are published; it goes on by itself after a crash."""
+        """Start the migrations. They run while events are published, and continue after a crash."""
         return await view(await runner.start(id))
 
     @router.post("/repartitions/{id}/cancel", response_model=document(FullRepartition))
     @needs(Need.OPERATOR)
     async def cancel(id: Id) -> Any:
-        """No further moves; what has moved stays where it is."""
+        """Cancel the remaining migrations; finished ones are not reverted."""
         return await view(await runner.cancel(id))
 
-    _server_routes(router, runner, view)
-    return router
-
-
-def _server_routes(router: APIRouter, runner: RepartitionRunner, view: Any) -> None:
     def rate(body: ServerMoveBody | None) -> float:
         return RATE if body is None else body.rate
 
     @router.post("/servers/{id}/drain", status_code=202, response_model=document(FullRepartition))
     @needs(Need.OPERATOR)
     async def drain(id: str, body: OptionalBody = None) -> Any:
-        """Empty a server; it gets no new subscriptions, and may stop when it is done and settled."""
+        """Drain a server: migrate its subscriptions and place no new ones on it."""
         return await view(await runner.drain(id, rate=rate(body)))
 
     @router.post("/servers/{id}/replace", status_code=202, response_model=document(FullRepartition))
     @needs(Need.OPERATOR)
     async def replace(id: str, body: OptionalBody = None) -> Any:
-        """Build what a server that will not come back hosted anew on the others."""
+        """Restore the subscriptions of a lost server on other servers."""
         return await view(await runner.replace(id, rate=rate(body)))
 
     @router.post("/servers/{id}/fill", status_code=202, response_model=document(FullRepartition))
     @needs(Need.OPERATOR)
     async def fill(id: str, body: OptionalBody = None) -> Any:
-        """Give a new server its share of the subscriptions."""
+        """Migrate a share of the subscriptions to a new server."""
         return await view(await runner.fill(id, rate=rate(body)))
 
     @router.delete("/servers/{id}", status_code=204)
     @needs(Need.OPERATOR)
     async def forget(id: str) -> None:
-        """Take a server that hosts nothing and does not run out of the network."""
+        """Remove a stopped server that hosts no subscriptions."""
         await runner.forget(id)
+
+    return router

@@ -1,4 +1,4 @@
-"""The calls about routes: which there are, and what is bound to names of topics and subtrees."""
+"""Routes of routing entries, and of bindings of servers and matchers to topics and subtrees."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ Name = Annotated[
     str,
     Path(
         max_length=MAX_PATH,
-        description="A topic or a subtree, such as `stocks.**`; another tenant's as `acme/stocks.**`.",
+        description="A topic or a subtree, such as `stocks.**`; of another tenant: `acme/stocks.**`.",
     ),
 ]
 
 
 class BindingBody(Body):
     servers: Annotated[list[Annotated[str, Field(max_length=64)]] | None, Field(max_length=1000)] = Field(
-        None, description="Those that may host its subscriptions; without any, all may.", examples=[["s1"]]
+        None, description="Servers that may host its subscriptions. Default: all.", examples=[["s1"]]
     )
     engine: str | None = Field(
-        None, description="Name or URI of the matcher that topics inherit.", max_length=256
+        None, description="Name or URI of the matcher that its topics inherit.", max_length=256
     )
 
 
-def routes(entries: RoutingEntries, bindings: Bindings, members: ServerRegistry) -> APIRouter:
+def routes(entries: RoutingEntries, bindings: Bindings, registry: ServerRegistry) -> APIRouter:
     router = APIRouter(prefix="/v1/routes", tags=["routes"], route_class=StrictRoute)
 
     async def view(binding: Binding) -> api.Binding:
@@ -51,9 +51,11 @@ def routes(entries: RoutingEntries, bindings: Bindings, members: ServerRegistry)
     @router.get("", response_model=document(api.Routes))
     @needs(Need.OPERATOR)
     async def list_routes(
-        name: Annotated[str | None, Query(max_length=MAX_PATH, description="only what is in it")] = None,
+        name: Annotated[
+            str | None, Query(max_length=MAX_PATH, description="only entries within this topic or subtree")
+        ] = None,
     ) -> Any:
-        """Every routing entry, a topic and a server each; and what is bound to names."""
+        """List all routing entries, one per topic and server, and all bindings."""
         found = await entries.found(name)
         bound = [one for one in bindings.all() if name is None or namespace.reaches(name, one.name)]
         return api.Routes(routes=found, bindings=[await view(one) for one in bound])
@@ -65,8 +67,8 @@ def routes(entries: RoutingEntries, bindings: Bindings, members: ServerRegistry)
     )
     @needs(Need.OPERATOR)
     async def bind_route(name: Name, body: BindingBody, response: Response) -> Any:
-        """Bind servers, a matcher or both to a name: they hold for topics and subscriptions that come."""
-        known = [member.id for member in members]
+        """Bind servers, a matcher or both to a name, for topics and subscriptions created later."""
+        known = [server.id for server in registry]
         binding, new = await bindings.put(name, body.servers, body.engine, known)
         if new:
             response.status_code = 201

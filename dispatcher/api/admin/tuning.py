@@ -1,4 +1,4 @@
-"""The routes of tuning and of the link."""
+"""Routes of tuning, and of the link to the servers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ from edn.http.asgi import StrictRoute
 class TuningBody(Body):
     mode: str = Field("fixed", max_length=64, description="fixed, paper or model.")
     precision: float | None = Field(
-        None, ge=0, le=1, strict=False, description="To hold, or to begin with; without one, the present one."
+        None,
+        ge=0,
+        le=1,
+        strict=False,
+        description="Precision to fix, or to start with. Default: the current one.",
     )
 
 
@@ -31,44 +35,44 @@ class LinkBody(Body):
         ge=1000,
         le=1e15,
         strict=False,
-        description="May leave for all servers together; null: no limit.",
+        description="Bytes per second to all servers together; null: no limit.",
     )
     lag_limit: int | None = Field(
         None,
         ge=1,
         le=1 << 53,
-        description="Publishers wait while a server is so many records behind; null: the log grows instead.",
+        description="Delay publishers while a server lags more records behind; null: never.",
     )
 
 
 def routes(
-    backpressure: Backpressure, way: limits.Link, counters: PipelineCounters, tuner: Tuner
+    backpressure: Backpressure, link: limits.Link, counters: PipelineCounters, tuner: Tuner
 ) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["operations"], route_class=StrictRoute)
 
     @router.get("/tuning", response_model=document(FullTuning))
     @needs(Need.OPERATOR)
     async def get_tuning() -> Any:
-        """Mode and precision, why they are so, what was last read, what the throughput model makes of it."""
+        """Get mode, precision, the last decision and reading, and the estimate of the throughput model."""
         return tuner.describe()
 
     @router.put("/tuning", response_model=document(FullTuning))
     @needs(Need.OPERATOR)
     async def put_tuning(body: TuningBody) -> Any:
-        """Hold a precision (`fixed`; 1 is precise, 0 sends everything everywhere), or tune it from there."""
+        """Fix the precision (`fixed`; 1 is precise, 0 sends all events to all servers), or tune it."""
         await tuner.set(body.mode, body.precision)
         return tuner.describe()
 
     @router.post("/tuning/survey", response_model=document(FullTuning))
     @needs(Need.OPERATOR)
     async def survey() -> Any:
-        """Measure every precision on recent events now: seconds of work beside the flow of events."""
+        """Measure all precisions on recent events now. Takes seconds, while events are routed."""
         await tuner.survey()
         return tuner.describe()
 
-    def link() -> Link:
+    def view() -> Link:
         return Link(
-            bytes_per_second=way.bytes_per_second,
+            bytes_per_second=link.bytes_per_second,
             lag_limit=backpressure.limit,
             sent_bytes=counters.counts.sent_bytes,
             copies=counters.counts.copies,
@@ -78,15 +82,15 @@ def routes(
     @router.get("/link", response_model=document(Link))
     @needs(Need.OPERATOR)
     async def get_link() -> Any:
-        """The limits of the way to the servers, and what has passed since the dispatcher started."""
-        return link()
+        """Get the limits of the link to the servers, and its traffic since the start."""
+        return view()
 
     @router.put("/link", response_model=document(Link))
     @needs(Need.OPERATOR)
     async def put_link(body: LinkBody) -> Any:
-        """Other limits, at once and until the dispatcher's next start; null lifts one."""
-        way.limit(body.bytes_per_second)
+        """Set limits until the dispatcher's next start; null removes one."""
+        link.limit(body.bytes_per_second)
         backpressure.set_limit(body.lag_limit)
-        return link()
+        return view()
 
     return router

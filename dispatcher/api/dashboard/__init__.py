@@ -1,11 +1,9 @@
-"""The dashboard at the dispatcher's `/`: a page that shows the network at work.
+"""The dashboard at the dispatcher's `/`.
 
-    door         the routes: the page and its files, the live stream, projections
-    static/      the page: HTML, CSS and JavaScript modules as they are served
+    pages        routes: the page and its files, the live stream, projections
+    static/      the page: HTML, CSS and JavaScript modules, served unchanged
 
-`observe.sampler` reads the counters once per second for all viewers; `observe.projection` draws the routing
-table on two attributes, at any precision.
-
-The page asks the same interface as everybody else; nothing here may change anything. Charts are Plotly's,
-from the installed package, so that the page works without any other host.
+`observe.sampler` reads the counters once per second for all viewers; `observe.projection` projects the
+routing table on two attributes, at any precision. Changes go through the public REST routes. Plotly is served
+from the installed package, so that the page needs no other host.
 """

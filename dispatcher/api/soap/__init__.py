@@ -1,13 +1,13 @@
-"""The SOAP door: `POST /soap` and `GET /soap?wsdl`.
+"""The SOAP interface: `POST /soap` and `GET /soap?wsdl`.
 
-    door          the ASGI endpoint: a message in, an answer or a fault out
-    operations    what a message may ask for, by the name of its element
+    endpoint      the ASGI app: reads a message, runs its operation, writes a reply or a fault
+    operations    requests, replies, and the table of operations
     eventing      Subscribe, Renew, GetStatus, Unsubscribe (WS-Eventing, both vocabularies)
-    publishing    Publish, one event or many
+    publishing    Publish
     management    topics and routes: create, delete, enumerate
-    faults        our errors as faults
-    wsdl          the description that toolkits generate clients from
+    faults        converts errors to faults
+    wsdl          the WSDL, from which toolkits generate clients
 
-The same topics, subscriptions and events as over REST: every operation ends in the calls that the REST routes
-make. Nothing else in the dispatcher knows of SOAP.
+Topics, subscriptions and events are those of REST: operations make the same calls as the REST routes. Nothing
+else in the dispatcher depends on SOAP.
 """

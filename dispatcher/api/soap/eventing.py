@@ -1,10 +1,8 @@
-"""WS-Eventing: Subscribe, Renew, GetStatus, Unsubscribe, over the subscriptions that REST has, too.
+"""The operations of WS-Eventing: Subscribe, Renew, GetStatus, Unsubscribe.
 
-The subscriber's endpoint becomes a sink of the scheme `soap` (`edn.formats.soap.address`); the filter is one
-of ours, by its dialect. What a subscription is called stands in a reference parameter of its manager, in our
-own namespace, because one consumer in use refuses WS-Eventing's.
-
-The topic stands in `<e:Topic>`, in Subscribe or in a header, or in the door's URL, or in an action filter.
+The subscriber's endpoint becomes a sink with the scheme `soap` (`edn.formats.soap.address`). The id of a
+subscription is a reference parameter of its manager, in edn's namespace: a consumer in use refuses that of
+WS-Eventing. The topic is in `<e:Topic>`, in the body or in a header, in the URL, or in an action filter.
 """
 
 from __future__ import annotations
@@ -19,8 +17,7 @@ from pydantic import ValidationError
 
 from dispatcher.api import bodies
 from dispatcher.api.soap import faults
-from dispatcher.api.soap.operations import Operation, Reply, Request, Table
-from dispatcher.api.soap.publishing import named_topic
+from dispatcher.api.soap.operations import Operation, Reply, Request, Table, tag
 from dispatcher.auth.caller import Need
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
@@ -39,12 +36,10 @@ from edn.http.asgi import invalid
 from edn.model.coordinates import instant, rfc3339
 from edn.model.xpath import parsing, writing
 
-#: names a subscription, as a header of what its manager is asked
-SUBSCRIPTION = f"{{{NAMESPACE}}}Subscription"
-_RECIPIENT = f"{{{NAMESPACE}}}Recipient"
-_ID = f"{{{NAMESPACE}}}Id"
+#: header with the id of a subscription
+SUBSCRIPTION = tag("Subscription")
 
-#: what the submission of 2004 grants to whoever asks for no end: it has no word for none
+#: expiry in the vocabulary of 2004 when none is requested: it cannot express "never"
 LONGEST = "P3650D"
 _DURATION = re.compile(r"(-?)P(?:(\d{1,9})Y)?(?:(\d{1,9})M)?(.*)", re.ASCII | re.DOTALL)
 _NO_ZONE = re.compile(r".*T\d\d:\d\d:\d\d(?:\.\d+)?\Z", re.DOTALL)
@@ -52,7 +47,7 @@ _NO_ZONE = re.compile(r".*T\d\d:\d\d:\d\d(?:\.\d+)?\Z", re.DOTALL)
 
 def operations(log: Log, requests: SubscriptionRequests, subscriptions: Subscriptions) -> Table:
     table: Table = {}
-    source = _Source(log, requests, subscriptions)
+    source = _EventSource(log, requests, subscriptions)
     for words in BY_NAMESPACE.values():
         for name, run, changes in (
             ("Subscribe", source.subscribe, True),
@@ -68,14 +63,13 @@ def operations(log: Log, requests: SubscriptionRequests, subscriptions: Subscrip
 
 @dataclass(frozen=True, slots=True)
 class _Expiry:
-    """What was asked for, and whether as a time, so that it is answered in kind."""
-
     text: str | None
+    #: requested as a time, not a duration; the response has the same form
     as_time: bool = False
 
 
-class _Source:
-    """The operations; each is given the vocabulary that it is asked in."""
+class _EventSource:
+    """The operations, for both vocabularies."""
 
     def __init__(self, log: Log, requests: SubscriptionRequests, subscriptions: Subscriptions) -> None:
         self._log = log
@@ -86,36 +80,33 @@ class _Source:
         address = _sink(words, request)
         expiry = _expiry(words, request.payload)
         topic, filter = _filter(words, request)
-        wanted: dict[str, Any] = {
-            "topic": topic,
-            "filter": filter,
-            "sink": {"url": address.url()},
-            "expires": expiry.text or (None if words.never is not None else LONGEST),
-        }
-        recipient = xml.text_of(request.payload.find(_RECIPIENT))
-        if recipient:
-            wanted["sink"]["recipient"] = recipient
-        chosen = xml.text_of(request.payload.find(_ID))
-        if chosen:
-            wanted["id"] = chosen
         try:
-            body = bodies.SubscriptionBody.model_validate(wanted)
+            body = bodies.SubscriptionBody.model_validate(
+                {
+                    "topic": topic,
+                    "filter": filter,
+                    "sink": {"url": address.url(), "recipient": request.text("Recipient") or None},
+                    "expires": _text_or_longest(words, expiry),
+                    "id": request.text("Id") or None,
+                }
+            )
             content, _, _ = await self._requests.subscribe(body.request(), request.caller)
         except ValidationError as error:
-            raise faults.of_subscribing(words, invalid(list(error.errors()))) from None
+            raise faults.subscribe_fault(words, invalid(list(error.errors()))) from None
         except EdnError as error:
-            raise faults.of_subscribing(words, error) from None
-        answer = _answer(words, "SubscribeResponse")
-        manager = etree.SubElement(answer, words.tag("SubscriptionManager"))
+            raise faults.subscribe_fault(words, error) from None
+        response = _element(words, "SubscribeResponse")
+        manager = etree.SubElement(response, words.tag("SubscriptionManager"))
         identifier = f'<e:Subscription xmlns:e="{NAMESPACE}">{content["id"]}</e:Subscription>'
         Endpoint(request.url, (identifier,)).write(manager, request.headers.edition)
-        self._grant(words, answer, _microseconds(content["expires"]), expiry.as_time)
-        return Reply(words.action("SubscribeResponse"), answer)
+        expires = None if content["expires"] is None else instant(content["expires"])
+        self._grant(words, response, expires, expiry.as_time)
+        return Reply(words.action("SubscribeResponse"), response)
 
     async def renew(self, words: Vocabulary, request: Request) -> Reply:
         found = await self._find(words, request, words.faults.renew)
         expiry = _expiry(words, request.payload)
-        text = expiry.text or (None if words.never is not None else LONGEST)
+        text = _text_or_longest(words, expiry)
         try:
             log = self._log
             expires = None if text is None else parse_expires(text, log.now(), estimate=log.estimate())
@@ -123,16 +114,16 @@ class _Source:
         except NotFound as error:
             raise faults.eventing_fault(words, words.faults.renew, error) from None
         except EdnError as error:
-            raise faults.of_subscribing(words, error) from None
-        answer = _answer(words, "RenewResponse")
-        self._grant(words, answer, renewed.expires, expiry.as_time)
-        return Reply(words.action("RenewResponse"), answer)
+            raise faults.subscribe_fault(words, error) from None
+        response = _element(words, "RenewResponse")
+        self._grant(words, response, renewed.expires, expiry.as_time)
+        return Reply(words.action("RenewResponse"), response)
 
     async def status(self, words: Vocabulary, request: Request) -> Reply:
         found = await self._find(words, request, words.faults.unknown)
-        answer = _answer(words, "GetStatusResponse")
-        self._grant(words, answer, found.expires, as_time=False)
-        return Reply(words.action("GetStatusResponse"), answer)
+        response = _element(words, "GetStatusResponse")
+        self._grant(words, response, found.expires, as_time=False)
+        return Reply(words.action("GetStatusResponse"), response)
 
     async def unsubscribe(self, words: Vocabulary, request: Request) -> Reply:
         found = await self._find(words, request, words.faults.unknown)
@@ -140,8 +131,8 @@ class _Source:
             await self._subscriptions.delete(found.id, end="")
         except NotFound as error:
             raise faults.eventing_fault(words, words.faults.unknown, error) from None
-        answer = _answer(words, "UnsubscribeResponse") if words.unsubscribe_answers else None
-        return Reply(words.action("UnsubscribeResponse"), answer)
+        response = _element(words, "UnsubscribeResponse") if words.unsubscribe_answers else None
+        return Reply(words.action("UnsubscribeResponse"), response)
 
     async def _find(self, words: Vocabulary, request: Request, fault: str) -> Subscription:
         element = request.headers.other(SUBSCRIPTION)
@@ -153,15 +144,15 @@ class _Source:
             raise faults.eventing_fault(
                 words,
                 words.faults.message,
-                f"which subscription? The header {SUBSCRIPTION}, a reference parameter of the answer to "
-                "Subscribe, names it",
+                f"the header {SUBSCRIPTION} must name the subscription; it is a reference parameter of the "
+                "response to Subscribe",
             )
         try:
             return await self._requests.find(request.caller, xml.text_of(element))
         except NotFound as error:
             raise faults.eventing_fault(words, fault, error) from None
 
-    def _grant(self, words: Vocabulary, answer: Element, expires: int | None, as_time: bool) -> None:
+    def _grant(self, words: Vocabulary, response: Element, expires: int | None, as_time: bool) -> None:
         if expires is None:
             if words.never is None:
                 return
@@ -171,38 +162,40 @@ class _Source:
         else:
             left = max(0, expires - self._log.now()) / 1e6
             text = f"PT{left:.3f}S"
-        etree.SubElement(answer, words.tag(words.granted)).text = text
+        etree.SubElement(response, words.tag(words.granted)).text = text
 
 
-def _answer(words: Vocabulary, name: str) -> Element:
+def _element(words: Vocabulary, name: str) -> Element:
     return etree.Element(words.tag(name), nsmap={"wse": words.namespace})
 
 
-def _microseconds(shown: str | None) -> int | None:
-    return None if shown is None else instant(shown)
+def _text_or_longest(words: Vocabulary, expiry: _Expiry) -> str | None:
+    return expiry.text or (None if words.never is not None else LONGEST)
 
 
-# -- what a Subscribe says --------------------------------------------------------------------------------
+# -- the content of Subscribe -----------------------------------------------------------------------------
 
 
 def _sink(words: Vocabulary, request: Request) -> SoapAddress:
     delivery = request.payload.find(words.tag("Delivery"))
     if delivery is None:
-        raise faults.eventing_fault(words, words.faults.message, "Subscribe has no Delivery")
+        raise faults.eventing_fault(words, words.faults.message, "Subscribe must have a Delivery")
     layout = request.payload.find(words.tag("Format"))
     mode = delivery.get("Mode") if words is WSE_2004 else (None if layout is None else layout.get("Name"))
     if mode is not None and mode not in words.deliveries:
         holder = "SupportedDeliveryMode" if words is WSE_2004 else "SupportedDeliveryFormat"
-        detail = etree.Element(words.tag(holder), nsmap={"wse": words.namespace})
+        detail = _element(words, holder)
         detail.text = next(iter(words.deliveries))
-        known = " and ".join(words.deliveries)
+        known = " or ".join(words.deliveries)
         raise faults.eventing_fault(
-            words, words.faults.delivery, f"there is no delivery {mode[:200]}; there are {known}", detail
+            words, words.faults.delivery, f"the delivery must be {known}, got {mode[:200]}", detail
         )
     target = delivery.find(words.tag("NotifyTo"))
     if target is None:
         name = words.faults.message if words is WSE_2004 else "NoDeliveryMechanismEstablished"
-        raise faults.eventing_fault(words, name, "Delivery has no NotifyTo: where shall notifications go?")
+        raise faults.eventing_fault(
+            words, name, "Delivery must have a NotifyTo, the endpoint of notifications"
+        )
     end = request.payload.find(words.tag("EndTo"))
     try:
         return SoapAddress(
@@ -219,7 +212,7 @@ def _sink(words: Vocabulary, request: Request) -> SoapAddress:
 
 
 def _expiry(words: Vocabulary, payload: Element) -> _Expiry:
-    """As `parse_expires` takes it; years and months of a duration are 365 and 30 days."""
+    """Converts Expires for `parse_expires`; years and months of a duration are 365 and 30 days."""
     element = payload.find(words.tag("Expires"))
     text = xml.text_of(element)
     if not text:
@@ -229,26 +222,25 @@ def _expiry(words: Vocabulary, payload: Element) -> _Expiry:
         return _Expiry(text + "Z" if _NO_ZONE.match(text) else text, as_time=True)
     sign, years, months, rest = found.groups()
     if sign:
-        error = InvalidInput(f'expires "{text[:60]}" is not in the future', pointer="/expires")
-        raise faults.of_subscribing(words, error)
+        error = InvalidInput(f'expires must be in the future, got "{text[:60]}"', pointer="/expires")
+        raise faults.subscribe_fault(words, error)
     days = 365 * int(years or 0) + 30 * int(months or 0)
     if days:
         own = re.match(r"(\d{1,9})D", rest)
         days += int(own.group(1)) if own else 0
         rest = f"{days}D{rest[own.end() :] if own else rest}"
     if words.never is not None and not re.search(r"[1-9]", rest):
-        return _Expiry(None)  # a duration of nothing asks for no end
+        return _Expiry(None)  # an empty duration requests no expiry
     return _Expiry(f"P{rest}")
 
 
 def _filter(words: Vocabulary, request: Request) -> tuple[str, Any]:
-    """Topic and filter."""
-    topic = named_topic(request)
+    topic = request.topic
     element = request.payload.find(words.tag("Filter"))
     filter: Any = None
     if element is not None:
         dialect = element.get("Dialect") or words.default_dialect
-        # Some toolkits can send an element there and no text, others the reverse.
+        # Some toolkits can only send an element, others only text.
         text = xml.text_of(element[0]) if len(element) else xml.text_of(element)
         if dialect == ACTION:
             topic = topic or _topic_of_actions(words, text)
@@ -256,7 +248,7 @@ def _filter(words: Vocabulary, request: Request) -> tuple[str, Any]:
             raise faults.eventing_fault(
                 words,
                 "EmptyFilter" if words is not WSE_2004 else words.faults.filter,
-                "the Filter is empty; leave it out to be told of everything",
+                "Filter must not be empty; omit it to match every event",
             )
         elif dialect == FILTER:
             filter = text
@@ -266,13 +258,13 @@ def _filter(words: Vocabulary, request: Request) -> tuple[str, Any]:
             raise _no_dialect(words, dialect)
     if not topic:
         raise faults.eventing_fault(
-            words, words.faults.message, "Subscribe names no topic; <e:Topic>stocks</e:Topic> in it is right"
+            words, words.faults.message, "Subscribe must name a topic, such as <e:Topic>stocks</e:Topic>"
         )
     return topic, filter
 
 
 def _xpath(words: Vocabulary, element: Element, text: str) -> str:
-    """An XPath with our prefix for what its own prefixes mean where it stands."""
+    """Replaces the prefixes of an XPath, as declared in the message, by edn's."""
     prefixes = {prefix: uri for prefix, uri in element.nsmap.items() if prefix is not None}
     try:
         return writing.write(parsing.parse(text, prefixes)) if ":" in text else text
@@ -281,19 +273,20 @@ def _xpath(words: Vocabulary, element: Element, text: str) -> str:
 
 
 def _topic_of_actions(words: Vocabulary, text: str) -> str | None:
-    """The topic whose notifications have one of these actions."""
     topics = [one.removeprefix(TOPIC_ACTION) for one in text.split() if one.startswith(TOPIC_ACTION)]
     if len(topics) > 1:
-        raise faults.eventing_fault(words, words.faults.filter, "actions of several topics; one is right")
+        raise faults.eventing_fault(
+            words, words.faults.filter, f"the actions must be of one topic, got {len(topics)}"
+        )
     return topics[0] if topics else None
 
 
 def _no_dialect(words: Vocabulary, dialect: str) -> Fault:
-    detail = etree.Element(words.tag("SupportedDialect"), nsmap={"wse": words.namespace})
+    detail = _element(words, "SupportedDialect")
     detail.text = FILTER
     return faults.eventing_fault(
         words,
         words.faults.dialect,
-        f"filters in the dialect {dialect[:200]} are not taken; {FILTER} and {XPATH} are",
+        f"the dialect of Filter must be {FILTER} or {XPATH}, got {dialect[:200]}",
         detail,
     )

@@ -1,16 +1,14 @@
-"""Our errors as SOAP faults: what is wrong with a request is the sender's, what is wrong here the receiver's.
+"""Converts errors to SOAP faults.
 
-The detail holds the problem as REST would have told it, element by element, so that a program finds the place
-and the status there, too.
+The detail contains the problem document of REST, one element per field, so that programs find the pointer and
+the status.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from lxml import etree
 
-from edn.errors import EdnError, InvalidFilter, InvalidSink, NotFound, Overloaded, Unavailable
+from edn.errors import EdnError, InvalidFilter, InvalidSink, Overloaded, Unavailable
 from edn.formats import xml
 from edn.formats.event_xml import NAMESPACE
 from edn.formats.soap.envelope import Fault
@@ -19,13 +17,12 @@ from edn.formats.xml import Element
 
 
 def translate(error: EdnError) -> Fault:
-    """An error that no operation has a fault of its own for."""
-    ours = error.status >= 500 or isinstance(error, Overloaded)
-    return Fault("Receiver" if ours else "Sender", error.detail, detail=[problem(error)])
+    retryable = error.status >= 500 or isinstance(error, Overloaded)
+    return Fault("Receiver" if retryable else "Sender", error.detail, detail=[problem(error)])
 
 
 def problem(error: EdnError) -> Element:
-    """The problem as an element."""
+    """Converts an error to an XML problem document."""
     root = etree.Element(f"{{{NAMESPACE}}}Problem", nsmap={"e": NAMESPACE})
     for name, value in error.problem().items():
         if name != "errors" and value is not None:
@@ -40,30 +37,28 @@ def problem(error: EdnError) -> Element:
 def eventing_fault(
     words: Vocabulary, name: str, error: EdnError | str, detail: Element | None = None
 ) -> Fault:
-    """A fault of WS-Eventing."""
-    reason = error if isinstance(error, str) else error.detail
-    parts = [] if isinstance(error, str) else [problem(error)]
-    ours = not isinstance(error, str) and error.status >= 500
+    is_ours = not isinstance(error, str) and error.status >= 500
+    details = [] if detail is None else [detail]
+    if isinstance(error, EdnError):
+        details.append(problem(error))
     return Fault(
-        "Receiver" if ours else "Sender",
-        reason,
+        "Receiver" if is_ours else "Sender",
+        error if isinstance(error, str) else error.detail,
         subcode=words.fault(name),
-        detail=parts if detail is None else [detail, *parts],
+        detail=details,
         action=words.fault_action,
     )
 
 
-def of_subscribing(words: Vocabulary, error: EdnError) -> Fault:
-    """What was wrong with a subscription."""
-    faults = words.faults
-    kinds: list[tuple[Callable[[EdnError], bool], str]] = [
-        (lambda error: isinstance(error, Unavailable | Overloaded), faults.unable),
-        (lambda error: isinstance(error, InvalidFilter), faults.filter),
-        (lambda error: isinstance(error, InvalidSink), faults.endpoint),
-        (lambda error: error.pointer == "/expires", faults.expiration),
-        (lambda error: isinstance(error, NotFound), faults.message),
-    ]
-    for holds, name in kinds:
-        if holds(error):
-            return eventing_fault(words, name, error)
-    return eventing_fault(words, faults.message, error)
+def subscribe_fault(words: Vocabulary, error: EdnError) -> Fault:
+    """Converts an error of Subscribe or Renew."""
+    name = words.faults.message
+    if isinstance(error, Unavailable | Overloaded):
+        name = words.faults.unable
+    elif isinstance(error, InvalidFilter):
+        name = words.faults.filter
+    elif isinstance(error, InvalidSink):
+        name = words.faults.endpoint
+    elif error.pointer == "/expires":
+        name = words.faults.expiration
+    return eventing_fault(words, name, error)

@@ -1,20 +1,17 @@
-"""Topics and routes over SOAP: create, delete, enumerate.
+"""Operations on topics and routes: create, delete, enumerate.
 
-A topic's creation may name the matcher of its filters by URI; one that does not has it from the nearest name
-above that it is bound to. A route's creation binds a matcher, servers or both to the name of a topic or a
-subtree; what is enumerated are these, and the routing entries that there are. Elements that are not known
-here are left alone, so that a message may carry what an extension of it needs.
+CreateTopic may name the matcher by URI; otherwise the topic inherits the one bound to the nearest name above
+it. CreateRoute binds a matcher, servers or both to the name of a topic or subtree. EnumerateRoutes returns
+these bindings and the routing entries. Unknown elements are ignored, so that messages may have extensions.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from lxml import etree
 
-from dispatcher.api.soap.operations import Operation, Reply, Request, Table
-from dispatcher.api.soap.publishing import named_topic
+from dispatcher.api.soap.operations import Operation, Reply, Request, Table, action, new_element, tag
 from dispatcher.auth.caller import Need
 from dispatcher.auth.quotas import Quotas
 from dispatcher.observe.routes import RoutingEntries
@@ -25,14 +22,9 @@ from dispatcher.subscriptions.subtree_sync import SubtreeSync
 from dispatcher.subscriptions.topics import Topic, Topics
 from edn.errors import InvalidInput
 from edn.formats import xml
-from edn.formats.event_xml import NAMESPACE
 from edn.formats.soap.envelope import Fault
 from edn.formats.xml import Element
 from edn.model import namespace
-
-
-def tag(name: str) -> str:
-    return f"{{{NAMESPACE}}}{name}"
 
 
 def operations(
@@ -41,7 +33,7 @@ def operations(
     quotas: Quotas,
     entries: RoutingEntries,
     bindings: Bindings,
-    members: ServerRegistry,
+    registry: ServerRegistry,
 ) -> Table:
     async def create_topic(request: Request) -> Reply:
         attributes = {
@@ -49,48 +41,47 @@ def operations(
             for holder in request.payload.iterchildren(tag("Attributes"))
             for one in holder.iterchildren(tag("Attribute"))
         }
-        engine = xml.text_of(request.payload.find(tag("Engine"))) or None
         topic, _ = await subtree_sync.put(
-            _name(request),
+            request.require_topic(),
             attributes,
-            engine,
-            _availability(request.payload),
+            request.text("Engine") or None,
+            _availability(request.text("Availability")),
             tenant=request.caller.tenant,
             room=quotas.room(request.caller),
         )
-        answer = _answer("CreateTopicResponse")
-        answer.append(_topic(topic))
-        return Reply(_action("CreateTopicResponse"), answer)
+        response = new_element("CreateTopicResponse")
+        response.append(_topic(topic))
+        return Reply.of(response)
 
     async def delete_topic(request: Request) -> Reply:
-        cascade = xml.text_of(request.payload.find(tag("Cascade"))) in ("true", "1")
-        await subtree_sync.delete(_name(request), cascade=cascade, tenant=request.caller.tenant)
-        return Reply(_action("DeleteTopicResponse"), _answer("DeleteTopicResponse"))
+        cascade = request.text("Cascade") in ("true", "1")
+        await subtree_sync.delete(request.require_topic(), cascade=cascade, tenant=request.caller.tenant)
+        return Reply.of(new_element("DeleteTopicResponse"))
 
     async def enumerate_topics(request: Request) -> Reply:
-        answer = _answer("EnumerateTopicsResponse")
-        for topic in topics.all(request.caller.tenant):
-            answer.append(_topic(topic))
-        return Reply(_action("EnumerateTopicsResponse"), answer)
+        response = new_element("EnumerateTopicsResponse")
+        response.extend(_topic(topic) for topic in topics.all(request.caller.tenant))
+        return Reply.of(response)
 
     async def create_route(request: Request) -> Reply:
         servers = [xml.text_of(one) for one in request.payload.iterchildren(tag("Server"))]
-        engine = xml.text_of(request.payload.find(tag("Engine"))) or None
-        known = [member.id for member in members]
-        binding, _ = await bindings.put(_route_name(request), servers or None, engine, known)
-        answer = _answer("CreateRouteResponse")
-        answer.append(_binding(binding))
-        return Reply(_action("CreateRouteResponse"), answer)
+        known = [server.id for server in registry]
+        binding, _ = await bindings.put(
+            _route_name(request), servers or None, request.text("Engine") or None, known
+        )
+        response = new_element("CreateRouteResponse")
+        response.append(_binding(binding))
+        return Reply.of(response)
 
     async def delete_route(request: Request) -> Reply:
         await bindings.delete(_route_name(request))
-        return Reply(_action("DeleteRouteResponse"), _answer("DeleteRouteResponse"))
+        return Reply.of(new_element("DeleteRouteResponse"))
 
     async def enumerate_routes(request: Request) -> Reply:
-        name = xml.text_of(request.payload.find(tag("Name"))) or None
-        answer = _answer("EnumerateRoutesResponse")
+        name = request.text("Name") or None
+        response = new_element("EnumerateRoutesResponse")
         for one in await entries.found(name):
-            route = etree.SubElement(answer, tag("Route"))
+            route = etree.SubElement(response, tag("Route"))
             for field in ("name", "server", "subscriptions", "rectangles", "maximal", "precision", "bytes"):
                 value = getattr(one, field)
                 if value is not None:
@@ -100,11 +91,11 @@ def operations(
                 route.set("revision", ".".join(map(str, one.revision)))
         for binding in bindings.all():
             if name is None or namespace.reaches(name, binding.name):
-                answer.append(_binding(binding))
-        return Reply(_action("EnumerateRoutesResponse"), answer)
+                response.append(_binding(binding))
+        return Reply.of(response)
 
     return {
-        tag(name): Operation(run, _action(name), need, changes)
+        tag(name): Operation(run, action(name), need, changes)
         for name, run, need, changes in (
             ("CreateTopic", create_topic, Need.ADMIN, True),
             ("DeleteTopic", delete_topic, Need.ADMIN, True),
@@ -116,30 +107,16 @@ def operations(
     }
 
 
-def _action(name: str) -> str:
-    return f"{NAMESPACE}/{name}"
-
-
-def _answer(name: str) -> Element:
-    return etree.Element(tag(name), nsmap={"e": NAMESPACE})
-
-
-def _name(request: Request) -> str:
-    name = named_topic(request)
-    if name is None:
-        raise Fault("Sender", "which topic? <e:Topic>stocks</e:Topic> in the message names it")
-    return name
-
-
 def _route_name(request: Request) -> str:
-    name = xml.text_of(request.payload.find(tag("Name")))
+    name = request.text("Name")
     if not name:
-        raise Fault("Sender", "which name? <e:Name>stocks.**</e:Name> in the message says it")
+        message = etree.QName(request.payload).localname
+        raise Fault("Sender", f"{message} must have a name, such as <e:Name>stocks.**</e:Name>")
     return name
 
 
 def _binding(binding: Binding) -> Element:
-    root = etree.Element(tag("Binding"), nsmap={"e": NAMESPACE}, name=binding.name)
+    root = new_element("Binding", name=binding.name)
     if binding.engine is not None:
         root.set("engine", binding.engine)
     for server in binding.servers or ():
@@ -147,8 +124,7 @@ def _binding(binding: Binding) -> Element:
     return root
 
 
-def _availability(payload: Element) -> float | None:
-    text = xml.text_of(payload.find(tag("Availability")))
+def _availability(text: str) -> float | None:
     if not text:
         return None
     if text == "forever":
@@ -158,20 +134,20 @@ def _availability(payload: Element) -> float | None:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < math.inf:
-        raise InvalidInput(f"Availability {text[:40]!r}: 0, a number of seconds, or forever")
+        raise InvalidInput(
+            f'Availability must be a number of seconds from 0 on, or forever, got "{text[:40]}"'
+        )
     return seconds
 
 
 def _topic(topic: Topic) -> Element:
-    root = etree.Element(tag("TopicDescription"), nsmap={"e": NAMESPACE})
-    values: dict[str, Any] = {
-        "name": topic.name,
-        "engine": topic.engine,
-        "availability": "forever" if math.isinf(topic.availability) else f"{topic.availability:g}",
-        "revision": topic.revision,
-    }
-    for name, value in values.items():
-        root.set(name, str(value))
+    root = new_element(
+        "TopicDescription",
+        name=topic.name,
+        engine=topic.engine,
+        availability="forever" if math.isinf(topic.availability) else f"{topic.availability:g}",
+        revision=str(topic.revision),
+    )
     for name, type_ in topic.schema.attributes.items():
         etree.SubElement(root, tag("Attribute"), name=name, type=type_)
     return root

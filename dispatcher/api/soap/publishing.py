@@ -1,4 +1,4 @@
-"""Publish: one event or many, all or nothing, as over REST."""
+"""The operation Publish: one event or many, all or nothing, as over REST."""
 
 from __future__ import annotations
 
@@ -8,51 +8,34 @@ import msgspec
 from lxml import etree
 
 from dispatcher.api.publish import MAX_KEY, PublishEndpoint
-from dispatcher.api.soap.operations import Operation, Reply, Request, Table
+from dispatcher.api.soap.operations import Operation, Reply, Request, Table, action, new_element, tag
 from dispatcher.auth.caller import Need
 from dispatcher.subscriptions.topics import Topics
 from edn.errors import InvalidInput
 from edn.formats import event_xml, xml
-from edn.formats.event_xml import EVENT, NAMESPACE
+from edn.formats.event_xml import EVENT
 from edn.formats.soap.envelope import Fault
 from edn.formats.xml import Element
-
-_ROOT = f"{{{NAMESPACE}}}Publish"
-ACTION = f"{NAMESPACE}/Publish"
-TOPIC = f"{{{NAMESPACE}}}Topic"
-_KEY = f"{{{NAMESPACE}}}IdempotencyKey"
-_FOREVER = "forever"
 
 
 def operations(topics: Topics, endpoint: PublishEndpoint) -> Table:
     async def publish(request: Request) -> Reply:
-        name = named_topic(request)
-        if name is None:
-            raise Fault("Sender", "Publish names no topic; <e:Topic>stocks</e:Topic> in it is right")
-        topic = topics.get(name, request.caller.tenant)
+        topic = topics.get(request.require_topic(), request.caller.tenant)
         types = topic.schema.attributes
         events = [_event(one, types) for one in request.payload.iterchildren(EVENT)]
         if not events:
-            raise Fault("Sender", "Publish holds no event; <e:event>…</e:event> in it is right")
-        key = xml.text_of(request.payload.find(_KEY)) or None
+            raise Fault("Sender", "Publish must contain an event, such as <e:event>…</e:event>")
+        key = request.text("IdempotencyKey") or None
         if key is not None and len(key) > MAX_KEY:
-            raise InvalidInput(f"IdempotencyKey: 1 to {MAX_KEY} characters")
-        accepted = await endpoint.publish(topic, msgspec.json.encode(events), key, who=request.caller)
-        answer = etree.Element(f"{{{NAMESPACE}}}PublishResponse", nsmap={"e": NAMESPACE})
-        etree.SubElement(answer, f"{{{NAMESPACE}}}Accepted").text = str(accepted.accepted)
-        for id in accepted.ids:
-            etree.SubElement(answer, f"{{{NAMESPACE}}}Id").text = xml.sayable(id)
-        return Reply(f"{ACTION}Response", answer)
+            raise InvalidInput(f"IdempotencyKey must be 1 to {MAX_KEY} characters, got {len(key)}")
+        published = await endpoint.publish(topic, msgspec.json.encode(events), key, who=request.caller)
+        response = new_element("PublishResponse")
+        etree.SubElement(response, tag("Accepted")).text = str(published.accepted)
+        for id in published.ids:
+            etree.SubElement(response, tag("Id")).text = xml.sayable(id)
+        return Reply.of(response)
 
-    return {_ROOT: Operation(publish, ACTION, Need.PUBLISH)}
-
-
-def named_topic(request: Request) -> str | None:
-    """The topic that a message is about: in its body, in a header, or in the door's URL."""
-    element = request.payload.find(TOPIC)
-    if element is None:
-        element = request.headers.other(TOPIC)
-    return xml.text_of(element) or request.topic
+    return {tag("Publish"): Operation(publish, action("Publish"), Need.PUBLISH)}
 
 
 def _event(element: Element, types: dict[str, str]) -> dict[str, Any]:
@@ -61,10 +44,10 @@ def _event(element: Element, types: dict[str, str]) -> dict[str, Any]:
         value = element.get(name)
         if value is not None:
             event[f"${name}"] = value
-    lasting = element.get("availability")
-    if lasting is not None:
+    availability = element.get("availability")
+    if availability is not None:
         try:
-            event["$availability"] = lasting if lasting == _FOREVER else float(lasting)
+            event["$availability"] = availability if availability == "forever" else float(availability)
         except ValueError:
-            event["$availability"] = lasting  # refused with the others, by the check of events
+            event["$availability"] = availability  # the check of events refuses it
     return event

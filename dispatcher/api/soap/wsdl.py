@@ -1,12 +1,12 @@
-"""The description at `GET /soap?wsdl`: schemas, port types, bindings to both versions of SOAP, one service.
+"""The WSDL at `GET /soap?wsdl`: schemas, port types, bindings to both versions of SOAP, one service.
 
-It is written for the toolkits that generate clients from it. So it says less than the door takes: a filter is
-text with a dialect, the subscription of a Renew is a typed header, an event's attributes are a list of names
-and texts. The door also takes filters in elements, reference parameters as such, and attributes as elements
-of their own names (`##local` below).
+It is written for toolkits that generate clients, so it is narrower than the endpoint: a filter is text with a
+dialect, the subscription of a Renew is a typed header, attributes of an event are a list of names and texts.
+The endpoint also accepts filters in elements, reference parameters, and attributes as elements of their own
+names (`##local` below).
 
-A port type a vocabulary of WS-Eventing, one for publishing, one for managing; and `EventSink`, which has no
-port here: it is what a subscriber offers.
+There is one port type per vocabulary of WS-Eventing, one for publishing and one for management; `EventSink`
+has no port here: subscribers implement it.
 """
 
 from __future__ import annotations
@@ -36,41 +36,23 @@ _HTTP = "http://schemas.xmlsoap.org/soap/http"
 @dataclass(frozen=True, slots=True)
 class _Operation:
     name: str
-    #: element of the request, and of the answer; no answer: "", an answer with an empty body: None
-    takes: str
-    gives: str | None
+    #: element of the request
+    request: str
+    #: element of the response; None: an empty body, "": no response
+    response: str | None
     action: str
-    #: actions of answers are those of requests with this
-    answer: str = "Response"
-    #: it says in a header which subscription it is about
-    about_subscription: bool = False
+    #: a header names the subscription
+    has_subscription: bool = False
 
 
 def _eventing(words: Vocabulary) -> tuple[_Operation, ...]:
-    prefix = f"wse{words.name}:"
-    over = f"{prefix}UnsubscribeResponse" if words.unsubscribe_answers else None
-    return (
-        _Operation(
-            "Subscribe", f"{prefix}Subscribe", f"{prefix}SubscribeResponse", words.action("Subscribe")
-        ),
-        _Operation(
-            "Renew",
-            f"{prefix}Renew",
-            f"{prefix}RenewResponse",
-            words.action("Renew"),
-            about_subscription=True,
-        ),
-        _Operation(
-            "GetStatus",
-            f"{prefix}GetStatus",
-            f"{prefix}GetStatusResponse",
-            words.action("GetStatus"),
-            about_subscription=True,
-        ),
-        _Operation(
-            "Unsubscribe", f"{prefix}Unsubscribe", over, words.action("Unsubscribe"), about_subscription=True
-        ),
-    )
+    def operation(name: str) -> _Operation:
+        element = f"wse{words.name}:{name}"
+        is_empty = name == "Unsubscribe" and not words.unsubscribe_answers
+        response = None if is_empty else f"{element}Response"
+        return _Operation(name, element, response, words.action(name), name != "Subscribe")
+
+    return tuple(map(operation, ("Subscribe", "Renew", "GetStatus", "Unsubscribe")))
 
 
 def _own(*names: str) -> tuple[_Operation, ...]:
@@ -107,7 +89,6 @@ _SINK: dict[str, tuple[_Operation, ...]] = {
 
 
 def document(url: str) -> bytes:
-    """The description of a door that is reached at this URL."""
     return _document().replace("{location}", quoteattr(url)).encode()
 
 
@@ -136,9 +117,9 @@ def _document() -> str:
 def _messages() -> Iterator[str]:
     for port_type, operations in (_PORT_TYPES | _SINK).items():
         for one in operations:
-            yield _message(f"{port_type}{one.name}", one.takes)
-            if one.gives != "":
-                yield _message(f"{port_type}{one.name}Response", one.gives)
+            yield _message(f"{port_type}{one.name}", one.request)
+            if one.response != "":
+                yield _message(f"{port_type}{one.name}Response", one.response)
 
 
 def _message(name: str, element: str | None) -> str:
@@ -153,8 +134,8 @@ def _port_types() -> Iterator[str]:
             message = f"e:{port_type}{one.name}"
             yield f'<wsdl:operation name="{one.name}">'
             yield f'<wsdl:input message="{message}" wsam:Action="{one.action}"/>'
-            if one.gives != "":
-                yield (f'<wsdl:output message="{message}Response" wsam:Action="{one.action}{one.answer}"/>')
+            if one.response != "":
+                yield f'<wsdl:output message="{message}Response" wsam:Action="{one.action}Response"/>'
             yield "</wsdl:operation>"
         yield "</wsdl:portType>"
 
@@ -162,7 +143,7 @@ def _port_types() -> Iterator[str]:
 def _bindings() -> Iterator[str]:
     for soap in ("soap11", "soap12"):
         for port_type, operations in (_PORT_TYPES | _SINK).items():
-            yield f'<wsdl:binding name="{_binding(port_type, soap)}" type="e:{port_type}">'
+            yield f'<wsdl:binding name="{port_type}{soap.capitalize()}" type="e:{port_type}">'
             yield f'<{soap}:binding style="document" transport="{_HTTP}"/>'
             for one in operations:
                 yield from _bound(one, soap)
@@ -172,12 +153,12 @@ def _bindings() -> Iterator[str]:
 def _bound(one: _Operation, soap: str) -> Iterable[str]:
     header = (
         f'<{soap}:header message="e:SubscriptionHeader" part="Subscription" use="literal"/>'
-        if one.about_subscription
+        if one.has_subscription
         else ""
     )
     yield f'<wsdl:operation name="{one.name}"><{soap}:operation soapAction="{one.action}"/>'
     yield f'<wsdl:input>{header}<{soap}:body use="literal"/></wsdl:input>'
-    if one.gives != "":
+    if one.response != "":
         yield f'<wsdl:output><{soap}:body use="literal"/></wsdl:output>'
     yield "</wsdl:operation>"
 
@@ -186,180 +167,174 @@ def _service() -> Iterator[str]:
     yield '<wsdl:service name="EventDistribution">'
     for port_type in _PORT_TYPES:
         for soap in ("soap11", "soap12"):
-            name = _binding(port_type, soap)
+            name = f"{port_type}{soap.capitalize()}"
             yield f'<wsdl:port name="{name}" binding="e:{name}">'
             yield f"<{soap}:address location={{location}}/></wsdl:port>"
     yield "</wsdl:service>"
 
 
-def _binding(port_type: str, soap: str) -> str:
-    return f"{port_type}{'Soap11' if soap == 'soap11' else 'Soap12'}"
+# -- schemas ----------------------------------------------------------------------------------------------
+
+_OCCURS = {
+    "": "",
+    "?": ' minOccurs="0"',
+    "*": ' minOccurs="0" maxOccurs="unbounded"',
+    "+": ' maxOccurs="unbounded"',
+}
+#: extensions of a message
+_ANY = '<xs:any namespace="##other" processContents="lax" minOccurs="0" maxOccurs="unbounded"/>'
 
 
-_ADDRESSING_SCHEMA = f"""\
-<xs:schema targetNamespace="{WSA_2005.namespace}" elementFormDefault="qualified">
-<xs:complexType name="AttributedURIType"><xs:simpleContent><xs:extension base="xs:anyURI">
-<xs:anyAttribute namespace="##other" processContents="lax"/>
-</xs:extension></xs:simpleContent></xs:complexType>
-<xs:complexType name="ReferenceParametersType"><xs:sequence>
-<xs:any namespace="##any" processContents="lax" minOccurs="0" maxOccurs="unbounded"/>
-</xs:sequence></xs:complexType>
-<xs:complexType name="EndpointReferenceType"><xs:sequence>
-<xs:element name="Address" type="wsa:AttributedURIType"/>
-<xs:element name="ReferenceParameters" type="wsa:ReferenceParametersType" minOccurs="0"/>
-</xs:sequence></xs:complexType>
-</xs:schema>"""
+def _child(name: str, type_: str = "xs:string", occurs: str = "") -> str:
+    return f'<xs:element name="{name}" type="{type_}"{_OCCURS[occurs]}/>'
+
+
+def _ref(name: str, occurs: str = "") -> str:
+    return f'<xs:element ref="e:{name}"{_OCCURS[occurs]}/>'
+
+
+def _attributes(required: bool = False, **types: str) -> str:
+    use = ' use="required"' if required else ""
+    return "".join(f'<xs:attribute name="{name}" type="xs:{type_}"{use}/>' for name, type_ in types.items())
+
+
+def _element(name: str, *children: str, attributes: str = "") -> str:
+    content = f"<xs:sequence>{''.join(children)}</xs:sequence>{attributes}"
+    return f'<xs:element name="{name}"><xs:complexType>{content}</xs:complexType></xs:element>'
+
+
+def _empty_child(name: str, occurs: str, attributes: str) -> str:
+    content = f"<xs:complexType>{attributes}</xs:complexType>"
+    return f'<xs:element name="{name}"{_OCCURS[occurs]}>{content}</xs:element>'
+
+
+def _type(name: str, *children: str, attributes: str = "") -> str:
+    content = f"<xs:sequence>{''.join(children)}</xs:sequence>{attributes}"
+    return f'<xs:complexType name="{name}">{content}</xs:complexType>'
+
+
+def _text_type(name: str, base: str, attributes: str) -> str:
+    return (
+        f'<xs:complexType name="{name}"><xs:simpleContent><xs:extension base="xs:{base}">{attributes}'
+        "</xs:extension></xs:simpleContent></xs:complexType>"
+    )
+
+
+def _schema(namespace: str, *parts: str) -> str:
+    content = "\n".join(parts)
+    return f'<xs:schema targetNamespace="{namespace}" elementFormDefault="qualified">{content}</xs:schema>'
+
+
+_ADDRESSING_SCHEMA = _schema(
+    WSA_2005.namespace,
+    _text_type("AttributedURIType", "anyURI", '<xs:anyAttribute namespace="##other" processContents="lax"/>'),
+    _type("ReferenceParametersType", _ANY.replace("##other", "##any")),
+    _type(
+        "EndpointReferenceType",
+        _child("Address", "wsa:AttributedURIType"),
+        _child("ReferenceParameters", "wsa:ReferenceParametersType", "?"),
+    ),
+)
 
 
 def _eventing_schema(words: Vocabulary) -> str:
     prefix = f"wse{words.name}"
     old = words is WSE_2004
-    granted = f'<xs:element name="{words.granted}" type="xs:string" minOccurs="0"/>'
-    mode = '<xs:attribute name="Mode" type="xs:anyURI"/>' if old else ""
-    layout = (
-        ""
-        if old
-        else '<xs:element name="Format" minOccurs="0"><xs:complexType>'
-        '<xs:attribute name="Name" type="xs:anyURI"/></xs:complexType></xs:element>'
-    )
-    filter_ = f'<xs:element name="Filter" type="{prefix}:FilterType" minOccurs="0"/>'
-    expires = '<xs:element name="Expires" type="xs:string" minOccurs="0"/>'
-    # The two name the same in another order.
-    inner = f"{expires}{filter_}" if old else f"{layout}{expires}{filter_}"
-    over = "" if old else _element("UnsubscribeResponse", "")
-    manager = '<xs:element name="SubscriptionManager" type="wsa:EndpointReferenceType"/>'
-    return f"""\
-<xs:schema targetNamespace="{words.namespace}" elementFormDefault="qualified">
-<xs:import namespace="{WSA_2005.namespace}"/><xs:import namespace="{NAMESPACE}"/>
-<xs:complexType name="FilterType"><xs:simpleContent><xs:extension base="xs:string">
-<xs:attribute name="Dialect" type="xs:anyURI"/></xs:extension></xs:simpleContent></xs:complexType>
-<xs:complexType name="DeliveryType"><xs:sequence>
-<xs:element name="NotifyTo" type="wsa:EndpointReferenceType"/></xs:sequence>{mode}</xs:complexType>
-{
+    granted = _child(words.granted, occurs="?")
+    expires = _child("Expires", occurs="?")
+    manager = _child("SubscriptionManager", "wsa:EndpointReferenceType")
+    layout = _empty_child("Format", "?", _attributes(Name="anyURI"))
+    return _schema(
+        words.namespace,
+        f'<xs:import namespace="{WSA_2005.namespace}"/><xs:import namespace="{NAMESPACE}"/>',
+        _text_type("FilterType", "string", _attributes(Dialect="anyURI")),
+        _type(
+            "DeliveryType",
+            _child("NotifyTo", "wsa:EndpointReferenceType"),
+            attributes=_attributes(Mode="anyURI") if old else "",
+        ),
         _element(
             "Subscribe",
-            '<xs:element name="EndTo" type="wsa:EndpointReferenceType" minOccurs="0"/>'
-            f'<xs:element name="Delivery" type="{prefix}:DeliveryType"/>{inner}'
-            '<xs:element ref="e:Topic" minOccurs="0"/><xs:element ref="e:Recipient" minOccurs="0"/>'
-            '<xs:element ref="e:Id" minOccurs="0"/>',
-        )
-    }
-{_element("SubscribeResponse", manager + granted)}
-{_element("Renew", expires)}{_element("RenewResponse", granted)}
-{_element("GetStatus", "")}{_element("GetStatusResponse", granted)}
-{_element("Unsubscribe", "")}{over}
-{
+            _child("EndTo", "wsa:EndpointReferenceType", "?"),
+            _child("Delivery", f"{prefix}:DeliveryType"),
+            "" if old else layout,
+            expires,
+            _child("Filter", f"{prefix}:FilterType", "?"),
+            *(_ref(name, "?") for name in ("Topic", "Recipient", "Id")),
+        ),
+        _element("SubscribeResponse", manager, granted),
+        _element("Renew", expires),
+        _element("RenewResponse", granted),
+        _element("GetStatus"),
+        _element("GetStatusResponse", granted),
+        _element("Unsubscribe"),
+        "" if old else _element("UnsubscribeResponse"),
         _element(
             "SubscriptionEnd",
-            (manager if old else "")
-            + '<xs:element name="Status" type="xs:anyURI"/><xs:element name="Reason" type="xs:string" '
-            'minOccurs="0" maxOccurs="unbounded"/>',
-        )
-    }
-</xs:schema>"""
-
-
-def _element(name: str, content: str) -> str:
-    return (
-        f'<xs:element name="{name}"><xs:complexType><xs:sequence>{content}</xs:sequence></xs:complexType>'
-        "</xs:element>"
+            manager if old else "",
+            _child("Status", "xs:anyURI"),
+            _child("Reason", occurs="*"),
+        ),
     )
 
 
-_ATTRIBUTE = (
-    '<xs:element name="Attribute" minOccurs="0" maxOccurs="unbounded"><xs:complexType>'
-    '<xs:attribute name="name" type="xs:string" use="required"/>'
-    '<xs:attribute name="type" type="xs:string" use="required"/></xs:complexType></xs:element>'
-)
-#: what an extension of a message may add
-_MORE = '<xs:any namespace="##other" processContents="lax" minOccurs="0" maxOccurs="unbounded"/>'
-_OWN_SCHEMA = f"""\
-<xs:schema targetNamespace="{NAMESPACE}" elementFormDefault="qualified">
-<xs:element name="Topic" type="xs:string"/>
-<xs:element name="Recipient" type="xs:string"/>
-<xs:element name="Id" type="xs:string"/>
-<xs:element name="Subscription" type="xs:string"/>
-<xs:complexType name="AttributeType"><xs:simpleContent><xs:extension base="xs:string">
-<xs:attribute name="name" type="xs:string" use="required"/></xs:extension></xs:simpleContent></xs:complexType>
-<xs:complexType name="EventType"><xs:sequence>
-<xs:element name="attribute" type="e:AttributeType" minOccurs="0" maxOccurs="unbounded"/>
-<xs:any namespace="##local" processContents="lax" minOccurs="0" maxOccurs="unbounded"/>
-</xs:sequence>
-<xs:attribute name="id" type="xs:string"/><xs:attribute name="time" type="xs:string"/>
-<xs:attribute name="topic" type="xs:string"/><xs:attribute name="availability" type="xs:string"/>
-</xs:complexType>
-<xs:element name="event" type="e:EventType"/>
-{
+_ATTRIBUTE = _empty_child("Attribute", "*", _attributes(required=True, name="string", type="string"))
+_OWN_SCHEMA = _schema(
+    NAMESPACE,
+    *(_child(name) for name in ("Topic", "Recipient", "Id", "Subscription")),
+    _text_type("AttributeType", "string", _attributes(required=True, name="string")),
+    _type(
+        "EventType",
+        _child("attribute", "e:AttributeType", "*"),
+        _ANY.replace("##other", "##local"),
+        attributes=_attributes(id="string", time="string", topic="string", availability="string"),
+    ),
+    _child("event", "e:EventType"),
+    _element("Publish", _ref("Topic"), _child("IdempotencyKey", occurs="?"), _ref("event", "+")),
+    _element("PublishResponse", _child("Accepted", "xs:int"), _ref("Id", "*")),
     _element(
-        "Publish",
-        '<xs:element ref="e:Topic"/><xs:element name="IdempotencyKey" type="xs:string" minOccurs="0"/>'
-        '<xs:element ref="e:event" maxOccurs="unbounded"/>',
-    )
-}
-{
-    _element(
-        "PublishResponse",
-        '<xs:element name="Accepted" type="xs:int"/>'
-        '<xs:element ref="e:Id" minOccurs="0" maxOccurs="unbounded"/>',
-    )
-}
-<xs:element name="TopicDescription"><xs:complexType><xs:sequence>{_ATTRIBUTE}</xs:sequence>
-<xs:attribute name="name" type="xs:string"/><xs:attribute name="engine" type="xs:string"/>
-<xs:attribute name="availability" type="xs:string"/><xs:attribute name="revision" type="xs:int"/>
-</xs:complexType></xs:element>
-{
+        "TopicDescription",
+        _ATTRIBUTE,
+        attributes=_attributes(name="string", engine="string", availability="string", revision="int"),
+    ),
     _element(
         "CreateTopic",
-        '<xs:element ref="e:Topic"/><xs:element name="Attributes"><xs:complexType><xs:sequence>'
-        f"{_ATTRIBUTE}</xs:sequence></xs:complexType></xs:element>"
-        '<xs:element name="Engine" type="xs:anyURI" minOccurs="0"/>'
-        '<xs:element name="Availability" type="xs:string" minOccurs="0"/>',
-    )
-}
-{_element("CreateTopicResponse", '<xs:element ref="e:TopicDescription"/>')}
-{
+        _ref("Topic"),
+        _element("Attributes", _ATTRIBUTE),
+        _child("Engine", "xs:anyURI", "?"),
+        _child("Availability", occurs="?"),
+    ),
+    _element("CreateTopicResponse", _ref("TopicDescription")),
+    _element("DeleteTopic", _ref("Topic"), _child("Cascade", "xs:boolean", "?")),
+    _element("DeleteTopicResponse"),
+    _element("EnumerateTopics"),
+    _element("EnumerateTopicsResponse", _ref("TopicDescription", "*")),
+    _child("Name"),
+    _element("Binding", _child("Server", occurs="*"), attributes=_attributes(name="string", engine="string")),
     _element(
-        "DeleteTopic",
-        '<xs:element ref="e:Topic"/><xs:element name="Cascade" type="xs:boolean" minOccurs="0"/>',
-    )
-}
-{_element("DeleteTopicResponse", "")}
-{_element("EnumerateTopics", "")}
-{
-    _element(
-        "EnumerateTopicsResponse",
-        '<xs:element ref="e:TopicDescription" minOccurs="0" maxOccurs="unbounded"/>',
-    )
-}
-<xs:element name="Name" type="xs:string"/>
-<xs:element name="Binding"><xs:complexType><xs:sequence>
-<xs:element name="Server" type="xs:string" minOccurs="0" maxOccurs="unbounded"/></xs:sequence>
-<xs:attribute name="name" type="xs:string"/><xs:attribute name="engine" type="xs:string"/>
-</xs:complexType></xs:element>
-{
-    _element(
-        "CreateRoute",
-        '<xs:element ref="e:Name"/>'
-        '<xs:element name="Server" type="xs:string" minOccurs="0" maxOccurs="unbounded"/>'
-        '<xs:element name="Engine" type="xs:anyURI" minOccurs="0"/>'
-        f"{_MORE}",
-    )
-}
-{_element("CreateRouteResponse", '<xs:element ref="e:Binding"/>')}
-{_element("DeleteRoute", f'<xs:element ref="e:Name"/>{_MORE}')}
-{_element("DeleteRouteResponse", "")}
-{_element("EnumerateRoutes", f'<xs:element ref="e:Name" minOccurs="0"/>{_MORE}')}
-{
+        "CreateRoute", _ref("Name"), _child("Server", occurs="*"), _child("Engine", "xs:anyURI", "?"), _ANY
+    ),
+    _element("CreateRouteResponse", _ref("Binding")),
+    _element("DeleteRoute", _ref("Name"), _ANY),
+    _element("DeleteRouteResponse"),
+    _element("EnumerateRoutes", _ref("Name", "?"), _ANY),
     _element(
         "EnumerateRoutesResponse",
-        '<xs:element name="Route" minOccurs="0" maxOccurs="unbounded"><xs:complexType>'
-        '<xs:attribute name="name" type="xs:string"/><xs:attribute name="server" type="xs:string"/>'
-        '<xs:attribute name="subscriptions" type="xs:int"/><xs:attribute name="rectangles" type="xs:int"/>'
-        '<xs:attribute name="maximal" type="xs:int"/><xs:attribute name="precision" type="xs:double"/>'
-        '<xs:attribute name="bytes" type="xs:long"/><xs:attribute name="everything" type="xs:boolean"/>'
-        '<xs:attribute name="revision" type="xs:string"/>'
-        "</xs:complexType></xs:element>"
-        '<xs:element ref="e:Binding" minOccurs="0" maxOccurs="unbounded"/>',
-    )
-}
-</xs:schema>"""
+        _empty_child(
+            "Route",
+            "*",
+            _attributes(
+                name="string",
+                server="string",
+                subscriptions="int",
+                rectangles="int",
+                maximal="int",
+                precision="double",
+                bytes="long",
+                everything="boolean",
+                revision="string",
+            ),
+        ),
+        _ref("Binding", "*"),
+    ),
+)

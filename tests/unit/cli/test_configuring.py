@@ -332,7 +332,7 @@ def test_a_process_ends_with_2_for_wrong_settings_and_with_1_for_a_missing_secre
 
 
 def test_open_is_refused_beyond_loopback(required: dict[str, str]) -> None:
-    with pytest.raises(InvalidSettings, match="--open asks nobody for a key, so --host must be a loopback"):
+    with pytest.raises(InvalidSettings, match="--open requires no API key, so --host must be a loopback"):
         load_dispatcher(["--open", "--host", "0.0.0.0"], required)
     assert load_dispatcher(["--open", "--host", "::1"], required).open
 

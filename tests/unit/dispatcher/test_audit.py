@@ -14,7 +14,7 @@ from edn.errors import Forbidden
 
 
 def refuse(door: Audit, path: str) -> None:
-    door.refused({"type": "http", "method": "GET", "path": path}, Forbidden("no"))
+    door.record_refusal({"type": "http", "method": "GET", "path": path}, Forbidden("no"))
 
 
 def lines(folder: Path) -> set[str]:

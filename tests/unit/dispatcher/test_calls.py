@@ -42,5 +42,5 @@ def test_a_log_that_cannot_be_opened_is_said_in_one_line(tmp_path: Path) -> None
         process.await_ready()
     assert process.stop() == 1
     said = process.tail()
-    assert "cannot be opened" in said
+    assert "cannot open the log" in said
     assert "Traceback" not in said

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dispatcher.api.leader_proxy import Leading
+from dispatcher.api.leader_proxy import LeaderProxy
 from dispatcher.config import Settings
 from dispatcher.replication.lease import ATTEMPTS, Peers, _is_refusal
 from dispatcher.services import Services
@@ -292,4 +292,4 @@ def test_only_a_refused_connection_says_that_a_process_is_gone(error: Exception,
     ],
 )
 def test_calls_that_change_what_all_share_go_to_the_leader(method: str, path: str, concerned: bool) -> None:
-    assert Leading.concerns({"type": "http", "method": method, "path": path}) == concerned
+    assert LeaderProxy.handles({"type": "http", "method": method, "path": path}) == concerned

@@ -651,12 +651,15 @@ def test_members_have_a_limit_that_is_asked_before_anything_is_stored(tmp_path: 
     async def work(made: Core) -> None:
         for number in range(6):
             await made.put(f"t{number}", "price")
-        with pytest.raises(Overloaded, match="0 members of subtrees and 6 more would be beyond 5"):
+        with pytest.raises(
+            Overloaded,
+            match="0 members of subtree subscriptions and 6 more would exceed this key's quota of 5",
+        ):
             await made.subscriptions.create([wanted("**", None)], room(5))
         assert made.servers.items == []
         assert [member.subscriptions for member in made.network.members] == [0, 0]
         await made.subscriptions.create([wanted("**", None)], room(6))
-        with pytest.raises(Overloaded, match="6 members of subtrees and 1 more"):
+        with pytest.raises(Overloaded, match="6 members of subtree subscriptions and 1 more"):
             await made.put("t6", "price", room=room(6))
         with pytest.raises(NotFound):
             made.topics.get("t6")

@@ -1,25 +1,25 @@
-// The network's interface: calls with the key if there is one, errors as they are said, the live stream.
+// Client of the REST interface: requests with the API key, errors, the live stream.
 
 let key = "";
-try { key = sessionStorage.getItem("edn-key") || ""; } catch { /* storage may be forbidden; then it is asked for again */ }
+try { key = sessionStorage.getItem("edn-key") || ""; } catch { /* storage may be disabled */ }
 
-let onKeyWanted = () => {};
+let onKeyRequired = () => {};
 
 export class Problem extends Error {
   constructor(status, problem) {
-    super(problem.detail || problem.title || `the network answered ${status}`);
+    super(problem.detail || problem.title || `HTTP status ${status}`);
     this.status = status;
     this.pointer = problem.errors?.[0]?.pointer;
   }
 }
 
-// `ask` is told what was wrong with the key that was sent; nothing, if none was.
-export function whenKeyIsWanted(ask) { onKeyWanted = ask; }
+// `ask` gets the reason why the current key was refused, or "" if there is none.
+export function whenKeyIsRequired(ask) { onKeyRequired = ask; }
 export const hasKey = () => key !== "";
 
 export function useKey(given) {
   key = given.trim();
-  try { sessionStorage.setItem("edn-key", key); } catch { /* as above */ }
+  try { sessionStorage.setItem("edn-key", key); } catch { /* storage may be disabled */ }
 }
 
 function headers(more = {}) {
@@ -28,9 +28,9 @@ function headers(more = {}) {
 
 async function refuse(response) {
   let problem = {};
-  try { problem = await response.json(); } catch { /* not every proxy answers JSON */ }
+  try { problem = await response.json(); } catch { /* a proxy may not send JSON */ }
   const refusal = new Problem(response.status, problem);
-  if (response.status === 401) onKeyWanted(hasKey() ? refusal.message : "");
+  if (response.status === 401) onKeyRequired(hasKey() ? refusal.message : "");
   throw refusal;
 }
 
@@ -48,11 +48,11 @@ export async function call(method, path, body) {
 export const get = (path) => call("GET", path);
 export const post = (path, body) => call("POST", path, body);
 
-// What a refusal of the stream means; trying again would not change it.
+// States after a refusal that a retry would not change.
 const REFUSALS = { 401: "locked", 403: "limited", 404: "elsewhere" };
 
-// An EventSource cannot carry a key, so the stream is read by hand. Calls `on[event](data)`; tries again for ever,
-// unless it is refused: whoever gives another key, or goes to another address, loads the page anew.
+// Reads server-sent events with fetch, as an EventSource cannot send a key, and calls `on[event](data)`. Reconnects
+// until it is refused: another key or address reloads the page.
 export async function watch(path, on, state) {
   for (let pause = 500; ; pause = Math.min(pause * 2, 10000)) {
     try {
@@ -61,7 +61,7 @@ export async function watch(path, on, state) {
       state("live");
       pause = 500;
       await read(response.body.getReader(), on);
-      state("lost", "the stream ended");
+      state("lost", "stream ended");
     } catch (error) {
       const refused = REFUSALS[error.status];
       if (refused) return state(refused, refused === "elsewhere" ? error.message : "");

@@ -1,4 +1,4 @@
-// The lines over time. Plotly draws them; what they show is kept here, column by column, for ten minutes.
+// Line charts of the last ten minutes, drawn by Plotly; samples are stored by column.
 
 import { colour } from "./page.js";
 import { plain } from "./text.js";
@@ -43,7 +43,7 @@ export function layout(more = {}) {
   };
 }
 
-// Ten minutes at most: the day is known, and labels that lie flat leave the lines their height.
+// Times without a date, not rotated, so that the lines keep their height.
 const clocks = () => ({ tickformat: "%H:%M:%S", tickangle: 0, nticks: innerWidth < 760 ? 5 : 8 });
 
 export const CONFIG = { displayModeBar: false, responsive: true, typesetMath: false };
@@ -52,7 +52,7 @@ const line = (name, y, tint, more = {}) => ({ type: "scatter", mode: "lines", na
 
 export function draw() {
   if (!window.Plotly) return;
-  window.Plotly.react("chart-traffic", ["published", "forwarded", "matched", "notified"].map((name) => line(name, columns[name], colour(name))), layout({ xaxis: clocks(), yaxis: { rangemode: "tozero" } }), CONFIG);
+  window.Plotly.react("chart-traffic", ["published", "forwarded", "matched", "notified"].map((name) => line(name === "notified" ? "delivered" : name, columns[name], colour(name))), layout({ xaxis: clocks(), yaxis: { rangemode: "tozero" } }), CONFIG);
   window.Plotly.react("chart-ratios", [
     line("hit ratio", columns.hit_ratio, colour("published")),
     line("false positives", wasted(), colour("bad")),

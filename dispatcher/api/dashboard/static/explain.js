@@ -1,4 +1,4 @@
-// "Try an event": what would become of it, tier by tier; or what a filter would hear.
+// Explains how an event would be routed and matched, or what a filter would match.
 
 import { post } from "./api.js";
 import { $, byServer, count, element, share, swatch, trying } from "./page.js";
@@ -34,7 +34,7 @@ function example() {
   const topic = topics.find((one) => one.name === $("#try-topic").value);
   if (!topic) return;
   $("#try-latest").hidden = kind() !== "event";
-  $("#try-label").textContent = kind() === "event" ? "The event's attributes, as JSON" : "The filter, as text or JSON";
+  $("#try-label").textContent = kind() === "event" ? "Attributes of the event (JSON)" : "Filter (text or JSON)";
   const made = Object.fromEntries(Object.entries(topic.attributes).map(([name, type]) => [name, EXAMPLES[type]]));
   if (kind() === "event") { $("#try-text").value = JSON.stringify(latest.get(topic.name) ?? made); return; }
   const [name, type] = Object.entries(topic.attributes)[0];
@@ -44,10 +44,10 @@ function example() {
 async function explain() {
   const text = $("#try-text").value.trim();
   const topic = $("#try-topic").value;
-  if (!topic) throw new Error("There is no topic yet.");
+  if (!topic) throw new Error("No topics yet.");
   let body;
   if (kind() === "event") {
-    try { body = { event: JSON.parse(text) }; } catch (error) { throw new Error(`That is no JSON: ${error.message}`); }
+    try { body = { event: JSON.parse(text) }; } catch (error) { throw new Error(`Invalid JSON: ${error.message}`); }
   } else {
     body = { filter: text.startsWith("{") ? JSON.parse(text) : text };
   }
@@ -57,28 +57,28 @@ async function explain() {
 }
 
 const WHY = {
-  everything: "everything goes there: it has no summary yet, or the precision is 0",
+  everything: "gets every event: it has no summary yet, or the precision is 0",
   summary: "a rectangle of its summary contains the event",
   widening: "the rectangle of a recent subscription contains the event",
-  mask: "a rectangle contains it, but its Bloom mask does not",
+  mask: "a rectangle contains the event, but its Bloom mask does not",
   "no rectangle": "no rectangle contains the event",
 };
 
 function ofEvent(answer) {
   const wasted = answer.false_positives;
   const matching = answer.matched === 0 ? "No subscription matches." : answer.matched === 1 ? "One subscription matches." : `${count(answer.matched)} subscriptions match.`;
-  const asked = answer.servers.filter((server) => server.routed).map((server) => server.server);
-  const head = element("p", { id: "try-summary" }, `${matching} The event would be sent to ${asked.join(", ") || "no server"}` +
-    (wasted.length ? `; for nothing to ${wasted.join(", ")}.` : "."));
+  const routed = answer.servers.filter((server) => server.routed).map((server) => server.server);
+  const head = element("p", { id: "try-summary" }, `${matching} The event would be routed to ${routed.join(", ") || "no server"}` +
+    (wasted.length ? `; false positives: ${wasted.join(", ")}.` : "."));
   return [head, ...answer.servers.map((server) => {
-    const verdict = server.failure ? "did not answer" : !server.routed ? "not asked" : server.false_positive ? "false positive" : `${count(server.matched)} matched`;
+    const verdict = server.failure ? "no response" : !server.routed ? "not routed" : server.false_positive ? "false positive" : `${count(server.matched)} matched`;
     return element("div", { class: "card", "data-server": server.server, "data-kind": server.false_positive ? "false-positive" : server.matched ? "match" : "none" },
       element("h3", {}, swatch(server.server), `${server.server}: ${verdict}`),
-      element("p", { class: "soft" }, WHY[server.why], server.rectangles ? ` (${count(server.rectangles)} tried)` : ""),
+      element("p", { class: "soft" }, WHY[server.why], server.rectangles ? ` (${count(server.rectangles)} tested)` : ""),
       server.rectangle ? element("p", {}, element("code", { class: "mono" }, JSON.stringify(server.rectangle))) : null,
       server.failure ? element("p", { class: "bad" }, server.failure) : null,
       server.subscriptions.length ? element("ul", {}, ...server.subscriptions.map((one) => element("li", { class: one.matches ? "" : "soft" },
-        `${one.id}${one.recipient ? ` (${one.recipient})` : ""}${one.paused ? ", paused" : ""}: ${one.matches ? "by" : "not, because of"} `,
+        `${one.id}${one.recipient ? ` (${one.recipient})` : ""}${one.paused ? ", paused" : ""}: ${one.matches ? "matches" : "does not match"} `,
         element("code", { class: "mono" }, one.clauses.join(" and ") || "everything")))) : null);
   })];
 }
@@ -87,13 +87,13 @@ function ofFilter(answer) {
   const { recent } = answer;
   const named = (ids, all) => (all ? `${ids.slice(0, 10).join(", ")}${all > 10 ? ` and ${count(all - 10)} more` : ""}` : "none");
   const facts = [
-    ["As text", answer.text ?? "everything"],
-    ["Rectangles", `${count(answer.rectangle_count)}${answer.exact ? ", which say all" : "; the exact check decides inside them"}`],
-    ["Recent events", recent.events ? `${count(recent.matched)} of ${count(recent.events)} would have matched (${share(recent.share)})` : "none are known"],
+    ["Filter", answer.text ?? "everything"],
+    ["Rectangles", `${count(answer.rectangle_count)}${answer.exact ? ", exact" : ", cover; the predicate decides inside"}`],
+    ["Recent events", recent.events ? `${count(recent.matched)} of ${count(recent.events)} would have matched (${share(recent.share)})` : "none"],
     ["Covers", named(answer.covers, answer.covers_count)],
-    ["Is covered by", named(answer.covered_by, answer.covered_by_count)],
+    ["Covered by", named(answer.covered_by, answer.covered_by_count)],
     ["Compared with", `${count(answer.examined)} of ${count(answer.subscriptions)} subscriptions`],
-    ...answer.servers.map((server) => [server.server, server.everything ? "gets everything" : `meets ${count(server.meeting)} of its ${count(server.rectangles)} rectangles`]),
+    ...answer.servers.map((server) => [server.server, server.everything ? "gets every event" : `intersects ${count(server.meeting)} of ${count(server.rectangles)} rectangles`]),
   ];
   return [element("dl", {}, ...facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]))];
 }

@@ -1,6 +1,6 @@
-// Wires the views to the live stream; tabs, theme and key.
+// Connects the views to the live stream; tabs, theme and API key.
 
-import { hasKey, useKey, watch, whenKeyIsWanted } from "./api.js";
+import { hasKey, useKey, watch, whenKeyIsRequired } from "./api.js";
 import { draw } from "./charts.js";
 import * as explain from "./explain.js";
 import * as map from "./map.js";
@@ -9,7 +9,7 @@ import { $, say, trying } from "./page.js";
 import * as subscriptions from "./subscriptions.js";
 
 const tabs = [...document.querySelectorAll("[role=tab]")];
-let limited = false; // the key is no operator's, or this is not the admin address: topics and subscriptions only
+let limited = false; // without an operator's key, or not at the admin port: topics and subscriptions only
 const shows = (name) => !document.hidden && !document.getElementById(name).hidden;
 
 const OPENED = {
@@ -46,7 +46,7 @@ $("#theme-button").addEventListener("click", () => {
   const root = document.documentElement;
   const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   root.dataset.theme = dark ? "light" : "dark";
-  try { localStorage.setItem("edn-theme", root.dataset.theme); } catch { /* it lasts for this page */ }
+  try { localStorage.setItem("edn-theme", root.dataset.theme); } catch { /* the theme applies to this page only */ }
   redraw();
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
@@ -64,7 +64,7 @@ function askForKey(refusal) {
   $("#key-forget").hidden = !hasKey();
   if (!keyDialog.open) keyDialog.showModal();
 }
-whenKeyIsWanted(askForKey);
+whenKeyIsRequired(askForKey);
 $("#key-button").hidden = !hasKey();
 $("#key-button").addEventListener("click", () => askForKey(""));
 $("#key-cancel").addEventListener("click", () => keyDialog.close("cancel"));
@@ -77,7 +77,7 @@ keyDialog.addEventListener("close", () => {
   location.reload();
 });
 
-// What only an operator may see is not shown empty: it is not shown.
+// Hides the views that require an operator.
 function limit() {
   limited = true;
   document.body.dataset.sees = "own";
@@ -100,10 +100,10 @@ if (wanted) select(wanted, false);
 
 const WORDS = {
   live: "live",
-  lost: "no connection, trying again",
-  locked: "an API key is wanted",
-  limited: "this key sees its own topics and subscriptions; traffic and servers are an operator's to see",
-  elsewhere: "here are topics and subscriptions only; for traffic and servers open the dashboard at the admin address",
+  lost: "disconnected, reconnecting",
+  locked: "API key required",
+  limited: "topics and subscriptions of this key's tenant; traffic and servers require an operator's key",
+  elsewhere: "topics and subscriptions only; for traffic and servers, open the dashboard at the admin port",
 };
 watch("/v1/live", {
   history: trying((data) => overview.history(data)),
@@ -120,5 +120,5 @@ watch("/v1/live", {
 });
 
 window.addEventListener("load", () => {
-  if (!window.Plotly) say("Charts need Plotly, which this installation lacks: pip install plotly");
+  if (!window.Plotly) say("Charts require Plotly: pip install plotly");
 });

@@ -1,4 +1,4 @@
-// The summaries' rectangles on two attributes, recent events among them, and what another precision would change.
+// Map: rectangles of the summaries on two attributes, recent events, and the effect of another precision.
 
 import { call, get } from "./api.js";
 import { CONFIG, layout } from "./charts.js";
@@ -27,7 +27,7 @@ function setAttributes() {
   const topic = topics.find((one) => one.name === $("#map-topic").value);
   const names = topic ? Object.keys(topic.attributes) : [];
   const numeric = names.filter((name) => ["number", "integer", "time"].includes(topic.attributes[name]));
-  // A number across, and up what tells apart best what numbers do not: a string, if there is one.
+  // By default a number on the x axis and a string on the y axis.
   const strings = names.filter((name) => topic.attributes[name] === "string");
   const order = [...numeric.slice(0, 1), ...strings.slice(0, 1), ...numeric.slice(1), ...names];
   for (const [selector, place] of [["#map-x", 0], ["#map-y", 1]]) {
@@ -52,7 +52,7 @@ export function begin() {
   $("#map-reset").addEventListener("click", trying(async () => { trial = null; showTrial(); await refresh(); }));
   $("#map-apply").addEventListener("click", trying(async () => {
     await call("PUT", "/v1/tuning", { mode: "fixed", precision: trial });
-    say(`The precision is fixed at ${share(trial, 0)} now.`);
+    say(`Precision fixed at ${share(trial, 0)}.`);
     inForce = trial;
     trial = null;
     showTrial();
@@ -67,7 +67,7 @@ function showTrial() {
   $("#map-reset").disabled = $("#map-apply").disabled = trial === null;
 }
 
-// Called with every sample; `visible` tells whether anybody sees the map.
+// Called with every sample; `visible`: the map is shown.
 export function sample(data, visible) {
   inForce = data.precision;
   const topic = $("#map-topic").value;
@@ -92,7 +92,7 @@ export async function refresh() {
   const query = new URLSearchParams({ x, y });
   if (trial !== null) query.set("precision", trial);
   const answer = await get(`/v1/topics/${encodeURIComponent(topic)}/projection?${query}`);
-  if (mine < drawnAt) return; // a later question was answered first
+  if (mine < drawnAt) return; // a later request was answered first
   drawnAt = mine;
   picture = answer;
   picture.servers.sort(byServer);
@@ -105,9 +105,9 @@ function describe() {
   const precise = picture.servers.reduce((sum, server) => sum + Math.max(server.maximal, server.rectangles), 0);
   let text = `${count(rectangles)} of ${count(precise)} rectangles.`;
   if (picture.copies !== null) {
-    text += ` Of ${count(picture.sampled)} recent events each goes to ${picture.copies.toFixed(2)} servers on average`;
+    text += ` Each of ${count(picture.sampled)} recent events is routed to ${picture.copies.toFixed(2)} servers on average`;
     const change = picture.copies_in_force > 0 ? picture.copies / picture.copies_in_force - 1 : 0;
-    if (trial !== null) text += `, now to ${picture.copies_in_force.toFixed(2)}: ${change >= 0 ? "+" : "−"}${Math.abs(100 * change).toFixed(0)} % traffic`;
+    if (trial !== null) text += `, in force: ${picture.copies_in_force.toFixed(2)}: ${change >= 0 ? "+" : "−"}${Math.abs(100 * change).toFixed(0)} % traffic`;
     text += ".";
   }
   $("#map-effect").textContent = text;
@@ -118,14 +118,14 @@ function describe() {
     made.dataset.server = server.server;
     made.dataset.rectangles = server.rectangles;
     return made;
-  }), "No server.", 5);
+  }), "No servers yet.", 5);
 }
 
-// -- from coordinates to places on an axis -----------------------------------------------------------------------
+// -- from coordinates to positions on an axis -----------------------------------------------------------------------
 
 const encoder = new TextEncoder();
 
-// As the network does it: the first six bytes as digits to the base 257.
+// As in `edn.model`: the first six bytes as digits to the base 257.
 function stringCoordinate(text) {
   let code = 0;
   const first = encoder.encode(text).slice(0, 6);
@@ -141,7 +141,7 @@ function coordinate(axis, value) {
   return value;
 }
 
-// Strings stand side by side in their order; numbers where they are; times as dates.
+// Strings are evenly spaced in their order; times are dates.
 function place(axis, at) {
   if (axis.type === "time") return new Date(at / 1000);
   if (axis.type !== "string") return at;
@@ -217,11 +217,11 @@ function points(name, events, servers) {
     type: "scatter", mode: "markers", name: plain(name),
     x: events.map((event) => place(picture.x, event.x)),
     y: events.map((event) => place(picture.y, event.y)),
-    text: events.map((event) => plain(event.to.length ? `to ${event.to.join(", ")}` : "to nobody")),
+    text: events.map((event) => plain(event.to.length ? `to ${event.to.join(", ")}` : "to no server")),
     hovertemplate: "%{text}<extra></extra>",
     marker: {
       size: events.map((event) => (event.fresh ? 8 : 6)),
-      // One server: its colour. Several: the text's. None: hollow.
+      // Routed to one server: its colour; to several: the text's; to none: hollow.
       color: events.map((event) => (event.to.length === 1 ? serverColour(event.to[0]) : event.to.length ? colour("text") : "rgba(0,0,0,0)")),
       symbol: events.map((event) => (event.to.length > 1 && event.to.length === servers.length ? "square" : event.to.length > 1 ? "diamond" : "circle")),
       line: { width: 1, color: events.map((event) => (event.to.length ? colour("panel") : colour("soft"))) },

@@ -1,4 +1,4 @@
-// Tiles, servers, decisions and topics.
+// Overview: tiles, servers, tuning decisions and topics.
 
 import { get } from "./api.js";
 import { add, begin, decided, draw } from "./charts.js";
@@ -8,7 +8,7 @@ let topicsKnown = -1;
 let onTopics = () => {};
 let shownDecisions = -1;
 
-export function whenTopicsChange(tell) { onTopics = tell; }
+export function whenTopicsChange(listener) { onTopics = listener; }
 
 export async function history(data) {
   begin(data);
@@ -45,20 +45,20 @@ function servers(all) {
       number(rate(server.rates.forwarded)), number(share(useful, 0)), number(share(server.hit_ratio)), number(rectangles), number(bytes(server.summary_bytes)));
     made.dataset.server = server.id;
     return made;
-  }), "No server has registered yet.", 11);
+  }), "No servers yet.", 11);
 }
 
 function showDecisions() {
   const all = decided();
   if (all.length === shownDecisions) return;
   shownDecisions = all.length;
-  fill($("#decisions tbody"), all.slice(-100).reverse().map((one) => row(clock(one.time / 1000), number(share(one.precision, 0)), `${one.mode}: ${one.reason}`)), "No decision yet.", 3);
+  fill($("#decisions tbody"), all.slice(-100).reverse().map((one) => row(clock(one.time / 1000), number(share(one.precision, 0)), `${one.mode}: ${one.reason}`)), "No decisions yet.", 3);
 }
 
 export async function topics() {
   const all = (await get("/v1/topics")).topics;
   topicsKnown = all.length;
   fill($("#topics tbody"), all.map((topic) => row(topic.name, code(Object.entries(topic.attributes).map(([name, type]) => `${name}: ${type}`).join(", ")),
-    topic.availability === 0 ? "none" : topic.availability === "forever" ? "forever" : `${topic.availability} s`)), "No topic yet.", 3);
+    topic.availability === 0 ? "none" : topic.availability === "forever" ? "forever" : `${topic.availability} s`)), "No topics yet.", 3);
   onTopics(all);
 }

@@ -1,8 +1,8 @@
-// Small things that all views share: elements, numbers as people read them, words at the bottom of the page.
+// Shared by all views: elements, number formats, messages at the bottom of the page.
 
 export const $ = (selector) => document.querySelector(selector);
 
-// Text only ever becomes text: nothing that the network says can become markup.
+// Sets text, never markup: values of the network cannot inject HTML.
 export function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -55,7 +55,7 @@ export function say(text) {
   hiding = setTimeout(() => { toast.hidden = true; }, 6000);
 }
 
-// What a button does may fail: then it is said, and nothing else breaks. That a key is wanted, the dialog says.
+// Shows errors of an action as messages; a missing key opens the dialog instead.
 export function trying(work) {
   return async (...given) => {
     try { return await work(...given); } catch (error) { if (error.status !== 401) say(error.message); return undefined; }
@@ -64,13 +64,13 @@ export function trying(work) {
 
 export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-// Apart for those who see colours differently, readable on both themes (Okabe and Ito's, and two more).
+// Distinguishable with colour blindness and readable in both themes (Okabe and Ito's, and two more).
 const SERVERS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a7500", "#7a5cc9", "#5f6b76", "#b02a5b"];
 const known = new Map();
 export function serverColour(server) {
   if (!known.has(server)) known.set(server, SERVERS[known.size % SERVERS.length]);
   return known.get(server);
 }
-// As people count: s2 before s10.
+// Natural order: s2 before s10.
 export const byServer = (a, b) => a.server.localeCompare(b.server, "en", { numeric: true });
 export const swatch = (server) => element("span", { class: "swatch", style: `background:${serverColour(server)}` });

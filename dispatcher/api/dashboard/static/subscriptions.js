@@ -1,4 +1,4 @@
-// Subscriptions, found by a search, with their counters and attempts; dead letters.
+// Search of subscriptions with counters and attempts; dead letters.
 
 import { get, post } from "./api.js";
 import { $, code, count, element, fill, number, row, say, trying, when } from "./page.js";
@@ -6,7 +6,7 @@ import { $, code, count, element, fill, number, row, say, trying, when } from ".
 const PAGE = 50;
 let shown = [];
 let following = null;
-let asked = 0; // questions so far: an answer that was overtaken by another question is dropped
+let asked = 0; // number of requests: a response is dropped after a later request
 let letters = [];
 let nextLetter = null;
 
@@ -47,18 +47,18 @@ function list() {
   fill($("#subscription-table tbody"), shown.map((one) => {
     const made = row(
       element("td", {}, element("button", { type: "button", "data-open": one.id, onclick: trying(() => open(one.id)) }, one.id.length > 13 ? `${one.id.slice(0, 12)}…` : one.id)),
-      one.topic, code(one.filter === null ? "everything" : JSON.stringify(one.filter)), target(one), one.server ?? "several",
+      one.topic, code(one.filter === null ? "everything" : JSON.stringify(one.filter)), target(one), one.server ?? "multiple",
       element("td", { class: one.state === "paused" ? "warn" : "good" }, one.state),
       element("td", { class: "actions" }, element("button", { type: "button", "data-toggle": one.id, onclick: trying(() => toggle(one)) }, one.state === "paused" ? "Resume" : "Pause")));
     made.dataset.subscription = one.id;
     return made;
-  }), "Nothing found.", 7);
+  }), "No subscriptions found.", 7);
   $("#more-subscriptions").hidden = !following;
-  $("#subscription-count").textContent = following ? `the first ${count(shown.length)}` : `${count(shown.length)} in all`;
+  $("#subscription-count").textContent = following ? `first ${count(shown.length)}` : `${count(shown.length)} in total`;
 }
 
 function target(one) {
-  const at = one.sink?.url ? code(one.sink.url) : element("td", { class: "soft" }, "a stream");
+  const at = one.sink?.url ? code(one.sink.url) : element("td", { class: "soft" }, "stream");
   if (one.sink?.recipient) at.append(element("div", { class: "soft" }, one.sink.recipient));
   return at;
 }
@@ -71,26 +71,26 @@ async function toggle(one) {
   $(`[data-toggle="${CSS.escape(one.id)}"]`)?.focus();
 }
 
-const FIELDS = [["state", "Address"], ["evaluated", "Evaluated"], ["matched", "Matched"], ["delivered", "Delivered"], ["failed", "Given up"], ["dead_letters", "Dead letters"], ["reason", "Last failure"], ["next_attempt", "Next attempt"]];
+const FIELDS = [["state", "Address state"], ["evaluated", "Evaluated"], ["matched", "Matched"], ["delivered", "Delivered"], ["failed", "Failed"], ["dead_letters", "Dead letters"], ["reason", "Last failure"], ["next_attempt", "Next attempt"]];
 
 async function open(id) {
   const path = `/v1/subscriptions/${encodeURIComponent(id)}`;
   const [one, { attempts }] = await Promise.all([get(path), get(`${path}/attempts`).catch(() => ({ attempts: [] }))]);
   const dialog = $("#subscription-dialog");
-  const facts = [["Topic", one.topic], ["Filter", one.filter === null ? "everything" : JSON.stringify(one.filter)], ["To", one.sink?.url ?? "a stream"], ["Server", one.server ?? "several"], ["Owner", one.owner], ["Created", when(one.created)], ["Expires", one.expires ? when(one.expires) : "never"]];
+  const facts = [["Topic", one.topic], ["Filter", one.filter === null ? "everything" : JSON.stringify(one.filter)], ["Sink", one.sink?.url ?? "stream"], ["Server", one.server ?? "multiple"], ["Owner", one.owner], ["Created", when(one.created)], ["Expires", one.expires ? when(one.expires) : "never"]];
   if (one.delivery) for (const [field, name] of FIELDS) if (one.delivery[field] !== null) facts.push([name, typeof one.delivery[field] === "number" ? count(one.delivery[field]) : one.delivery[field]]);
   const act = (name, work) => element("button", { type: "button", onclick: trying(async () => { say(await work()); await open(id); }) }, name);
   dialog.replaceChildren(
-    element("h2", { id: "subscription-title", tabindex: "-1", autofocus: true }, id), // so that it opens at its top
+    element("h2", { id: "subscription-title", tabindex: "-1", autofocus: true }, id), // focused, so that the dialog opens at its top
     element("dl", {}, ...facts.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, String(value ?? ""))])),
     element("h3", {}, "Last attempts"),
     element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Last attempts" }, element("table", { id: "attempts" },
-      element("thead", {}, element("tr", {}, ...["When", "Outcome", "Status", "Milliseconds", "Notifications", "Answer"].map((name) => element("th", {}, name)))),
-      element("tbody", {}, ...(attempts.length ? attempts.slice(0, 10).map((one) => row(when(one.time), one.outcome, one.status ?? "", number((1000 * one.seconds).toFixed(1)), number(count(one.notifications)), one.reason ?? one.answer)) : [element("tr", {}, element("td", { class: "empty", colspan: 6 }, "None yet."))])))),
+      element("thead", {}, element("tr", {}, ...["Time", "Outcome", "Status", "Duration (ms)", "Notifications", "Response"].map((name) => element("th", {}, name)))),
+      element("tbody", {}, ...(attempts.length ? attempts.slice(0, 10).map((one) => row(when(one.time), one.outcome, one.status ?? "", number((1000 * one.seconds).toFixed(1)), number(count(one.notifications)), one.reason ?? one.answer)) : [element("tr", {}, element("td", { class: "empty", colspan: 6 }, "No attempts yet."))])))),
     element("menu", {},
-      act("Send an example", async () => { const attempt = await post(`${path}/example`); return `The sink answered ${attempt.status ?? attempt.reason}.`; }),
-      act("Enable", async () => { await post(`${path}/enable`); return "Its address is tried again."; }),
-      act("Resend dead letters", async () => { const queued = await post(`${path}/recover`, { since: "1970-01-01T00:00:00Z" }); return `${queued.notifications} notifications wait to be sent.`; }),
+      act("Send example", async () => { const attempt = await post(`${path}/example`); return `The sink answered ${attempt.status ?? attempt.reason}.`; }),
+      act("Enable", async () => { await post(`${path}/enable`); return "Address enabled."; }),
+      act("Resend dead letters", async () => { const queued = await post(`${path}/recover`, { since: "1970-01-01T00:00:00Z" }); return `${queued.notifications} notifications requeued.`; }),
       element("button", { type: "button", class: "primary", onclick: () => dialog.close() }, "Close")));
   if (!dialog.open) dialog.showModal();
 }
@@ -110,7 +110,7 @@ async function askLetters(cursor) {
   const query = new URLSearchParams({ limit: PAGE });
   const named = $("#letters-subscription").value.trim();
   if (!named && document.body.dataset.sees === "own") {
-    fill($("#letter-table tbody"), [], "Name a subscription: only an operator's key lists all dead letters.", 7);
+    fill($("#letter-table tbody"), [], "Enter a subscription: listing all dead letters requires an operator's key.", 7);
     return;
   }
   if (named) query.set("subscription", named);
@@ -123,11 +123,11 @@ async function askLetters(cursor) {
     const resend = element("button", { type: "button", "data-resend": letter.id }, "Resend");
     resend.addEventListener("click", trying(async () => {
       const queued = await post(`/v1/dead-letters/${encodeURIComponent(letter.id)}/resend`);
-      say(`${queued.notifications} notifications wait to be sent.`);
+      say(`${queued.notifications} notifications requeued.`);
       await showLetters();
     }));
     return row(letter.id, when(letter.died), code(letter.url), number(count(letter.notifications)), number(count(letter.attempts)), letter.reason, element("td", { class: "actions" }, resend));
   }), "No dead letters.", 7);
   $("#more-letters").hidden = !nextLetter;
-  $("#letter-count").textContent = nextLetter ? `the first ${count(letters.length)}` : `${count(letters.length)} in all`;
+  $("#letter-count").textContent = nextLetter ? `first ${count(letters.length)}` : `${count(letters.length)} in total`;
 }

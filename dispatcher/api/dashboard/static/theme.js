@@ -1,6 +1,6 @@
-// Before anything is drawn: the theme that was chosen, or the system's. Not a module, so that it does not wait.
+// Applies the chosen theme before the page is drawn. Not a module, as modules are deferred.
 {
   let chosen = null;
-  try { chosen = localStorage.getItem("edn-theme"); } catch { /* storage may be forbidden; then the system's */ }
+  try { chosen = localStorage.getItem("edn-theme"); } catch { /* storage may be disabled: use the system's theme */ }
   if (chosen) document.documentElement.dataset.theme = chosen;
 }

@@ -1,4 +1,4 @@
-"""`/soap`: a message in, an answer or a fault out; plain ASGI, because events come in here, too."""
+"""The endpoint `/soap`: reads a message, runs its operation, writes a reply or a fault. Plain ASGI."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lxml import etree
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from dispatcher.api.leader_proxy import Leading, replayed
+from dispatcher.api.leader_proxy import LeaderProxy, replayed
 from dispatcher.api.publish import BODY_BYTES
 from dispatcher.api.soap import faults, wsdl
 from dispatcher.api.soap.operations import Operation, Request, Table
@@ -21,26 +21,26 @@ from edn.formats import xml
 from edn.formats.event_xml import NAMESPACE
 from edn.formats.soap import addressing, envelope
 from edn.formats.soap.addressing import WSA_2005, Headers
-from edn.formats.soap.envelope import SOAP_11, SOAP_12, Envelope, Fault, Version
+from edn.formats.soap.envelope import SOAP_11, SOAP_12, Envelope, Fault
 from edn.formats.xml import Element
 from edn.http.asgi import problem_response, read_body
 
 logger = structlog.get_logger()
 
 PATH = "/soap"
-_MEDIA_TYPES = (b"text/xml", b"application/soap+xml")
+_SOAP_12_TYPE = b"application/soap+xml"
 
 
 class SoapEndpoint:
-    """A whole ASGI app; of several dispatchers, only the leader carries out what changes something."""
+    """The ASGI app of the endpoint; with multiple dispatchers, the leader executes changes."""
 
     def __init__(self, guard: Guard, operations: Table, peers: Peers | None, secret: str) -> None:
         """`operations`: of `eventing`, `publishing` and `management`; `secret`: the network's."""
         self._guard = guard
         self._limit = min(BODY_BYTES, xml.MAX_BYTES)
         self._table = operations
-        self._leading = (
-            None if peers is None else Leading(self._carry_out, peers, limit=self._limit, secret=secret)
+        self._leader_proxy = (
+            None if peers is None else LeaderProxy(self._execute, peers, limit=self._limit, secret=secret)
         )
 
     @staticmethod
@@ -58,15 +58,16 @@ class SoapEndpoint:
         except EdnError as error:
             await problem_response(error)(scope, receive, send)
             return
-        await self._answer(scope, body, send, pass_on=self._leading is not None)
+        await self._answer(scope, body, send, self._leader_proxy)
 
-    async def _carry_out(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """What the leader does with a message that changes something."""
-        await self._answer(scope, await read_body(receive), send, pass_on=False)
+    async def _execute(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._answer(scope, await read_body(receive), send, None)
 
-    async def _answer(self, scope: Scope, body: bytes, send: Send, *, pass_on: bool) -> None:
+    async def _answer(self, scope: Scope, body: bytes, send: Send, leader: LeaderProxy | None) -> None:
         receive = replayed(body)
-        version, headers = _expected(scope), Headers()
+        # The version of faults about unreadable messages.
+        version = SOAP_12 if _media_type(scope) == _SOAP_12_TYPE else SOAP_11
+        headers = Headers()
         try:
             message = envelope.read(body, limit=self._limit)
             version = message.version
@@ -74,9 +75,8 @@ class SoapEndpoint:
             operation = self._operation(message, headers)
             caller = caller_of(scope)
             self._guard.require(caller, operation.need, scope)
-            if pass_on and operation.changes:
-                assert self._leading is not None
-                await self._leading(scope, receive, send)
+            if leader is not None and operation.changes:
+                await leader(scope, receive, send)
                 return
             assert message.payload is not None
             request = Request(message, headers, message.payload, _url(scope), _topic(scope), caller)
@@ -87,8 +87,8 @@ class SoapEndpoint:
             status = 400 if version is SOAP_12 and fault.code == "Sender" else 500
             action = fault.action or headers.edition.fault_action
             payload, extra = envelope.fault_body(version, fault), envelope.not_understood(version, fault)
-        answered = headers.fault_to if status != 200 else None
-        if (answered or headers.reply_to) == WSA_2005.nowhere:
+        fault_to = headers.fault_to if status != 200 else None
+        if (fault_to or headers.reply_to) == WSA_2005.nowhere:
             await Response(status_code=202)(scope, receive, send)
             return
         if headers.given:
@@ -102,7 +102,6 @@ class SoapEndpoint:
         )(scope, receive, send)
 
     def _operation(self, message: Envelope, headers: Headers) -> Operation:
-        """What a message asks for; raises `Fault`."""
         unknown = [
             etree.QName(header)
             for header in message.mandatory()
@@ -112,22 +111,22 @@ class SoapEndpoint:
         if unknown:
             names = ", ".join(f"{{{name.namespace}}}{name.localname}" for name in unknown)
             raise Fault(
-                "MustUnderstand", f"headers that must be understood are not: {names}", not_understood=unknown
+                "MustUnderstand", f"mandatory headers are not understood: {names}", not_understood=unknown
             )
         if message.payload is None:
-            raise Fault("Sender", "the Body is empty; an operation's element is right")
+            raise Fault("Sender", "the Body is empty; it must contain the element of an operation")
         operation = self._table.get(message.payload.tag)
         if operation is None:
             raise Fault(
                 "Sender",
-                f"nothing here answers {message.payload.tag[:200]}; GET {PATH}?wsdl tells what is there",
+                f"unknown operation {message.payload.tag[:200]}; GET {PATH}?wsdl lists all operations",
                 subcode=etree.QName(headers.edition.namespace, "ActionNotSupported"),
                 action=headers.edition.fault_action,
             )
         if headers.action is not None and headers.action != operation.action:
             raise Fault(
                 "Sender",
-                f"wsa:Action is {headers.action[:200]}; for this Body {operation.action} is right",
+                f"wsa:Action of this Body must be {operation.action}, got {headers.action[:200]}",
                 subcode=etree.QName(headers.edition.namespace, "ActionNotSupported"),
                 detail=[_problem_action(headers)],
                 action=headers.edition.fault_action,
@@ -141,7 +140,7 @@ def _fault(error: Exception) -> Fault:
     if isinstance(error, EdnError):
         return faults.translate(error)
     logger.error("unhandled", path=PATH, exc_info=error)
-    return Fault("Receiver", "the service failed at this request; its log says why")
+    return Fault("Receiver", "internal error; see the log of the dispatcher")
 
 
 def _problem_action(headers: Headers) -> Element:
@@ -150,18 +149,15 @@ def _problem_action(headers: Headers) -> Element:
     return root
 
 
-def _expected(scope: Scope) -> Version:
-    """The version of an answer to what cannot be read."""
-    for name, value in scope["headers"]:
-        if name == b"content-type":
-            return SOAP_12 if value.strip().lower().startswith(b"application/soap+xml") else SOAP_11
-    return SOAP_11
+def _media_type(scope: Scope) -> bytes:
+    content_type: bytes = dict(scope["headers"]).get(b"content-type", b"")
+    return content_type.partition(b";")[0].strip().lower()
 
 
 def _check_media_type(scope: Scope) -> None:
-    """Refuse what is no SOAP message: a web page can send text/plain anywhere without being asked."""
-    given = dict(scope["headers"]).get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if given not in _MEDIA_TYPES:
+    """Raises `Unsupported` for other types: any web page may send text/plain without a preflight request."""
+    given = _media_type(scope)
+    if given not in (b"text/xml", _SOAP_12_TYPE):
         raise Unsupported(
             "Content-Type must be text/xml (SOAP 1.1) or application/soap+xml (SOAP 1.2), got "
             f'"{given.decode("latin-1")[:80]}"'
@@ -174,7 +170,7 @@ def _topic(scope: Scope) -> str | None:
 
 
 def _url(scope: Scope) -> str:
-    """Where the client reached this door."""
+    """Returns the URL of the endpoint as the client reached it."""
     host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
     if not host or any(character in host for character in "<>\"' "):
         server: Any = scope.get("server") or ("localhost", 80)

@@ -1,4 +1,4 @@
-"""The dashboard's routes: the page and its files, the live stream, projections."""
+"""Routes of the dashboard: the page and its files, the live stream, projections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel
 from starlette.responses import FileResponse, HTMLResponse, StreamingResponse
 
-from dispatcher.api.caller import Who
+from dispatcher.api.bodies import Who
 from dispatcher.api.streams import EventStream, while_valid
 from dispatcher.auth.access import Guard
 from dispatcher.auth.caller import Need, needs
@@ -24,7 +24,7 @@ from edn.errors import NotFound
 from edn.http.asgi import StrictRoute
 
 _STATIC = Path(str(files("dispatcher.api.dashboard") / "static"))
-#: what the page may load: itself; Plotly writes styles into its own elements
+#: Content-Security-Policy: own files only; Plotly needs inline styles
 _POLICY = (
     "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
@@ -47,49 +47,49 @@ class Stop(BaseModel):
 class Axis(BaseModel):
     attribute: str
     type: str
-    #: of the coordinates of what is shown; null if there is none
+    #: coordinates of the drawn part; null if nothing is drawn
     range: list[float] | None
-    #: of strings and booleans: the places that are named, in order
+    #: labelled coordinates of strings and booleans, in order
     stops: list[Stop] | None
 
 
 class ProjectedServer(BaseModel):
     server: str
-    #: it gets every event
+    #: gets every event
     everything: bool
-    #: that route to it, and those of its precise summary
+    #: rectangles in the routing table, and in the precise summary
     rectangles: int
     maximal: int
-    #: x from, x to, y from, y to of the 300 largest distinct ones; null is unbounded
+    #: x from, x to, y from, y to of the 300 largest distinct projected rectangles; null is unbounded
     shadows: list[list[float | None]]
 
 
 class ProjectedEvent(BaseModel):
     x: float
     y: float
-    #: the servers that it is sent to
+    #: servers that it is routed to
     to: list[str]
 
 
 class Projection(BaseModel):
-    """Times are microseconds since 1970; strings lie by their first six bytes."""
+    """Times are microseconds since 1970; coordinates of strings are their first six bytes."""
 
     topic: str
     x: Axis
     y: Axis
-    #: that is shown, and that is in force
+    #: precision shown, and precision in force
     precision: float | None
     in_force: float | None
     servers: list[ProjectedServer]
     events: list[ProjectedEvent]
-    #: recent events that were asked about, and how many servers one of them goes to at each precision
+    #: number of sampled events, and servers per event at both precisions
     sampled: int
     copies: float | None
     copies_in_force: float | None
 
 
 def _plotly() -> Path | None:
-    """Plotly's browser bundle, found without importing the package, which takes long."""
+    """Returns the path of Plotly's browser bundle, without the slow import of the package."""
     spec = find_spec("plotly")
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -107,7 +107,7 @@ def routes(sampler: Sampler, projector: Projector, topics: Topics, guard: Guard)
     @router.get("/", response_class=HTMLResponse)
     @needs(Need.PUBLIC)
     async def page() -> Response:
-        """The dashboard."""
+        """Get the dashboard."""
         return FileResponse(_STATIC / "index.html", media_type="text/html", headers=_HEADERS)
 
     @router.get(
@@ -117,11 +117,11 @@ def routes(sampler: Sampler, projector: Projector, topics: Topics, guard: Guard)
     )
     @needs(Need.PUBLIC)
     async def file(file: str) -> Response:
-        """A file of the dashboard: script, style or picture."""
+        """Get a file of the dashboard: script, style or image."""
         path = served.get(file)
         if path is None:
-            raise NotFound(f'the dashboard has no file "{file[:80]}"')
-        # Ours change with the program, and are small; Plotly is neither.
+            raise NotFound(f'dashboard file "{file[:80]}" does not exist')
+        # Plotly is large and changes rarely.
         caching = "public, max-age=86400" if file == _PLOTLY else "no-cache"
         return FileResponse(
             path, media_type=_TYPES[path.suffix], headers={**_HEADERS, "cache-control": caching}
@@ -134,25 +134,26 @@ def routes(sampler: Sampler, projector: Projector, topics: Topics, guard: Guard)
     )
     @needs(Need.OPERATOR)
     async def live(who: Who) -> Response:
-        """Server-sent events: `history`, the last ten minutes, then a `sample` every second, until you go."""
-        held = contextlib.AsyncExitStack()
-        held.enter_context(guard.quotas.stream(who))
-        return EventStream(while_valid(sampler.stream(), lambda: guard.is_valid(who)), held)
+        """Stream server-sent events: `history`, the last ten minutes, then one `sample` per second."""
+        resources = contextlib.AsyncExitStack()
+        resources.enter_context(guard.quotas.open_stream(who))
+        return EventStream(while_valid(sampler.stream(), lambda: guard.is_valid(who)), resources)
 
     @router.get("/v1/topics/{name}/projection", response_model=Projection)
     @needs(Need.OPERATOR)
     async def projection(
         name: str,
         who: Who,
-        x: Annotated[str, Query(max_length=256, description="an attribute")],
-        y: Annotated[str, Query(max_length=256, description="another one")],
+        x: Annotated[str, Query(max_length=256, description="attribute of the x axis")],
+        y: Annotated[str, Query(max_length=256, description="attribute of the y axis")],
         precision: Annotated[
-            float | None, Query(ge=0, le=1, description="as it would be; without one, as it is")
+            float | None,
+            Query(ge=0, le=1, description="hypothetical precision. Default: the precision in force"),
         ] = None,
     ) -> Any:
-        """Routes to each server as rectangles on two attributes, and recent events."""
+        """Project each server's rectangles and recent events on two attributes."""
         picture = await projector.project(topics.get(name, who.tenant), x, y, precision)
-        # Thousands of numbers: to check each of them would cost more than to find them.
+        # Encoded directly: validating thousands of numbers would cost more than computing them.
         return Response(msgspec.json.encode(picture), media_type="application/json")
 
     return router
