@@ -40,12 +40,14 @@ def show(json: bool, value: Any, *lines: str) -> None:
 def make_table(headings: Sequence[str], rows: Iterable[Sequence[Any]], right: Collection[str] = ()) -> Table:
     """Builds a table without borders; columns in `right` are aligned to the right."""
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None)
     for heading in headings:
         table.add_column(heading, justify="right" if heading in right else "left")
     for row in rows:
-        table.add_row(*row)
+        # As text, not as Rich's markup: "[true]" in a filter would vanish.
+        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
     return table
 
 

@@ -176,6 +176,20 @@ def test_a_filter_that_begins_like_json_must_be_json(stub: Stub) -> None:
     assert "invalid filter: not JSON" in result.stderr
 
 
+def test_a_list_in_a_filter_is_shown_in_tables(stub: Stub) -> None:
+    chosen = {**SUBSCRIPTION, "filter": {"open": {"in": [True, False]}}}
+    stub.answers["GET", "/v1/subscriptions"] = (200, {"subscriptions": [chosen], "next": None})
+    assert '{"open": {"in": [true, false]}}' in edn(stub, "subscriptions").stdout
+
+
+def test_a_repeated_key_in_a_filter_is_refused(stub: Stub) -> None:
+    twice = '{"price": {"gt": 1}, "price": {"lt": 2}}'
+    result = edn(stub, "subscribe", "stocks", twice, "--to", "http://127.0.0.1:9/")
+    assert result.exit_code == 2
+    assert 'invalid filter: the key "price" is repeated' in result.stderr
+    assert stub.requests == []
+
+
 def test_subscriptions_are_a_table_or_json_lines(stub: Stub) -> None:
     stub.answers["GET", "/v1/subscriptions"] = (200, {"subscriptions": [SUBSCRIPTION], "next": None})
     shown = edn(stub, "subscriptions", "--owner", "me").stdout
