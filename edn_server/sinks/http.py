@@ -42,7 +42,7 @@ class HttpSink:
         self._allow_loopback = settings.allow_loopback_sinks
         self._seconds = settings.attempt_seconds
         self._client = HttpClient(
-            Limits(read=READ_BYTES, kept=ANSWER_BYTES),
+            Limits(read=READ_BYTES, returned=ANSWER_BYTES),
             connect_seconds=CONNECT_SECONDS,
             most_idle=min(MOST_IDLE, settings.concurrent_posts),
             tls=ssl.create_default_context(cafile=certifi.where()),
