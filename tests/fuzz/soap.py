@@ -30,7 +30,7 @@ TOPIC = SimpleNamespace(
     name="stocks", schema=SCHEMA, engine="xpath", availability=0.0, revision=1, tenant="", path="stocks"
 )
 #: said of what nobody expected
-FAILURE = b"the log of the service contains the cause"
+FAILURE = b"the service failed at this request"
 
 
 class _Door:
