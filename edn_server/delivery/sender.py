@@ -62,7 +62,7 @@ class Sender:
     async def send(self, address: str, name: str, body: bytes, events: int, trace: str = "") -> Sent:
         began, timer = clock.estimate(), asyncio.get_running_loop().time()
         ring = self._view.ring(ring_of(address))
-        counting = ring.counting(int(clock.now() * 1e6)) if ring is not None else []
+        counting = ring.active_secrets(int(clock.now() * 1e6)) if ring is not None else []
 
         def sign(name: str, body: bytes) -> str:
             return webhooks.signatures(counting, name, int(began), body)

@@ -41,7 +41,7 @@ def operations(topics: Topics, endpoint: PublishEndpoint) -> Table:
         answer = etree.Element(f"{{{NAMESPACE}}}PublishResponse", nsmap={"e": NAMESPACE})
         etree.SubElement(answer, f"{{{NAMESPACE}}}Accepted").text = str(accepted.accepted)
         for id in accepted.ids:
-            etree.SubElement(answer, f"{{{NAMESPACE}}}Id").text = xml.sayable(id)
+            etree.SubElement(answer, f"{{{NAMESPACE}}}Id").text = xml.valid_text(id)
         return Reply(f"{ACTION}Response", answer)
 
     return {_ROOT: Operation(publish, ACTION, Need.PUBLISH)}
