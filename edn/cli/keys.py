@@ -46,21 +46,22 @@ def create(
     json: JsonOption = False,
 ) -> None:
     """Create a key and print it. It is not shown again. Its quotas cannot exceed those of the key in use."""
-    quota: dict[str, float | None] = {
-        "requests_per_second": requests_per_second,
-        "events_per_second": events_per_second,
-        "subscriptions": subscriptions,
-        "predicates": predicates,
-        "topics": topics,
-        "attributes": attributes,
-        "members": members,
-        "body": body,
-        "streams": streams,
-        "retained_bytes": retained_bytes,
-    }
-    given = {limit: value for limit, value in quota.items() if value is not None}
+    from edn.client.encoding import drop_none
+
+    quota = drop_none(
+        requests_per_second=requests_per_second,
+        events_per_second=events_per_second,
+        subscriptions=subscriptions,
+        predicates=predicates,
+        topics=topics,
+        attributes=attributes,
+        members=members,
+        body=body,
+        streams=streams,
+        retained_bytes=retained_bytes,
+    )
     with connected(url) as client:
-        made = client.create_key(name, scope, tenant=tenant, expires=expires, quota=given)
+        made = client.create_key(name, scope, tenant=tenant, expires=expires, quota=quota)
     if json:
         show_json(made)
         return

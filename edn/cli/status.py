@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
@@ -11,19 +12,24 @@ from edn.cli.output import number, show_rows
 from edn.tools.console import DEFAULT_URL, JsonOption, UrlOption, connected, show_json
 
 if TYPE_CHECKING:
-    from edn.client import Client, Clock, Dispatcher, Server, moving
+    from edn.client import Dispatcher, Server, moving
+
+T = TypeVar("T")
 
 NUMBERS = ("subscriptions", "lag", "hit ratio", "precision", "to deliver")
 
 
 def status(url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
     """Show dispatchers and servers with state, subscriptions, lag, hit ratio and backlog."""
+    from edn.client import moving
+
     with connected(url) as client:
         health = client.health()
         dispatchers = client.dispatchers()
         servers = client.servers()
         topics = client.topics()
-        clock, repartitions = _operator_state(client)
+        clock = _if_permitted(client.clock)
+        repartitions = _if_permitted(lambda: client.run(moving.repartitions()))
     if json:
         shown = {
             "url": url,
@@ -45,20 +51,14 @@ def status(url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
         _show_repartitions(repartitions)
 
 
-def _operator_state(client: Client) -> tuple[Clock | None, moving.Repartitions | None]:
-    """Returns the clock and the repartitions, each None if the key lacks the right to read it."""
-    from edn.client import ProblemError, moving
+def _if_permitted(read: Callable[[], T]) -> T | None:
+    """Returns None if the key lacks the scope for a call."""
+    from edn.client import ProblemError
 
-    clock, repartitions = None, None
     try:
-        clock = client.clock()
+        return read()
     except ProblemError:
-        pass
-    try:
-        repartitions = client.run(moving.repartitions())
-    except ProblemError:
-        pass
-    return clock, repartitions
+        return None
 
 
 def _show_dispatchers(dispatchers: list[Dispatcher], url: str) -> None:

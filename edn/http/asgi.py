@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import math
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -40,9 +40,12 @@ def problem_response(error: EdnError) -> Response:
         headers["retry-after"] = str(math.ceil(error.retry_after))
     if isinstance(error, Unauthorized):
         headers["www-authenticate"] = "Bearer"
-    return Response(
-        msgspec.json.encode(error.problem()), status_code=error.status, media_type=PROBLEM, headers=headers
-    )
+    return _respond(error.problem(), headers)
+
+
+def _respond(problem: dict[str, Any], headers: Mapping[str, str]) -> Response:
+    content = msgspec.json.encode(problem)
+    return Response(content, status_code=problem["status"], media_type=PROBLEM, headers=headers)
 
 
 async def refuse(error: EdnError, scope: Scope, receive: Receive, send: Send) -> None:
@@ -96,18 +99,9 @@ def install(app: FastAPI, *, union_tags: frozenset[str] = frozenset()) -> None:
         # FastAPI wraps exceptions of reading a body into a bare 400.
         if isinstance(error.__cause__, EdnError):
             return problem_response(error.__cause__)
-        body = {
-            "type": "about:blank",
-            "title": HTTPStatus(error.status_code).phrase,
-            "status": error.status_code,
-            "detail": str(error.detail),
-        }
-        return Response(
-            msgspec.json.encode(body),
-            status_code=error.status_code,
-            media_type=PROBLEM,
-            headers=dict(error.headers or {}),
-        )
+        title = HTTPStatus(error.status_code).phrase
+        problem = {"type": "about:blank", "title": title, "status": error.status_code}
+        return _respond({**problem, "detail": str(error.detail)}, error.headers or {})
 
     async def on_bug(request: Request, error: Exception) -> Response:
         return bug_response(request.url.path, error)

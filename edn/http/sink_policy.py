@@ -90,21 +90,11 @@ def check_url(
             )
         mail_address(url)
         return
-    if parts.scheme == "cloudevents":
-        posted = cloudevents.SinkAddress.parse(url).to
-        if not posted.startswith(("http:", "https:")):
-            raise InvalidSink("the URL of a sink of CloudEvents must begin with https://")
-        check_url(posted, allow_loopback=allow_loopback, allow_http=allow_http)
-        return
-    if parts.scheme == "soap":
-        from edn.formats.soap.address import SoapAddress  # imports lxml, which few sinks need
-
-        address = SoapAddress.parse(url)
-        for target in (address.sink, address.end):
-            if target is not None:
-                if not target.address.startswith(("http:", "https:")):
-                    raise InvalidSink("the URL of a SOAP endpoint must begin with https://")
-                check_url(target.address, allow_loopback=allow_loopback, allow_http=allow_http)
+    if parts.scheme in ("cloudevents", "soap"):
+        for target in _targets(url, parts.scheme):
+            if not target.startswith(("http:", "https:")):
+                raise InvalidSink(f"the URL in a {parts.scheme}: sink must begin with https://")
+            check_url(target, allow_loopback=allow_loopback, allow_http=allow_http)
         return
     if parts.scheme not in ("http", "https"):
         other = extension(parts.scheme)
@@ -133,6 +123,16 @@ def check_url(
         _check_name(host)
     if parts.scheme == "http" and not allow_http and not is_loopback:
         raise InvalidSink("the sink's URL must begin with https://, got plain http")
+
+
+def _targets(url: str, scheme: str) -> list[str]:
+    """Returns the URLs inside a `cloudevents:` or `soap:` URL."""
+    if scheme == "cloudevents":
+        return [cloudevents.SinkAddress.parse(url).to]
+    from edn.formats.soap.address import SoapAddress  # imports lxml, which few sinks need
+
+    address = SoapAddress.parse(url)
+    return [one.address for one in (address.sink, address.end) if one is not None]
 
 
 def mail_address(url: str) -> str:

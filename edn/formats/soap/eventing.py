@@ -61,14 +61,14 @@ class Faults:
 
     delivery: str
     expiration: str
-    expiration_type: str
-    dialect: str
     filter: str
     endpoint: str
     renew: str
     unknown: str
-    message: str
-    unable: str
+    expiration_type: str = "UnsupportedExpirationType"
+    dialect: str = "FilteringRequestedUnavailable"
+    message: str = "InvalidMessage"
+    unable: str = "EventSourceUnableToProcess"
 
 
 _2004 = "http://schemas.xmlsoap.org/ws/2004/08/eventing"
@@ -84,14 +84,10 @@ WSE_2004 = Vocabulary(
     faults=Faults(
         delivery="DeliveryModeRequestedUnavailable",
         expiration="InvalidExpirationTime",
-        expiration_type="UnsupportedExpirationType",
-        dialect="FilteringRequestedUnavailable",
         filter="FilteringRequestedUnavailable",
         endpoint="InvalidMessage",
         renew="UnableToRenew",
         unknown="InvalidMessage",
-        message="InvalidMessage",
-        unable="EventSourceUnableToProcess",
     ),
     unsubscribe_answers=False,
     never=None,
@@ -106,14 +102,10 @@ WSE_2011 = Vocabulary(
     faults=Faults(
         delivery="DeliveryFormatRequestedUnavailable",
         expiration="UnsupportedExpirationValue",
-        expiration_type="UnsupportedExpirationType",
-        dialect="FilteringRequestedUnavailable",
         filter="CannotProcessFilter",
         endpoint="UnusableEPR",
         renew="UnknownSubscription",
         unknown="UnknownSubscription",
-        message="InvalidMessage",
-        unable="EventSourceUnableToProcess",
     ),
     unsubscribe_answers=True,
     never="PT0S",
