@@ -14,7 +14,7 @@ from dispatcher.config import Settings
 from dispatcher.store.event_log import DatabaseError
 from edn import summary
 from edn.errors import EdnError
-from edn.http.request_head import Connections
+from edn.http.request_limits import Connections
 from edn.runtime import disk
 from edn.runtime.private_files import keep_private
 from edn.runtime.process import CannotStart, bind, configure_logs, lock_folder, report_failure, serve, url_of

@@ -1,13 +1,13 @@
-"""The language that all parts of the network speak, and the client and command line at its rim.
+"""The shared code of the network, its client library and its command line.
 
-    model, index, summary   events, filters, matching, summaries: no network, no disk
-    formats, protocol, api  outside formats, messages between processes, models of the REST interface
-    http, runtime           what both services run on
-    client, receiver        the library for programs: `edn.Client`, `edn.AsyncClient`, `edn.receiver.Receiver`
+    model, index, summary   events, filters, matching, summaries; without I/O
+    formats, protocol, api  external formats, messages between processes, models of the REST interface
+    http, runtime           the base of both services
+    client, receiver        the client library: `edn.Client`, `edn.AsyncClient`, `edn.receiver.Receiver`
     cli, tools              the command `edn`; benchmarks, the checker, the demo
 
-No service is ever imported from here. `from edn import Client` loads the client only, not the model with its
-numerical libraries. `docs/internals.md` is the map.
+This package imports no service. `from edn import Client` imports the client only, without numerical
+libraries. `docs/internals.md` is the map of the code.
 """
 
 from __future__ import annotations

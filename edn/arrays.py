@@ -1,4 +1,4 @@
-"""Names the numpy arrays that signatures take and return, by the type of their elements."""
+"""Types of numpy arrays by the type of their elements."""
 
 from __future__ import annotations
 

@@ -1,26 +1,26 @@
-"""Everything that can be wrong, in one tree; each error knows the HTTP status that it means.
+"""The errors of the network, each with its HTTP status.
 
     EdnError
-    ├── InvalidInput (422)             what a client sent cannot be taken
-    │   ├── MalformedJson (400)        not JSON, or JSON that readers disagree about (NaN, repeated keys)
-    │   ├── MalformedXml (400)         not XML, or XML of a kind that is never taken (a DTD)
-    │   ├── TooLarge (413)             a body, a batch, a filter or a nesting beyond its limit
+    ├── InvalidInput (422)             an invalid request
+    │   ├── MalformedJson (400)        not JSON, or ambiguous JSON (NaN, repeated keys)
+    │   ├── MalformedXml (400)         not XML, or XML with a document type
+    │   ├── TooLarge (413)             a body, batch, filter or nesting above its limit
     │   ├── InvalidSchema
-    │   ├── InvalidEvent               names the index of the event in its batch
-    │   ├── InvalidFilter              names the place: a JSON pointer, or a column of the text
-    │   └── InvalidSink                an address that is no address, or one that the policy forbids
+    │   ├── InvalidEvent               contains the index of the event in its batch
+    │   ├── InvalidFilter              contains a JSON pointer, or a column of the text
+    │   └── InvalidSink                a malformed URL, or one that the policy refuses
     ├── NotFound (404)
     ├── Conflict (409)
     ├── Gone (410)
-    ├── Unauthorized (401)             no key, or one that is not known
-    ├── Forbidden (403)                a key that may do other things, but not this
-    ├── Unsupported (415)              a media type that this call does not take
+    ├── Unauthorized (401)             no API key, or an unknown one
+    ├── Forbidden (403)                an API key without the scope for this call
+    ├── Unsupported (415)              an unsupported media type
     ├── Overloaded (429)               try again after `retry_after` seconds
     ├── Unavailable (503)              try again after `retry_after` seconds
-    └── CorruptMessage (400)           bytes of an internal message that fail their check
+    └── CorruptMessage (400)           an internal message that fails its check
 
-A message says what was wrong, where, and what would be right. `problem()` is the one translation to
-RFC 9457; the services and the SOAP door translate nothing by hand.
+A message has the form "<thing> must be <rule>, got <value>", or names the place and the remedy. `problem()`
+is the only conversion to RFC 9457.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from typing import Any, ClassVar
 
 
 class EdnError(Exception):
-    """Something went wrong."""
+    """The root of all errors."""
 
     status: ClassVar[int] = 500
     title: ClassVar[str] = "Internal error"
 
-    #: where in the request: a JSON pointer such as "/filter/price/gt", or None
+    #: place in the request: a JSON pointer such as "/filter/price/gt"
     pointer: str | None
-    #: what a client should wait before it tries again, in seconds, or None
+    #: seconds after which a client should try again
     retry_after: float | None
 
     def __init__(self, detail: str, *, pointer: str | None = None, retry_after: float | None = None) -> None:
@@ -46,7 +46,7 @@ class EdnError(Exception):
         self.retry_after = retry_after
 
     def problem(self) -> dict[str, Any]:
-        """The RFC 9457 body of this error; `errors` names the place when it is known."""
+        """Returns the RFC 9457 body of this error; `errors` contains the place if it is known."""
         body: dict[str, Any] = {
             "type": "about:blank",
             "title": self.title,
@@ -59,29 +59,21 @@ class EdnError(Exception):
 
 
 class InvalidInput(EdnError):
-    """The input is refused."""
-
     status = 422
     title = "Invalid input"
 
 
 class MalformedJson(InvalidInput):
-    """Not JSON, or JSON that two readers would read differently."""
-
     status = 400
     title = "Malformed JSON"
 
 
 class MalformedXml(InvalidInput):
-    """Not XML, or XML with a document type: entities are never taken."""
-
     status = 400
     title = "Malformed XML"
 
 
 class TooLarge(InvalidInput):
-    """More than the limit allows."""
-
     status = 413
     title = "Too large"
 
@@ -91,7 +83,7 @@ class InvalidSchema(InvalidInput):
 
 
 class InvalidEvent(InvalidInput):
-    """`index` is the event's place in its batch."""
+    """`index` is the index of the event in its batch."""
 
     title = "Invalid event"
 
@@ -104,7 +96,7 @@ class InvalidEvent(InvalidInput):
 
 
 class InvalidFilter(InvalidInput):
-    """`column` is the place in a filter given as text, counted from 1; `pointer` that in JSON."""
+    """`column` is the place in a filter that is text, counted from 1; `pointer` the place in JSON."""
 
     title = "Invalid filter"
 

@@ -1,7 +1,7 @@
-"""A local receiver of notifications: what a subscriber would run, small enough to start inside a program.
+"""A receiver of notifications that runs inside a program.
 
-It accepts the POSTs that servers send, drops repeats by their `webhook-id`, and hands each notification on.
-The socket listens as soon as `start` returns: its address can be subscribed with at once.
+It accepts POSTs of servers, drops repeated ones by their `webhook-id`, and calls a function per notification.
+The socket listens when `start` returns, so its URL can be subscribed at once.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, Self
 import msgspec
 import uvicorn
 
-#: what one POST may carry
+#: bytes per POST
 MAX_BODY_BYTES = 16 * 1024 * 1024
-#: how many `webhook-id`s are remembered; servers repeat within minutes, not after so many others
+#: number of remembered `webhook-id`s; servers repeat a POST long before that many others
 REMEMBERED = 100_000
 
 
@@ -36,12 +36,12 @@ class NotifiedEvent(msgspec.Struct, frozen=True):
 
 
 class Notification(msgspec.Struct, frozen=True):
-    """One event, and all subscriptions of this address that it matched."""
+    """One event with all its matches at this address."""
 
     topic: str
     event: NotifiedEvent
     matches: list[Match]
-    #: W3C Trace Context, where the publisher sent one
+    #: W3C Trace Context of the publisher
     traceparent: str | None = None
     tracestate: str | None = None
 
@@ -56,29 +56,29 @@ _decoder = msgspec.json.Decoder(_Body)
 @dataclass(slots=True)
 class Counters:
     posts: int = 0
-    #: POSTs that had been received before
+    #: POSTs that were received before
     repeats: int = 0
     notifications: int = 0
-    #: POSTs whose body is no notification
+    #: POSTs with an invalid body
     refused: int = 0
 
 
 class _QuietServer(uvicorn.Server):
-    """A uvicorn that leaves signals to the program that it runs in."""
+    """A uvicorn server that leaves signals to the program."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
 
-#: headers and body of a POST → the status that it is answered with
+#: headers and body of a POST → status of the answer
 Forward = Callable[[list[tuple[bytes, bytes]], bytes], Awaitable[int]]
 
 
 class Receiver:
-    """Listens on `host`:`port` (0: a free one) and calls `on_notification` for each that arrives, once.
+    """Listens on `host`:`port` (0: a free port) and calls `on_notification` once per notification.
 
-    `forward` is asked first, with every POST and its repeats; unless it answers 2xx, nothing has arrived.
+    `forward` is called first, also for repeated POSTs; unless it returns 2xx, the POST is not processed.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Receiver:
         self.url = ""
 
     async def start(self) -> str:
-        """Listen; returns the address to subscribe with. Raises OSError when the port is taken."""
+        """Starts to listen and returns the URL to subscribe; raises `OSError` if the port is in use."""
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         listening = socket.create_server((self._host, self._port), family=family)
         port = listening.getsockname()[1]
@@ -142,11 +142,11 @@ class Receiver:
         receive: Callable[[], Awaitable[dict[str, Any]]],
         send: Callable[[dict[str, Any]], Awaitable[None]],
     ) -> None:
-        """The ASGI application; `start` serves it, a test may call it."""
+        """The ASGI application."""
         if scope["type"] != "http":
             return
         headers = dict(scope["headers"])
-        if scope["method"] == "OPTIONS":  # the consent that CloudEvents' web hooks ask for
+        if scope["method"] == "OPTIONS":  # the request for consent of CloudEvents webhooks
             origin = headers.get(b"webhook-request-origin", b"*")
             granted = [(b"webhook-allowed-origin", origin), (b"webhook-allowed-rate", b"*")]
             await _answer(send, 200, granted)
@@ -155,15 +155,15 @@ class Receiver:
         else:
             body = await _read(receive)
             if body is None:
-                return  # nobody is left to answer
+                return  # the sender has disconnected
             status = 413 if len(body) > MAX_BODY_BYTES else 204
             if status == 204 and self._forward is not None:
                 status = await self._forward(scope["headers"], body)
             if 200 <= status < 300:
-                status = self._take(headers.get(b"webhook-id"), body)
+                status = self._process(headers.get(b"webhook-id"), body)
             await _answer(send, status)
 
-    def _take(self, webhook_id: bytes | None, body: bytes) -> int:
+    def _process(self, webhook_id: bytes | None, body: bytes) -> int:
         self.counters.posts += 1
         key = webhook_id.decode("latin-1") if webhook_id else None
         if key is not None and key in self._seen:
@@ -185,7 +185,7 @@ class Receiver:
 
 
 async def _read(receive: Callable[[], Awaitable[dict[str, Any]]]) -> bytes | None:
-    """The whole body, or of one that is larger than allowed the beginning; None when the sender went away."""
+    """Reads the body, at most a little more than the limit; None if the sender disconnects."""
     body = bytearray()
     more = True
     while more and len(body) <= MAX_BODY_BYTES:

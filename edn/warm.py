@@ -1,6 +1,6 @@
-"""`python -m edn.warm`: compile every kernel into its cache, so that the first start of a service is quick.
+"""`python -m edn.warm`: compiles all kernels into the cache, so that services start quickly.
 
-`make setup` runs it. Without it the first process that needs a kernel compiles it, once a machine.
+`make setup` runs it. Otherwise the first process that needs a kernel compiles it, once per machine.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from importlib import import_module
 
 
 def warm() -> None:
-    """Compile, or load from the cache, what a dispatcher and a server need."""
+    """Compiles the kernels of dispatcher and server, or loads them from the cache."""
     from edn import index, summary
 
     index.warm()
     summary.compile_kernels()
-    import_module("edn.protocol.gather")  # compiles as it is loaded
+    import_module("edn.protocol.gather")  # compiles when imported
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import resource
 import sys
 
 from edn.errors import EdnError
-from edn.http.request_head import Connections
+from edn.http.request_limits import Connections
 from edn.runtime import disk
 from edn.runtime.private_files import keep_private
 from edn.runtime.process import bind, configure_logs, report_failure, serve, url_of

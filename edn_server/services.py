@@ -13,7 +13,7 @@ import structlog
 
 from edn import protocol
 from edn.errors import Unavailable
-from edn.formats.consent import asked_of
+from edn.formats.consent import consent_url
 from edn.runtime import clock
 from edn.runtime.ownership import any_thread, owned, share
 from edn.runtime.process import copy_in
@@ -316,7 +316,7 @@ class Services:
     def _on_granted(self, url: str) -> None:
         """Deliver the rows of a sink that has consented."""
         for address in self.notifier.waiting:
-            if asked_of(url_of(address)) == url:
+            if consent_url(url_of(address)) == url:
                 self.notifier.hurry(address)
 
     def _on_fatal(self, error: BaseException) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edn.cli.following import follow
+from edn.cli.output import follow
 from edn.client import moving
 from edn.tools.console import (
     DEFAULT_URL,
@@ -55,7 +55,7 @@ def repartition(
     """Export, plan on Spark (needs Java 17), show, ask, apply. With a command: that step alone."""
     if context.invoked_subcommand is not None:
         return
-    from edn.cli.exporting import export
+    from edn.cli.export import export
 
     with tempfile.TemporaryDirectory(prefix="edn-repartition-") as folder:
         snapshot, plan = Path(folder) / "subscriptions.parquet", Path(folder) / "plan"

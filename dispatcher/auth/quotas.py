@@ -24,7 +24,7 @@ from dispatcher.auth.keys import Pool, Quota
 from dispatcher.store import directory, topic_rows
 from dispatcher.store.interface import Connection
 from edn.errors import Overloaded, Unavailable
-from edn.http.request_head import has_room_for_streams
+from edn.http.request_limits import has_room_for_streams
 
 #: default quota of concurrent streams per key
 STREAMS = 100

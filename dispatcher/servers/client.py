@@ -43,7 +43,8 @@ class ServerClient:
             [("authorization", f"Bearer {settings.secret}"), ("content-type", protocol.MSGPACK)]
         )
         self._servers = HttpClient(
-            Limits(read=_ANSWER_BYTES, kept=_ANSWER_BYTES, whole=True), connect_seconds=_CONNECT_SECONDS
+            Limits(read=_ANSWER_BYTES, returned=_ANSWER_BYTES, is_strict=True),
+            connect_seconds=_CONNECT_SECONDS,
         )
 
     @cached_property

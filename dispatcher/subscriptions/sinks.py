@@ -9,7 +9,7 @@ from dispatcher.store.directory import Subscription
 from dispatcher.subscriptions.stream_address import is_stream
 from edn.formats import cloudevents
 from edn.formats.cloudevents import SinkAddress
-from edn.formats.consent import PREFIX, asked
+from edn.formats.consent import PREFIX, require_consent
 
 _CLOUDEVENTS = "cloudevents-"
 
@@ -31,7 +31,7 @@ def address_of(sink: Sink, *, consent: bool = False) -> str:
     if sink.format.startswith(_CLOUDEVENTS):
         mode = sink.format.removeprefix(_CLOUDEVENTS)
         return SinkAddress(mode, sink.url, asks).url()
-    return asked(sink.url) if asks else sink.url
+    return require_consent(sink.url) if asks else sink.url
 
 
 def view(found: Subscription, secret: str | None) -> dict[str, Any] | None:

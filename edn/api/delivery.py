@@ -20,7 +20,7 @@ class Delivery(msgspec.Struct, frozen=True):
     failures: int = 0
     failing_since: str | None = None
     next_attempt: str | None = None
-    #: since when it is known that the address will be disabled
+    #: time of the warning that the address will be disabled
     warned: str | None = None
     disabled: Annotated[str, Literal["gone", "failing"]] | None = None
     disabled_since: str | None = None
@@ -28,19 +28,19 @@ class Delivery(msgspec.Struct, frozen=True):
     reason: str | None = None
     #: whether notifications carry a signature
     signed: bool = False
-    #: of the sink, where it is asked for its consent
+    #: consent of the sink, if it is required
     consent: Annotated[str, Literal["granted", "awaiting"]] | None = None
-    #: events of its topic that reached its server while it was active
+    #: events of its topic on its server while it was active
     evaluated: int = 0
     matched: int = 0
-    #: notifications that its sink accepted, and those that became dead letters
+    #: notifications that were delivered, and that became dead letters
     delivered: int = 0
     failed: int = 0
-    #: dead letters that name it; counted up to 1,000
+    #: dead letters of the subscription; counted up to 1,000
     dead_letters: int = 0
-    #: bytes buffered because it is paused, or because nobody reads its stream
+    #: bytes buffered while it is paused, or while its stream is not read
     buffered_bytes: int = 0
-    #: notifications dropped because its tenant was at a limit of bytes, the limit, and when last
+    #: notifications dropped at a quota of bytes, the quota, and the time of the last one
     dropped: int = 0
     dropped_limit: Limit | None = None
     dropped_last: str | None = None
@@ -49,20 +49,20 @@ class Delivery(msgspec.Struct, frozen=True):
 class Attempt(msgspec.Struct, frozen=True):
     time: str
     webhook_id: str
-    #: None when there was no answer
+    #: None: no answer
     status: int | None = None
     reason: str | None = None
     seconds: float = 0.0
-    #: the beginning of the sink's answer
+    #: beginning of the sink's answer
     answer: str = ""
-    #: how many it contained
+    #: number of notifications in it
     notifications: int = 0
     outcome: Outcome = ""
     next_attempt: str | None = None
 
 
 class AttemptList(msgspec.Struct, frozen=True):
-    #: the newest first
+    #: newest first
     attempts: list[Attempt]
 
 
@@ -79,34 +79,34 @@ class ListedDeadLetter(msgspec.Struct, frozen=True):
 
 
 class DeadLetter(ListedDeadLetter, frozen=True):
-    """A POST that was given up; lists leave `subscriptions` and `body` out."""
+    """A delivery batch that is no longer retried; lists omit `subscriptions` and `body`."""
 
     subscriptions: Always[list[str]] = None
-    #: the body that would have been posted
+    #: body of the POST
     body: Always[dict[str, Any]] = None
 
 
 class DeadLetterPage(msgspec.Struct, frozen=True):
     dead_letters: list[Annotated[DeadLetter, ListedDeadLetter]]
-    #: the cursor of the next page; None after the last
+    #: cursor of the next page; None after the last
     next: str | None = None
 
 
 class Queued(msgspec.Struct, frozen=True):
-    """Dead letters that wait to be delivered again."""
+    """Dead letters that were requeued."""
 
     letters: int
     notifications: int
-    #: there are more than one call handles: call again
+    #: more dead letters are left: call again
     more: bool = False
 
 
 class Rotation(msgspec.Struct, frozen=True):
-    #: the secret that was generated; the network sends null when it was given
+    #: generated secret; null if the request contained one
     secret: str | None
-    #: until when the previous secret signs, too
+    #: end of the previous secret
     previous_until: str
-    #: how many have this address, and its secret
+    #: subscriptions with this address and secret
     subscriptions: int = 0
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
-"""Makes the models of `edn.api` pydantic models, by which FastAPI documents and checks answers.
+"""Converts the models of `edn.api` to pydantic models, with which FastAPI documents and checks answers.
 
-A route names its answer as `response_model=document(Topic)`. It may return the struct or a dictionary.
+A route declares its answer as `response_model=document(Topic)`. It may return the struct or a dictionary.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from edn.api.servers import FullServer
 from edn.api.topics import FullTopic
 from edn.api.tuning import FullTuning
 
-#: names of schemas in the document that differ from the names of the classes
+#: names of schemas that differ from the names of the classes
 _NAMES: dict[type[msgspec.Struct], str] = {
     Binding: "BindingView",
     DeadLetter: "WholeDeadLetter",
@@ -57,7 +57,7 @@ def _model(struct: type[msgspec.Struct]) -> type[BaseModel]:
 
 
 def document(hint: Any) -> Any:
-    """Return the type that pydantic uses for an answer, a union of answers, or the annotation of a field."""
+    """Returns the pydantic type of an answer, a union of answers, or the annotation of a field."""
     if get_origin(hint) is Annotated:
         inner, *marks = get_args(hint)
         documented = [mark for mark in marks if not isinstance(mark, Mark)]

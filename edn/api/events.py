@@ -7,5 +7,5 @@ import msgspec
 
 class Published(msgspec.Struct, frozen=True):
     accepted: int
-    #: in the order of the events
+    #: ids in the order of the events
     ids: list[str]

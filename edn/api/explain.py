@@ -9,8 +9,9 @@ import msgspec
 from edn.api.delivery import Outcome
 from edn.api.servers import State
 
-#: why an event goes to a server, or not: `everything` goes there; a rectangle of its `summary` or of a
-#: `widening` contains the event; a rectangle does, but its Bloom `mask` does not; `no rectangle` does
+#: reason why an event is routed to a server, or not: the server receives `everything`; a rectangle of its
+#: `summary` or of a `widening` contains the event; only its Bloom `mask` excludes the event; `no rectangle`
+#: contains it
 Why = Literal["everything", "summary", "widening", "mask", "no rectangle"]
 
 
@@ -18,9 +19,9 @@ class ExplainedSubscription(msgspec.Struct, frozen=True):
     """A subscription whose rectangles contain the event."""
 
     id: str
-    #: false where only its rectangles contain the event, and its predicate does not hold
+    #: false: its rectangles contain the event, but its predicate does not hold
     matches: bool
-    #: clauses that decided it, as text
+    #: decisive clauses, as text
     clauses: list[str]
     paused: bool
     recipient: str | None
@@ -30,16 +31,16 @@ class ExplainedSubscription(msgspec.Struct, frozen=True):
 class ExplainedServer(msgspec.Struct, frozen=True):
     server: str
     state: State
-    #: the event would be sent there
+    #: the event would be routed there
     routed: bool
     why: Why
     #: the rectangle as a filter
     rectangle: dict[str, Any] | None
-    #: number of rectangles that were tried
+    #: number of tested rectangles
     rectangles: int
-    #: subscriptions that match; null where the server did not answer
+    #: matching subscriptions; null: the server did not answer
     matched: int | None = None
-    #: the event would be sent there and match nothing
+    #: the event would be routed there and match nothing
     false_positive: bool = False
     #: at most 100 of them
     subscriptions: list[ExplainedSubscription] = []
@@ -57,9 +58,9 @@ class ExplainedEvent(msgspec.Struct, frozen=True):
 
 class MetServer(msgspec.Struct, frozen=True):
     server: str
-    #: every event goes there
+    #: every event is routed there
     everything: bool
-    #: its rectangles in use that intersect the filter's, and all of them
+    #: rectangles in use that intersect those of the filter, and all rectangles
     meeting: int
     rectangles: int
 
@@ -75,7 +76,7 @@ class ExplainedFilter(msgspec.Struct, frozen=True):
     topic: str
     filter: Any
     text: str | None
-    #: false where the predicate decides inside its rectangles
+    #: false: the predicate decides inside its rectangles
     exact: bool
     #: as filters, at most 16 of them
     rectangles: list[dict[str, Any]]
@@ -88,7 +89,7 @@ class ExplainedFilter(msgspec.Struct, frozen=True):
     covers_count: int
     covered_by: list[str]
     covered_by_count: int
-    #: number of subscriptions that it was compared with, and that the topic has
+    #: subscriptions that it was compared with, and all subscriptions of the topic
     examined: int
     subscriptions: int
 
@@ -103,15 +104,15 @@ class FollowedAttempt(msgspec.Struct, frozen=True):
 
 
 class FollowedMatch(msgspec.Struct, frozen=True):
-    #: empty if it has ended since
+    #: empty: it has ended since
     subscription: str
-    #: the oldest first
+    #: oldest first
     attempts: list[FollowedAttempt]
 
 
 class FollowedServer(msgspec.Struct, frozen=True):
     server: str
-    #: when it applied the event; null if it has not, or has forgotten it
+    #: time when the server applied the event; null: not yet, or no longer known
     taken: str | None = None
     matches: list[FollowedMatch] = []
     failure: str | None = None
@@ -121,12 +122,12 @@ class FollowedEvent(msgspec.Struct, frozen=True):
     id: str
     topic: str
     offset: int
-    #: when it was committed, and its own time
+    #: time of the commit, and time of the event
     accepted: str
     time: str
     attributes: dict[str, Any]
     traceparent: str | None
     #: servers whose summary did not contain it
     not_sent_to: list[str]
-    #: servers that it was sent to
+    #: servers that it was routed to
     servers: list[FollowedServer]

@@ -1,8 +1,8 @@
-"""Marks that say how a field of an answer appears in the OpenAPI document.
+"""Marks of fields for the OpenAPI document.
 
 A field is required in the document unless it is `Sometimes`, whatever its default in Python. The client
-decodes the type A of `Annotated[A, B]`, and the document shows B. So `Annotated[str, Literal["a", "b"]]` is
-an enumeration in the document and any string to the client, which can read values that a newer network adds.
+decodes the type A of `Annotated[A, B]`, and the document shows B: `Annotated[str, Literal["a", "b"]]` is an
+enumeration in the document, but any string for the client, which so accepts values of newer versions.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ class Mark(Enum):
 T = TypeVar("T")
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
-#: never null in an answer; None only in an object that a program builds itself
+#: never null in an answer; None only in objects that a program builds
 Always = Annotated[T | None, Mark.ALWAYS]
-#: left out of an answer that has no value for it
+#: omitted in an answer without a value for it
 Sometimes = Annotated[T | None, Mark.SOMETIMES]
 
 
 class Field(NamedTuple):
     name: str
-    #: its name in JSON
+    #: name in JSON
     key: str
-    #: its annotation, with marks
+    #: annotation, with marks
     hint: Any
     is_required: bool
 
 
 @functools.cache
 def fields(struct: type[msgspec.Struct]) -> tuple[Field, ...]:
-    """Return the fields of a model. Cached: msgspec reads the annotations again at every call."""
+    """Returns the fields of a model; cached, because reading annotations is slow."""
     hints = get_type_hints(struct, include_extras=True)
     return tuple(
         Field(name, key, hints[name], Mark.SOMETIMES not in getattr(hints[name], "__metadata__", ()))
@@ -48,12 +48,12 @@ def fields(struct: type[msgspec.Struct]) -> tuple[Field, ...]:
 
 
 def fill(struct: type[Answer], source: object, **given: Any) -> Answer:
-    """Build an answer from the attributes of `source` that have the names of its fields; `given` wins."""
+    """Builds an answer from `given`, and from the attributes of `source` for all other fields."""
     names = [name for name in struct.__struct_fields__ if name not in given]
     return struct(**{name: getattr(source, name) for name in names}, **given)
 
 
 def show(answer: msgspec.Struct) -> dict[str, Any]:
-    """Return the fields of an answer as they are sent, without `Sometimes` ones that have no value."""
+    """Returns the fields of an answer as they are sent, without empty `Sometimes` fields."""
     values = [(field, getattr(answer, field.name)) for field in fields(type(answer))]
     return {field.key: value for field, value in values if field.is_required or value is not None}

@@ -10,13 +10,13 @@ from edn.api.fields import Sometimes
 class Key(msgspec.Struct, frozen=True):
     id: str
     name: str
-    #: whose topics it sees; empty is the operator
+    #: empty: the operator
     tenant: str
     scopes: list[str]
     created: str
     expires: str | None = None
     quota: dict[str, float] = {}
-    #: the whole key; only in the answer to the call that made it
+    #: the secret key; only in the answer to the call that created it
     key: Sometimes[str] = None
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Repartitions: moves of subscriptions between servers."""
+"""Repartitions: migrations of subscriptions between servers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Repartition(msgspec.Struct, frozen=True):
     #: subscriptions that are assigned
     total: int = 0
     moved: int = 0
-    #: subscriptions that have ended, or are there already
+    #: subscriptions that have ended, or are already there
     skipped: int = 0
     left: int = 0
-    #: of all repartitions: moved, but the former server has not delivered everything yet
+    #: migrated subscriptions of all repartitions that are not handed over yet
     unsettled: int = 0
-    #: why it does not go on at this moment
+    #: reason why it is waiting
     waiting: str | None = None
     hit_ratio: float | None = None
     expected_hit_ratio: float | None = None
@@ -44,9 +44,9 @@ class Preview(msgspec.Struct, frozen=True):
 
     moves: int
     stay: int
-    #: assigned, but no subscriptions
+    #: assignments without a subscription
     unknown: int
-    #: subscriptions that no assignment names
+    #: subscriptions without an assignment
     unassigned: int
     before: dict[str, int]
     after: dict[str, int]
@@ -62,14 +62,14 @@ class Proposal(msgspec.Struct, frozen=True):
 
 class HitRatio(msgspec.Struct, frozen=True):
     now: float | None = None
-    #: since the last repartition, at the present precision
+    #: best value since the last repartition, at the current precision
     best: float | None = None
-    #: a repartition is proposed when `now` is above `best` by more than this part of it
+    #: a repartition is proposed if `now` exceeds `best` by more than this share of it
     threshold: float = 0.0
 
 
 class Repartitions(msgspec.Struct, frozen=True):
-    #: the newest first
+    #: newest first
     repartitions: list[Annotated[Repartition, FullRepartition]]
     unsettled: int
     hit_ratio: HitRatio

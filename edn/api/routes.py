@@ -1,4 +1,4 @@
-"""Routing entries, and bindings of names to servers and matchers."""
+"""Routing entries, and bindings of names to servers and engines."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ class Route(msgspec.Struct, frozen=True):
     #: path of the topic
     name: str
     server: str
-    #: every event goes there: it has sent no summary yet, or the precision is 0
+    #: every event is routed there: it has sent no summary yet, or the precision is 0
     everything: bool = False
-    #: rectangles that events are compared with, those of new subscriptions among them
+    #: rectangles that events are compared with, including those of new subscriptions
     rectangles: int = 0
     #: maximal rectangles of the precise summary
     maximal: int = 0
     #: rectangles of the summary in use ÷ `maximal`
     precision: float | None = None
-    #: memory that it needs
+    #: memory of the entry
     bytes: int = 0
     subscriptions: int = 0
-    #: (epoch, seq) of the summary, which grows with each that is accepted
+    #: (epoch, seq) of the summary
     revision: list[int] | None = None
 
 
@@ -32,9 +32,9 @@ class Binding(msgspec.Struct, frozen=True):
     """Servers and a matcher that are bound to the name of a topic or a subtree."""
 
     name: str
-    #: that may host its subscriptions; None: any
+    #: servers that may host its subscriptions; None: any
     servers: list[str] | None = None
-    #: that topics inherit; None: they inherit it from further up
+    #: engine of its topics; None: that of the enclosing subtree
     engine: str | None = None
     created: Always[str] = None
     #: subscriptions on other servers; a repartition moves them

@@ -15,34 +15,34 @@ class Server(msgspec.Struct, frozen=True):
     id: str
     url: Always[str] = None
     state: Always[State] = None
-    #: it gets no new subscriptions: it is being drained, or will not come back
+    #: reason why it gets no new subscriptions: it is drained, or lost
     leaving: Annotated[str, Literal["draining", "lost"]] | None = None
     subscriptions: int = 0
-    #: the offset up to which it has acknowledged the log
+    #: offset up to which it has acknowledged the log
     cursor: int | None = None
-    #: records of the log between its end and the last one that this server has, or does not need
+    #: records at the end of the log that the server does not have and may need
     lag: int | None = None
-    #: rectangles in use ÷ maximal rectangles; 0 is "route everything"
+    #: rectangles in use ÷ maximal rectangles; 0: every event is routed there
     precision: Always[float] = None
-    #: events that were sent to it, since the dispatcher started
+    #: events routed to it since the start of the dispatcher
     forwarded: Always[int] = None
-    #: those of them that matched at least one of its subscriptions
+    #: routed events that matched at least one of its subscriptions
     useful: Always[int] = None
-    #: (event, subscription) pairs that it found
+    #: matches
     matched: Always[int] = None
-    #: notifications that sinks accepted, since the server's start
+    #: delivered notifications since the start of the server
     notified: Always[int] = None
-    #: share of the published events that were forwarded to it
+    #: share of the published events that were routed to it
     hit_ratio: float | None = None
-    #: notifications waiting to be delivered
+    #: notifications in the outbox
     backlog: Always[int] = None
-    #: why it cannot be reached, if so
+    #: error if it cannot be reached
     failure: str | None = None
 
 
 class FullServer(Server, frozen=True, kw_only=True):
     cpu: float
-    #: seconds by which its wall clock is suspect
+    #: seconds by which its wall clock has jumped, if it is suspect
     clock_suspect: float | None
     last_seen_seconds: float | None
 
@@ -55,19 +55,19 @@ class ServerList(msgspec.Struct, frozen=True):
 
 
 class Dispatcher(msgspec.Struct, frozen=True):
-    #: of its log; None until it has answered the dispatcher that was asked
+    #: id of its log; None until it has answered the dispatcher of this answer
     log: str | None = None
     url: str | None = None
-    #: it is the one that was asked
+    #: it is the dispatcher of this answer
     asked: bool = msgspec.field(name="self", default=False)
     reachable: bool = True
     #: it accepts events
     ready: bool = True
-    #: of others: it has every change of the dispatcher that was asked
+    #: whether it has every change of the dispatcher of this answer
     level: bool = True
-    #: it carries out changes of topics and subscriptions
+    #: it executes changes of topics and subscriptions
     leader: bool = False
-    #: why it cannot be reached, if so
+    #: error if it cannot be reached
     failure: str | None = None
 
 
@@ -77,22 +77,22 @@ class DispatcherList(msgspec.Struct, frozen=True):
 
 class ServerClock(msgspec.Struct, frozen=True):
     id: str
-    #: seconds by which its wall clock departs from its network time, where it is suspect
+    #: seconds by which its wall clock differs from network time, if it is suspect
     suspect: float | None = None
-    #: of a confirmation: the error
+    #: error of a confirmation
     failure: Sometimes[str] = None
 
 
 class Clock(msgspec.Struct, frozen=True):
-    """The time by which everything expires, and the wall clock that it follows."""
+    """Network time, and the wall clock that it follows."""
 
     time: str
     wall: str
-    #: seconds by which the dispatcher's wall clock departs from network time, where it is suspect
+    #: seconds by which the dispatcher's wall clock differs from network time, if it is suspect
     suspect: float | None = None
-    #: seconds after which a suspect wall clock is trusted, if it goes on like this
+    #: seconds until a suspect wall clock is trusted
     trusted_in: float | None = None
-    #: corrections that were adopted since the start, and their sum in seconds
+    #: adopted corrections since the start, and their sum in seconds
     adoptions: int = 0
     adopted: float = 0.0
     servers: list[ServerClock] = []

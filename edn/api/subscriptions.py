@@ -11,15 +11,15 @@ from edn.api.fields import Always, Sometimes
 
 
 class Sink(msgspec.Struct, frozen=True):
-    #: where notifications are posted
+    #: URL that notifications are posted to
     url: str
-    #: the recipient behind that address, in the words of whoever runs it
+    #: recipient, as the subscriber names it
     recipient: str | None = None
-    #: "cloudevents-binary", "-structured" or "-batch"; None is the network's own
+    #: "cloudevents-binary", "-structured" or "-batch"; None: the network's own format
     format: Sometimes[str] = None
-    #: whether the sink is asked for its consent
+    #: whether the sink must consent
     consent: Sometimes[bool] = None
-    #: signs notifications; only in the answer to the call that generated it
+    #: signing secret; only in the answer to the call that generated it
     secret: Sometimes[str] = None
 
     def __repr__(self) -> str:
@@ -31,7 +31,7 @@ class JoinedTopic(msgspec.Struct, frozen=True):
     """A topic of a subtree that its subscription covers."""
 
     topic: str
-    #: the server that hosts this part of the subscription
+    #: server that hosts the member
     server: Always[str] = None
 
 
@@ -44,23 +44,23 @@ class LeftOutTopic(msgspec.Struct, frozen=True):
 
 class Subscription(msgspec.Struct, frozen=True):
     id: str
-    #: or subtree, such as "stocks.**"
+    #: topic, or subtree such as "stocks.**"
     topic: str
-    #: the filter as JSON; None is everything
+    #: filter as JSON; None matches everything
     filter: Annotated[Any, dict[str, Any] | None] = None
     #: None: a stream
     sink: Sink | None = None
     state: Always[str] = None
-    #: an instant (RFC 3339); None is never
+    #: RFC 3339 time; None: never
     expires: str | None = None
     owner: Always[str] = None
-    #: the server that hosts it; None for a subtree, whose topics have one each
+    #: server that hosts it; None for a subtree subscription, whose members have one each
     server: str | None = None
     created: Always[str] = None
-    #: of a subtree, when a single subscription is read
+    #: topics of a subtree subscription; not in lists
     topics: Sometimes[list[JoinedTopic]] = None
     left_out: Sometimes[list[LeftOutTopic]] = None
-    #: when a single subscription is read; null while its server cannot be reached
+    #: not in lists; null while its server cannot be reached
     delivery: Sometimes[Delivery] = None
     #: location of the subscriber, in the servers' coordinates
     location: list[float] | None = None
@@ -72,7 +72,7 @@ class SubscriptionList(msgspec.Struct, frozen=True):
 
 class SubscriptionPage(msgspec.Struct, frozen=True):
     subscriptions: list[Subscription]
-    #: the cursor of the next page; None after the last
+    #: cursor of the next page; None after the last
     next: str | None = None
 
 

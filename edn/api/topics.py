@@ -14,7 +14,7 @@ class Topic(msgspec.Struct, frozen=True):
     #: name → "number", "integer", "string", "boolean" or "time"
     attributes: dict[str, str]
     engine: Always[str] = None
-    #: how long an event stays available to later subscriptions: 0, seconds, or "forever"
+    #: how long events are replayed to later subscriptions: 0, seconds, or "forever"
     availability: Always[float | Annotated[str, Literal["forever"]]] = None
 
 

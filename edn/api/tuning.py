@@ -16,14 +16,14 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class OperatingPoint(msgspec.Struct, frozen=True):
-    """Measurements at one precision, and the events per second that each part can carry; null: no bound."""
+    """Measurements at one precision, and the events per second that each part sustains; null: no limit."""
 
     precision: float
     #: T_d, seconds per event and server
     routing: float
     #: R
     hit_ratio: float
-    #: TP_IL, TP_D, TP_OL, TP_S and the least of them
+    #: TP_IL, TP_D, TP_OL, TP_S and their minimum
     incoming: float | None
     dispatcher: float | None
     outgoing: float | None
@@ -49,7 +49,7 @@ class Parameters(msgspec.Struct, frozen=True):
     serving: float
     #: max(T_p, T_l)
     arrival: float
-    #: the part of one core that the dispatcher gets while it needs one
+    #: share of one core that the dispatcher gets under load
     core: float
 
 
@@ -57,7 +57,7 @@ class Tuning(msgspec.Struct, frozen=True):
     #: "fixed", "paper" or "model"
     mode: str
     precision: Always[float] = None
-    #: decisions, as the network describes them
+    #: last decisions
     history: list[dict[str, Any]] = []
 
 
@@ -72,7 +72,7 @@ class Link(msgspec.Struct, frozen=True):
     bytes_per_second: float | None
     lag_limit: int | None
     sent_bytes: int
-    #: events that were sent, counted once per server
+    #: sent events, counted once per server
     copies: int
-    #: publishers that had to wait
+    #: delayed publish requests
     held: int

@@ -1,20 +1,16 @@
-"""The command line `edn`: one module per command or group; `edn.tools.console` is their shared output.
+"""The command line `edn`: one module per command or group of commands.
 
-Commands speak to a network through `edn.client` only. Heavy imports happen inside the commands that need
-them, so that `edn --help` stays quick. Commands of other packages import `edn.tools.console`, too;
-nothing but tests imports this package.
+Commands use a network through `edn.client` only. They import large libraries inside functions, so that
+`edn --help` stays quick. `edn.tools.console` is shared with the commands of other packages.
 
-All of them speak by one means: results go to standard output by `typer.echo`, `show_json` and `show_table`,
-words to the person beside them to standard error by `say`, and `fail` ends a command.
-
-Exit codes: 0 done, 1 refused by the network, 2 wrong usage or unreadable input, 3 no network can be reached.
+Exit codes: 0 success, 1 refused by the network, 2 wrong usage or unreadable input, 3 network not reachable.
 """
 
 from __future__ import annotations
 
 
 def main() -> None:
-    """The console script."""
+    """Runs the console script."""
     from edn.cli.app import app
 
     app(prog_name="edn")

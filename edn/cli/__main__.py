@@ -1,4 +1,4 @@
-"""`python -m edn.cli` is `edn`, where the console script is not on the path."""
+"""Runs `edn` as `python -m edn.cli`, where the console script is not on the path."""
 
 from edn.cli import main
 

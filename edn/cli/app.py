@@ -10,33 +10,34 @@ from typing import Annotated, NamedTuple
 import typer
 
 from edn.cli import (
-    backing_up,
+    backup,
     clocks,
-    configuring,
+    config,
     contexts,
     delivery,
-    explaining,
-    exporting,
-    importing,
-    journey,
+    explain,
+    export,
+    import_,
     keys,
-    listening,
-    publishing,
+    listen,
+    publish,
     routes,
     servers,
     status,
     subscriptions,
     top,
     topics,
+    trace,
     up,
 )
-from edn.cli.subscriptions import read_secret_file
+from edn.cli.arguments import read_secret_file
+from edn.cli.output import show
 from edn.tools.checker import command as checking
-from edn.tools.console import JsonOption, show_json
+from edn.tools.console import JsonOption
 
 app = typer.Typer(
     name="edn",
-    help="An event distribution network: publish events, subscribe to their content, be notified.",
+    help="Publish events, subscribe to them by content, and operate the network.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -46,18 +47,19 @@ app = typer.Typer(
 @app.callback()
 def credentials(
     key: Annotated[
-        str | None, typer.Option(help="API key; others on this machine can see it here: better EDN_KEY.")
+        str | None,
+        typer.Option(help="API key. Other users of this machine can see it; prefer --key-file or EDN_KEY."),
     ] = None,
-    key_file: Annotated[Path | None, typer.Option(help="File that holds the API key.")] = None,
+    key_file: Annotated[Path | None, typer.Option(help="File with the API key.")] = None,
     context: Annotated[
-        str | None, typer.Option(envvar="EDN_CONTEXT", help="Named network to speak to: see edn context.")
+        str | None, typer.Option(envvar="EDN_CONTEXT", help="Context to use (see `edn context`).")
     ] = None,
 ) -> None:
-    """An event distribution network: publish events, subscribe to their content, be notified."""
+    """Publish events, subscribe to them by content, and operate the network."""
     contexts.enter(context)
     given = read_secret_file(key_file) or key
     if given:
-        # Where every client of this process looks, those of the trees below too.
+        # Every client of this process reads the environment, also those of the lazily loaded trees.
         os.environ["EDN_KEY"] = given
 
 
@@ -73,19 +75,19 @@ app.add_typer(delivery.app, name="delivery")
 app.add_typer(delivery.letters, name="dead-letters")
 app.add_typer(servers.app, name="server")
 app.add_typer(routes.app, name="route")
-app.command("export")(exporting.export)
-app.command("import")(importing.import_)
-app.command("backup")(backing_up.backup)
-app.command("restore")(backing_up.restore)
-app.command("publish")(publishing.publish)
-app.command("listen")(listening.listen)
+app.command("export")(export.export)
+app.command("import")(import_.import_)
+app.command("backup")(backup.backup)
+app.command("restore")(backup.restore)
+app.command("publish")(publish.publish)
+app.command("listen")(listen.listen)
 app.command("status")(status.status)
 app.add_typer(clocks.app, name="clock")
 app.command("top")(top.top)
-app.command("trace")(journey.trace)
-app.command("explain")(explaining.explain)
+app.command("trace")(trace.trace)
+app.command("explain")(explain.explain)
 app.add_typer(contexts.app, name="context")
-app.add_typer(configuring.app, name="config")
+app.add_typer(config.app, name="config")
 app.command("check")(checking.check)
 
 
@@ -94,31 +96,28 @@ def version(json: JsonOption = False) -> None:
     """Print the version."""
     from edn import __version__
 
-    if json:
-        show_json({"version": __version__})
-    else:
-        typer.echo(f"edn {__version__}")
+    show(json, {"version": __version__}, f"edn {__version__}")
 
 
 class Tree(NamedTuple):
-    """A tree of commands that is loaded only when it is called: these import large libraries."""
+    """Commands of another package, loaded when they are called because they import large libraries."""
 
     module: str
     help: str
-    #: what it is given when nothing follows its name
-    alone: tuple[str, ...] = ("--help",)
+    #: arguments when none are given
+    default_args: tuple[str, ...] = ("--help",)
 
 
 TREES = {
-    "bench": Tree("edn.tools.bench.command", "Measure single parts against their peers."),
+    "bench": Tree("edn.tools.bench.command", "Run benchmarks of single components."),
     "evaluate": Tree("evaluation.command", "Run the published experiments on this code."),
     "repartition": Tree(
         "partitioning.repartitioning",
-        "Decide anew which server hosts which subscription, and move them.",
-        alone=(),
+        "Plan a new assignment of subscriptions to servers, and migrate them.",
+        default_args=(),
     ),
     "capacity": Tree(
-        "selftune.command", "What the network could carry, and what if it were different.", alone=()
+        "selftune.command", "Predict the throughput of the network, also for other settings.", default_args=()
     ),
 }
 
@@ -126,12 +125,12 @@ TREES = {
 def _mount(name: str, tree: Tree) -> None:
     @app.command(
         name,
-        help=f"{tree.help} (`edn {name} --help` lists them)",
+        help=f"{tree.help} See `edn {name} --help`.",
         add_help_option=False,
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
     )
     def run(context: typer.Context) -> None:
-        import_module(tree.module).app(args=context.args or list(tree.alone), prog_name=f"edn {name}")
+        import_module(tree.module).app(args=context.args or list(tree.default_args), prog_name=f"edn {name}")
 
 
 for _name, _tree in TREES.items():

@@ -1,7 +1,7 @@
-"""Run a module as a child that never outlives its supervisor: `python -m edn.cli.child dispatcher …`.
+"""Runs a module as a process that ends with its supervisor: `python -m edn.cli.child dispatcher …`.
 
-The supervisor holds the other end of this process's standard input and never writes to it. When it is gone,
-however it went, reading ends; then this process asks itself to stop, as an operator would.
+The supervisor holds the other end of this process's standard input and never writes to it. When the
+supervisor ends, even by SIGKILL, reading ends; then this process sends itself SIGTERM.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 
-#: a clean stop may take so long before the process is ended without one
+#: seconds for a clean stop, before the process exits without one
 STOP_SECONDS = 15.0
 
 

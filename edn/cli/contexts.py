@@ -1,10 +1,10 @@
-"""`edn context`: names for networks, so that nobody types addresses again and again.
+"""`edn context`: named networks with a URL and a key file.
 
-Kept in `contexts.json` in the folder that EDN_CONFIG names, else in $XDG_CONFIG_HOME/edn or ~/.config/edn,
-readable by its owner only. Of a key only the file that holds it is remembered.
+Contexts are stored in `contexts.json` in the folder EDN_CONFIG, else in $XDG_CONFIG_HOME/edn or
+~/.config/edn, readable by the owner only. A context contains the path of a key file, never the key.
 
-What counts, the first that is given: the flags `--url` and `--key`; EDN_URL and EDN_KEY; the context of
-`--context` or EDN_CONTEXT; the one that was chosen by `edn context use`; the network on this machine.
+Precedence: the options `--url` and `--key`; EDN_URL and EDN_KEY; the context of `--context` or EDN_CONTEXT;
+the context of `edn context use`; the network on this machine.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from typing import Annotated
 import msgspec
 import typer
 
-from edn.tools.console import USAGE, JsonOption, fail, show_json, show_table
+from edn.cli.output import show_rows
+from edn.tools.console import USAGE, JsonOption, fail, show_json
 
-app = typer.Typer(help="Names for networks: address and key, to be switched between.", no_args_is_help=True)
+app = typer.Typer(help="Manage named networks and switch between them.", no_args_is_help=True)
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The context.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the context.")]
 
 
 class Context(msgspec.Struct, frozen=True):
     url: str
-    #: file that holds the API key
+    #: file with the API key
     key_file: str | None = None
 
 
@@ -47,7 +48,7 @@ def _load() -> _Contexts:
     except FileNotFoundError:
         return _Contexts()
     except (OSError, msgspec.MsgspecError) as error:
-        fail(f"{file} cannot be read: {error}; mend it, or remove it", USAGE)
+        fail(f"cannot read {file}: {error}; repair or delete it", USAGE)
 
 
 def _save(contexts: _Contexts) -> None:
@@ -59,11 +60,11 @@ def _save(contexts: _Contexts) -> None:
         fresh.write_bytes(msgspec.json.format(msgspec.json.encode(contexts)) + b"\n")
         fresh.replace(file)
     except OSError as error:
-        fail(f"{file} cannot be written: {error.strerror}", USAGE)
+        fail(f"cannot write {file}: {error.strerror}", USAGE)
 
 
 def enter(name: str | None) -> None:
-    """Have commands speak to a context: that of this name, or the one in use; what is given by hand stays."""
+    """Applies a context, by default the current one, to the environment; existing variables win."""
     if name is None and not _file().exists():
         return
     contexts = _load()
@@ -72,38 +73,38 @@ def enter(name: str | None) -> None:
         return
     context = contexts.contexts.get(chosen)
     if context is None:
-        fail(f'there is no context "{chosen}"; `edn context list` names them', USAGE)
-    # Where every client of this process looks; `setdefault`, because what is given by hand goes before.
+        fail(f'context "{chosen}" does not exist; see `edn context list`', USAGE)
+    # Every client of this process reads these variables.
     os.environ.setdefault("EDN_URL", context.url)
     if context.key_file is not None and "EDN_KEY" not in os.environ:
         try:
             os.environ["EDN_KEY"] = Path(context.key_file).read_text().strip()
         except OSError as error:
-            fail(f"the key of context {chosen} in {context.key_file} cannot be read: {error.strerror}", USAGE)
+            fail(f"cannot read {context.key_file}, the key file of context {chosen}: {error.strerror}", USAGE)
 
 
 @app.command("set")
 def set_context(
     name: NameArgument,
-    url: Annotated[str, typer.Option("--url", help="Address of the network; several with commas.")],
-    key_file: Annotated[Path | None, typer.Option(help="File that holds the API key.")] = None,
+    url: Annotated[str, typer.Option("--url", help="URL of the network; separate several with commas.")],
+    key_file: Annotated[Path | None, typer.Option(help="File with the API key.")] = None,
 ) -> None:
-    """Remember a network under a name; the first one is in use at once."""
+    """Create or change a context. The first one becomes the current one."""
     if not url.startswith(("http://", "https://")):
-        fail(f'"{url}" is no address of a network: it begins with http:// or https://', USAGE)
+        fail(f'--url must begin with http:// or https://, got "{url}"', USAGE)
     contexts = _load()
     contexts.contexts[name] = Context(url, None if key_file is None else str(key_file.absolute()))
     contexts.current = contexts.current or name
     _save(contexts)
-    typer.echo(f"context {name}: {url}" + (" (in use)" if contexts.current == name else ""))
+    typer.echo(f"context {name}: {url}" + (" (current)" if contexts.current == name else ""))
 
 
 @app.command()
 def use(name: NameArgument) -> None:
-    """Speak to this network from now on."""
+    """Make a context the current one."""
     contexts = _load()
     if name not in contexts.contexts:
-        fail(f'there is no context "{name}"; `edn context set {name} --url …` makes one', USAGE)
+        fail(f'context "{name}" does not exist; create it with `edn context set {name} --url …`', USAGE)
     contexts.current = name
     _save(contexts)
     typer.echo(f"using {name}: {contexts.contexts[name].url}")
@@ -111,27 +112,27 @@ def use(name: NameArgument) -> None:
 
 @app.command("list")
 def list_contexts(json: JsonOption = False) -> None:
-    """List them; the one in use is marked."""
+    """List contexts. An asterisk marks the current one."""
     contexts = _load()
     if json:
         show_json(contexts)
         return
-    from rich.table import Table
-
-    table = Table("", "context", "address", "key file", box=None)
-    for name, context in contexts.contexts.items():
-        mark = "*" if name == contexts.current else ""
-        table.add_row(mark, name, context.url, context.key_file or "")
-    show_table(table)
+    show_rows(
+        ("", "context", "url", "key file"),
+        (
+            ("*" if name == contexts.current else "", name, context.url, context.key_file or "")
+            for name, context in contexts.contexts.items()
+        ),
+    )
 
 
 @app.command()
 def delete(name: NameArgument) -> None:
-    """Forget a network; nothing happens to it."""
+    """Delete a context. The network itself is not touched."""
     contexts = _load()
     if contexts.contexts.pop(name, None) is None:
-        fail(f'there is no context "{name}"', USAGE)
+        fail(f'context "{name}" does not exist', USAGE)
     if contexts.current == name:
         contexts.current = None
     _save(contexts)
-    typer.echo(f"context {name} is forgotten")
+    typer.echo(f"deleted context {name}")

@@ -1,4 +1,4 @@
-"""`edn delivery` and `edn dead-letters`: how notifications fare, and what can be done about it."""
+"""`edn delivery` and `edn dead-letters`: the state of deliveries, attempts, secrets and dead letters."""
 
 from __future__ import annotations
 
@@ -7,97 +7,90 @@ from typing import Annotated
 
 import typer
 
-from edn.cli.subscriptions import read_secret_file
-from edn.tools.console import DEFAULT_URL, JsonOption, UrlOption, connected, say, show_json, show_table
+from edn.cli.arguments import read_secret_file
+from edn.cli.output import JsonLinesOption, number, show, show_rows
+from edn.tools.console import DEFAULT_URL, JsonOption, UrlOption, connected, say, show_json
 
-app = typer.Typer(help="How a subscription's notifications fare.", no_args_is_help=True)
-letters = typer.Typer(help="Notifications that were given up.", no_args_is_help=True)
+app = typer.Typer(help="Show and repair the delivery of a subscription.", no_args_is_help=True)
+letters = typer.Typer(help="List and requeue dead letters.", no_args_is_help=True)
 
-SubscriptionArgument = Annotated[str, typer.Argument(metavar="ID", help="A subscription.")]
-LetterArgument = Annotated[str, typer.Argument(metavar="ID", help="A dead letter, such as s1.42.")]
+SubscriptionArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of the subscription.")]
+LetterArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of the dead letter, such as s1.42.")]
 
 
-@app.command()
-def show(id: SubscriptionArgument, url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
-    """The state of its address, and what became of its notifications."""
+@app.command("show")
+def show_delivery(id: SubscriptionArgument, url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
+    """Show the state of its address and the counters of its notifications."""
     with connected(url) as client:
         state = client.subscription(id).delivery
-    if json:
-        show_json(state)
-    elif state is None:
-        typer.echo("its server does not answer")
-    else:
-        typer.echo(
-            f"{state.state}" + (f" since {state.failing_since}: {state.reason}" if state.failures else "")
-        )
-        if state.warned is not None and state.disabled is None:
-            typer.echo("it will be disabled if it goes on failing")
-        typer.echo(
-            f"{state.evaluated} evaluated, {state.matched} matched, {state.delivered} delivered, "
-            f"{state.failed} given up"
-        )
+    if state is None:
+        show(json, state, "the server of the subscription does not answer")
+        return
+    lines = [state.state + (f" since {state.failing_since}: {state.reason}" if state.failures else "")]
+    if state.warned is not None and state.disabled is None:
+        lines.append("it will be disabled if further attempts fail")
+    lines.append(
+        f"{state.evaluated} evaluated, {state.matched} matched, {state.delivered} delivered, "
+        f"{state.failed} dead letters"
+    )
+    show(json, state, *lines)
 
 
 @app.command()
 def attempts(id: SubscriptionArgument, url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
-    """The last attempts at its address, the newest first."""
+    """List the last attempts at its address, newest first."""
     with connected(url) as client:
         found = client.attempts(id)
     if json:
         show_json(found)
         return
-    from rich.table import Table
-
-    table = Table("time", "outcome", "status", "seconds", "notifications", "next attempt", "answer", box=None)
-    for one in found:
-        table.add_row(
-            one.time,
-            one.outcome,
-            "" if one.status is None else str(one.status),
-            f"{one.seconds:.3f}",
-            str(one.notifications),
-            one.next_attempt or "",
-            (one.reason or one.answer)[:80],
-        )
-    show_table(table)
+    show_rows(
+        ("time", "outcome", "status", "seconds", "notifications", "next attempt", "answer"),
+        (
+            (
+                one.time,
+                one.outcome,
+                number(one.status, "d"),
+                f"{one.seconds:.3f}",
+                str(one.notifications),
+                one.next_attempt or "",
+                (one.reason or one.answer)[:80],
+            )
+            for one in found
+        ),
+    )
 
 
 @app.command()
 def example(id: SubscriptionArgument, url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
-    """Send a made-up event, marked as an example, and show how the sink answered."""
+    """Send an example event to its sink, and show the answer."""
     with connected(url) as client:
         attempt = client.send_example(id)
-    if json:
-        show_json(attempt)
-    else:
-        said = attempt.status if attempt.status is not None else attempt.reason
-        typer.echo(f"{said} after {attempt.seconds:.3f} s  {attempt.answer[:200]}".rstrip())
+    answer = attempt.status if attempt.status is not None else attempt.reason
+    show(json, attempt, f"{answer} after {attempt.seconds:.3f} s  {attempt.answer[:200]}".rstrip())
 
 
 @app.command()
 def enable(id: SubscriptionArgument, url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
-    """Send to its address again, at once, although it failed or was disabled."""
+    """Enable its failing or disabled address, and deliver at once."""
     with connected(url) as client:
         state = client.enable(id)
-    if json:
-        show_json(state)
-    else:
-        typer.echo(state.state)
+    show(json, state, state.state)
 
 
 @app.command("rotate-secret")
 def rotate_secret(
     id: SubscriptionArgument,
     secret_file: Annotated[
-        Path | None, typer.Option(help="Holds the new secret; without one, one is made.")
+        Path | None, typer.Option(help="File with the new secret. Default: a generated one.")
     ] = None,
     grace: Annotated[
-        str | None, typer.Option(help="How long the secret before signs, too: PT1H; a day if not given.")
+        str | None, typer.Option(help="How long the previous secret also signs, such as PT1H. Default: P1D.")
     ] = None,
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Sign with another secret from now on. One that is made is shown only now."""
+    """Rotate the signing secret of its address. A generated secret is shown only once."""
     with connected(url) as client:
         rotation = client.rotate_secret(id, secret=read_secret_file(secret_file), grace=grace)
     if json:
@@ -105,66 +98,65 @@ def rotate_secret(
         return
     if secret_file is None and rotation.secret is not None:
         typer.echo(rotation.secret)
-    say(f"the secret before signs, too, until {rotation.previous_until}")
+    say(f"the previous secret also signs until {rotation.previous_until}")
 
 
 @letters.command("list")
 def list_letters(
-    subscription: Annotated[str | None, typer.Option(help="Only those that name it.")] = None,
+    subscription: Annotated[str | None, typer.Option(help="Only dead letters of this subscription.")] = None,
     url: UrlOption = DEFAULT_URL,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line, for programs.")] = False,
+    json: JsonLinesOption = False,
 ) -> None:
-    """List them, the oldest death first."""
+    """List dead letters, oldest first."""
     with connected(url) as client:
         found = client.dead_letters(subscription=subscription)
         if json:
             for one in found:
                 show_json(one)
             return
-        from rich.table import Table
-
-        table = Table("id", "died", "to", "notifications", "attempts", "status", "reason", box=None)
-        for one in found:
-            status = "" if one.status is None else str(one.status)
-            numbers = (str(one.notifications), str(one.attempts))
-            table.add_row(one.id, one.died, one.url, *numbers, status, one.reason[:80])
-    show_table(table)
+        rows = [
+            (
+                one.id,
+                one.died,
+                one.url,
+                str(one.notifications),
+                str(one.attempts),
+                number(one.status, "d"),
+                one.reason[:80],
+            )
+            for one in found
+        ]
+    show_rows(("id", "died", "to", "notifications", "attempts", "status", "reason"), rows)
 
 
 @letters.command("show")
 def show_letter(id: LetterArgument, url: UrlOption = DEFAULT_URL) -> None:
-    """One of them, with what it would have said, as JSON."""
+    """Print a dead letter with its body, as JSON."""
     with connected(url) as client:
         show_json(client.dead_letter(id))
 
 
 @letters.command()
 def resend(
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Dead letters.")],
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of dead letters.")],
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Queue some again, for whoever of their subscriptions still lives."""
+    """Requeue dead letters for those of their subscriptions that still exist."""
     with connected(url) as client:
         for id in ids:
             queued = client.resend(id)
-            if json:
-                show_json(queued)
-            else:
-                typer.echo(f"{id}: {queued.notifications} notifications wait to be sent")
+            show(json, queued, f"{id}: {queued.notifications} notifications requeued")
 
 
 @letters.command()
 def recover(
     id: SubscriptionArgument,
-    since: Annotated[str, typer.Option(help="An instant (RFC 3339): what was given up then or later.")],
+    since: Annotated[str, typer.Option(help="Only dead letters of this RFC 3339 time or later.")],
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Queue all of a subscription's again since a time, for its present sink."""
+    """Requeue all dead letters of a subscription since a time, for its current sink."""
     with connected(url) as client:
         queued = client.recover(id, since)
-    if json:
-        show_json(queued)
-    else:
-        typer.echo(f"{queued.letters} dead letters, {queued.notifications} notifications wait to be sent")
+    show(json, queued, f"{queued.letters} dead letters requeued with {queued.notifications} notifications")

@@ -1,112 +1,110 @@
-"""`edn key`: create, list, revoke."""
+"""`edn key`: create, list and revoke API keys."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from edn.tools.console import DEFAULT_URL, JsonOption, UrlOption, connected, say, show_json, show_table
-
-if TYPE_CHECKING:
-    from edn.client import Key
+from edn.cli.output import show, show_rows
+from edn.tools.console import DEFAULT_URL, JsonOption, UrlOption, connected, say, show_json
 
 app = typer.Typer(
-    help="API keys: who may publish, subscribe, administer. The first one is made with the network's own "
-    "secret: edn --key-file DATA/secret key create …",
+    help="Manage API keys. Create the first one with the network secret: "
+    "edn --key-file DATA/secret key create …",
     no_args_is_help=True,
 )
 
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(help="Whose it is; the default owner of subscriptions.")],
+    name: Annotated[str, typer.Argument(help="Name of the key, and default owner of its subscriptions.")],
     scope: Annotated[
-        list[str], typer.Option("--scope", help="publish, subscribe, admin or metrics; again for each.")
+        list[str], typer.Option("--scope", help="publish, subscribe, admin or metrics. Repeatable.")
     ],
     tenant: Annotated[
-        str | None, typer.Option(help="Whose topics it sees; default: that of the key that makes it.")
+        str | None, typer.Option(help="Tenant of the key. Default: the tenant of the key in use.")
     ] = None,
     expires: Annotated[
-        str | None, typer.Option(help="When it ends: a duration such as P90D, or an instant (RFC 3339).")
+        str | None, typer.Option(help="Expiry: a duration such as P90D, or an RFC 3339 time.")
     ] = None,
-    requests_per_second: Annotated[float | None, typer.Option(help="Calls, on the average.")] = None,
-    events_per_second: Annotated[float | None, typer.Option(help="Events, on the average.")] = None,
-    subscriptions: Annotated[int | None, typer.Option(help="That its tenant may have.")] = None,
-    predicates: Annotated[
-        int | None, typer.Option(help="Comparisons that its tenant's filters may make, all together.")
-    ] = None,
-    topics: Annotated[int | None, typer.Option(help="That its tenant may have.")] = None,
-    attributes: Annotated[int | None, typer.Option(help="Of its tenant's topics, all together.")] = None,
+    requests_per_second: Annotated[float | None, typer.Option(help="Average rate of requests.")] = None,
+    events_per_second: Annotated[float | None, typer.Option(help="Average rate of events.")] = None,
+    subscriptions: Annotated[int | None, typer.Option(help="Subscriptions of the tenant.")] = None,
+    predicates: Annotated[int | None, typer.Option(help="Comparisons in all filters of the tenant.")] = None,
+    topics: Annotated[int | None, typer.Option(help="Topics of the tenant.")] = None,
+    attributes: Annotated[int | None, typer.Option(help="Attributes in all topics of the tenant.")] = None,
     members: Annotated[
-        int | None, typer.Option(help="Topics that its tenant's subtrees may reach, all together.")
+        int | None, typer.Option(help="Topics in all subtree subscriptions of the tenant.")
     ] = None,
-    body: Annotated[int | None, typer.Option(help="Bytes of one body.")] = None,
-    streams: Annotated[int | None, typer.Option(help="Streams read at the same time.")] = None,
+    body: Annotated[int | None, typer.Option(help="Bytes per request body.")] = None,
+    streams: Annotated[int | None, typer.Option(help="Concurrent streams.")] = None,
     retained_bytes: Annotated[
-        int | None, typer.Option(help="Bytes of its tenant's events that stay available.")
+        int | None, typer.Option(help="Bytes of all retained events of the tenant.")
     ] = None,
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Make a key and print it: this once, and never again. Its limits are those of the maker, or less."""
-    quota: dict[str, float | None] = {
-        "requests_per_second": requests_per_second,
-        "events_per_second": events_per_second,
-        "subscriptions": subscriptions,
-        "predicates": predicates,
-        "topics": topics,
-        "attributes": attributes,
-        "members": members,
-        "body": body,
-        "streams": streams,
-        "retained_bytes": retained_bytes,
-    }
-    given = {limit: value for limit, value in quota.items() if value is not None}
+    """Create a key and print it. It is not shown again. Its quotas cannot exceed those of the key in use."""
+    from edn.client.encoding import drop_none
+
+    quota = drop_none(
+        requests_per_second=requests_per_second,
+        events_per_second=events_per_second,
+        subscriptions=subscriptions,
+        predicates=predicates,
+        topics=topics,
+        attributes=attributes,
+        members=members,
+        body=body,
+        streams=streams,
+        retained_bytes=retained_bytes,
+    )
     with connected(url) as client:
-        made = client.create_key(name, scope, tenant=tenant, expires=expires, quota=given)
+        made = client.create_key(name, scope, tenant=tenant, expires=expires, quota=quota)
     if json:
         show_json(made)
-    else:
-        typer.echo(made.key)
-        say(f"key {made.id} for {_who(made)}: keep it now, nothing shows it again")
+        return
+    typer.echo(made.key)
+    owner = f"{made.name} of {made.tenant}" if made.tenant else made.name
+    say(f"created key {made.id} for {owner}; store it now, it is not shown again")
 
 
 @app.command("list")
 def list_keys(
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only keys of this tenant.")] = None,
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """List keys, without their secret parts."""
+    """List keys without their secrets."""
     with connected(url) as client:
         found = client.keys(tenant=tenant)
     if json:
         show_json(found)
         return
-    from rich.table import Table
-
-    table = Table("id", "name", "tenant", "scopes", "expires", "quota", box=None)
-    for key in found:
-        quota = " ".join(f"{limit}={value:g}" for limit, value in key.quota.items())
-        table.add_row(key.id, key.name, key.tenant, " ".join(key.scopes), key.expires or "", quota)
-    show_table(table)
+    show_rows(
+        ("id", "name", "tenant", "scopes", "expires", "quota"),
+        (
+            (
+                key.id,
+                key.name,
+                key.tenant,
+                " ".join(key.scopes),
+                key.expires or "",
+                " ".join(f"{limit}={value:g}" for limit, value in key.quota.items()),
+            )
+            for key in found
+        ),
+    )
 
 
 @app.command()
 def revoke(
-    id: Annotated[str, typer.Argument(help="Its id, as `edn key list` shows it.")],
+    id: Annotated[str, typer.Argument(help="Id of the key, as shown by `edn key list`.")],
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Revoke a key: from now on it opens nothing."""
+    """Revoke a key. Requests with it are refused at once."""
     with connected(url) as client:
         client.revoke_key(id)
-    if json:
-        show_json({"revoked": id})
-    else:
-        typer.echo(f"key {id} is revoked")
-
-
-def _who(key: Key) -> str:
-    return f"{key.name} of {key.tenant}" if key.tenant else key.name
+    show(json, {"revoked": id}, f"revoked key {id}")

@@ -1,4 +1,4 @@
-"""The network that `edn up` runs: its folder, its start in order, its life and its end."""
+"""The network of `edn up`: prepares its folder, starts its processes, runs them and stops them in order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from edn.runtime.private_files import keep_private, protect
 from edn.tools.console import say, show_json
 
 DEFAULT_SERVERS = 3
-#: processes of a network whose supervisor was killed end within this time
+#: time in which the processes of a killed supervisor end
 LEFTOVER_SECONDS = 20.0
 JOIN_SECONDS = 60.0
 
@@ -37,17 +37,17 @@ class Settings:
     servers: int | None
     demo: bool
     allow_loopback_sinks: bool
-    #: nobody is asked for a key
+    #: no API key is required
     open: bool
     json_ready: bool
     #: stop when standard input ends
     with_stdin: bool
-    #: None: as many as the folder holds
+    #: None: as many as the folder contains
     dispatchers: int | None = None
 
 
 class StartError(Exception):
-    """The network cannot be started; the message says what to do about it."""
+    """The network cannot be started; the message contains the remedy."""
 
     def __init__(self, message: str, *, usage: bool = False) -> None:
         super().__init__(message)
@@ -60,13 +60,13 @@ class Folder:
     lock: int
     secret: Path
     servers: tuple[str, ...]
-    #: of each dispatcher; chosen here when any would do, so that the servers can start beside it
+    #: port of each dispatcher; chosen before the start, so that servers can start at the same time
     ports: dict[str, int]
 
 
 @contextmanager
 def prepare(settings: Settings) -> Iterator[Folder]:
-    """Make the folder ready and hold its lock; raises `StartError` when another network has it."""
+    """Prepares and locks the data folder; raises `StartError` if another network uses it."""
     path = settings.data
     try:
         keep_private()
@@ -79,7 +79,7 @@ def prepare(settings: Settings) -> Iterator[Folder]:
         raise StartError(f"cannot use {path} as data folder: {error.strerror}", usage=True) from error
     try:
         _lock(lock, path)
-        _sign(lock)
+        _write_pid(lock)
         secret = path / "secret"
         if not secret.exists():
             try:
@@ -90,7 +90,7 @@ def prepare(settings: Settings) -> Iterator[Folder]:
         ports: dict[str, int] = {}
         for number, name in enumerate(_dispatcher_names(settings)):
             port = _usable_port(settings.host, settings.port and settings.port + number)
-            while port in ports.values():  # a free one may be offered twice
+            while port in ports.values():  # the system may offer a free port twice
                 port = _usable_port(settings.host, 0)
             ports[name] = port
         yield Folder(path=path, lock=lock, secret=secret, servers=_server_names(settings), ports=ports)
@@ -99,37 +99,37 @@ def prepare(settings: Settings) -> Iterator[Folder]:
 
 
 def _lock(lock: int, path: Path) -> None:
-    """Take the lock. Children share it, so after a kill of the supervisor it is free when they have ended."""
-    give_up = time.monotonic() + LEFTOVER_SECONDS
+    """Acquires the lock. Children inherit it, so it stays locked until they have ended, too."""
+    deadline = time.monotonic() + LEFTOVER_SECONDS
     waiting = False
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
-            owner = _owner(lock)
-            if _alive(owner) or time.monotonic() > give_up:
-                held = f" (process {owner})" if owner else ""
+            owner = _read_pid(lock)
+            if _is_alive(owner) or time.monotonic() > deadline:
+                pid = f" (process {owner})" if owner else ""
                 raise StartError(
-                    f"a network is already running on {path}{held}: stop it first, or choose another --data",
+                    f"a network is already running on {path}{pid}: stop it first, or choose another --data",
                     usage=True,
                 ) from None
         if not waiting:
-            say("waiting for the processes of an earlier network to end …")
+            say("waiting until the processes of the previous network have ended …")
             waiting = True
         time.sleep(0.1)
 
 
-def _sign(lock: int) -> None:
-    """Write the number of this process into the lock, for people; a full disk may refuse it."""
-    signature = json.dumps({"pid": os.getpid()}).encode()
+def _write_pid(lock: int) -> None:
+    """Writes the id of this process into the lock file, to be shown to people."""
+    content = json.dumps({"pid": os.getpid()}).encode()
     with contextlib.suppress(OSError):
-        # Over the earlier one, whose block is there, and then cut: that needs no room.
-        os.pwrite(lock, signature, 0)
-        os.ftruncate(lock, len(signature))
+        # Overwriting before truncating reuses the block, which also works on a full disk.
+        os.pwrite(lock, content, 0)
+        os.ftruncate(lock, len(content))
 
 
-def _owner(lock: int) -> int | None:
+def _read_pid(lock: int) -> int | None:
     try:
         found = json.loads(os.pread(lock, 1000, 0))["pid"]
     except (ValueError, KeyError, TypeError):
@@ -137,20 +137,20 @@ def _owner(lock: int) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def _alive(pid: int | None) -> bool:
+def _is_alive(pid: int | None) -> bool:
     if pid is None:
-        return True  # it is just starting and has not written its number yet
+        return True  # it is starting and has not written its id yet
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
     return True
 
 
 def _usable_port(host: str, port: int) -> int:
-    """The port, or a free one for 0; raises `StartError` when it is taken."""
+    """Returns the port, or a free one for 0; raises `StartError` if it is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.create_server((host, port), family=family) as probe:
@@ -158,30 +158,29 @@ def _usable_port(host: str, port: int) -> int:
             return free
     except OSError as error:
         raise StartError(
-            f"port {port} on {host} cannot be used ({error.strerror}): "
-            "choose another --port, or 0 for a free one",
+            f"cannot use port {port} on {host} ({error.strerror}): choose another --port, or 0 for any",
             usage=True,
         ) from error
 
 
 def _dispatcher_names(settings: Settings) -> list[str]:
-    """dispatcher, dispatcher2, …: never fewer than the folder holds: each has a log of its own."""
+    """Returns dispatcher, dispatcher2, …: at least those whose logs the folder contains."""
     held = 1
     while (settings.data / f"dispatcher{held + 1}").is_dir():
         held += 1
     wanted = settings.dispatchers or held
     if wanted < held:
-        say(f"the folder holds the logs of {held} dispatchers: starting all of them")
+        say(f"the folder contains the logs of {held} dispatchers: starting all of them")
     return ["dispatcher", *(f"dispatcher{number}" for number in range(2, max(wanted, held) + 1))]
 
 
 def _server_names(settings: Settings) -> tuple[str, ...]:
-    """s1, s2, …: as many as asked for, but never fewer than the folder holds: subscriptions live there."""
+    """Returns s1, s2, …: at least those whose subscriptions the folder contains."""
     held = {entry.name for entry in (settings.data / "servers").iterdir() if entry.is_dir()}
     wanted = settings.servers or len(held) or DEFAULT_SERVERS
     names = sorted(held, key=lambda name: (len(name), name))
     if wanted < len(names):
-        say(f"the folder holds {len(names)} servers with their subscriptions: starting all of them")
+        say(f"the folder contains {len(names)} servers with their subscriptions: starting all of them")
     number = 0
     while len(names) < wanted:
         number += 1
@@ -190,71 +189,72 @@ def _server_names(settings: Settings) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _short_of_disk(health: Health, servers: list[Server]) -> str | None:
-    """What the dispatcher, or a server, says of a disk without room."""
-    told = [str(health.detail.get("detail", "")), *(server.failure or "" for server in servers)]
-    return next((one for one in told if "disk:" in one), None)
+def _disk_failure(health: Health, servers: list[Server]) -> str | None:
+    """Returns the report of the dispatcher or a server about a full disk."""
+    reports = [str(health.detail.get("detail", "")), *(server.failure or "" for server in servers)]
+    return next((report for report in reports if "disk:" in report), None)
 
 
 class Network:
-    """One life of the network, from the first process to the last."""
+    """The processes of the network, from the first start to the last stop."""
 
     def __init__(self, settings: Settings, folder: Folder) -> None:
         self._settings = settings
         self._folder = folder
         self._children: list[Child] = []
-        # An address to listen on everywhere is none to be reached at.
+        # A wildcard address can be listened on, but not connected to.
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
         shown = f"[{host}]" if ":" in host else host
         self._urls = {name: f"http://{shown}:{port}" for name, port in folder.ports.items()}
         self._url = ",".join(self._urls.values())
-        self._stop_asked = 0
+        self._stop_requests = 0
 
     async def run(self) -> None:
-        """Start, serve until a signal, stop; raises `StartError` when it cannot start."""
+        """Starts the network, serves until a signal and stops; raises `StartError`."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, self._asked_to_stop, stop)
+            loop.add_signal_handler(number, self._request_stop, stop)
         if self._settings.with_stdin:
             threading.Thread(target=self._watch_stdin, args=(loop, stop), daemon=True).start()
         async with asyncio.TaskGroup() as group:
-            life = group.create_task(self._live(group, stop))
-            # A signal during the start must not wait for it.
+            serving = group.create_task(self._serve(group, stop))
+            # A signal during the start stops at once.
             stopping = group.create_task(stop.wait())
-            await asyncio.wait([life, stopping], return_when=asyncio.FIRST_COMPLETED)
-            life.cancel()
+            await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+            serving.cancel()
             stopping.cancel()
-            await asyncio.wait([life])
-            if self._stop_asked:
+            await asyncio.wait([serving])
+            if self._stop_requests:
                 self._say("stopping …")
-            # Publishers first: the dispatcher takes nothing new while the servers finish what they hold.
-            front = len(self._urls)
-            await asyncio.gather(*(child.stop() for child in self._children[:front]))
-            await asyncio.gather(*(child.stop() for child in self._children[front:]))
-        if not life.cancelled() and (error := life.result()) is not None:
+            # Dispatchers stop first: they accept no events while the servers finish their deliveries.
+            dispatchers = len(self._urls)
+            await asyncio.gather(*(child.stop() for child in self._children[:dispatchers]))
+            await asyncio.gather(*(child.stop() for child in self._children[dispatchers:]))
+        if not serving.cancelled() and (error := serving.result()) is not None:
             raise error
 
     def _watch_stdin(self, loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
         while os.read(0, 4096):
             pass
         try:
-            loop.call_soon_threadsafe(self._asked_to_stop, stop)
+            loop.call_soon_threadsafe(self._request_stop, stop)
         except RuntimeError:
             pass  # the loop has ended already
 
-    def _asked_to_stop(self, stop: asyncio.Event) -> None:
-        self._stop_asked += 1
+    def _request_stop(self, stop: asyncio.Event) -> None:
+        """Stops the network; the second request kills its processes."""
+        self._stop_requests += 1
         stop.set()
-        if self._stop_asked == 2:
-            say("stopping at once")
+        if self._stop_requests == 2:
+            say("killing all processes")
             for child in self._children:
                 child.kill()
 
-    async def _live(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> StartError | None:
+    async def _serve(self, group: asyncio.TaskGroup, stop: asyncio.Event) -> StartError | None:
         try:
             await self._start(group)
-            servers = await self._joined()
+            servers = await self._await_servers()
         except ChildFailedError as error:
             return StartError(str(error))
         self._announce(servers)
@@ -271,80 +271,79 @@ class Network:
         if settings.allow_loopback_sinks:
             shared.append("--allow-loopback-sinks")
         for name, port in folder.ports.items():
-            front = ["dispatcher", "--data", str(folder.path / name), "--host", settings.host]
+            command = ["dispatcher", "--data", str(folder.path / name), "--host", settings.host]
             for other, url in self._urls.items():
-                front += ["--peer", url] if other != name else []
-            front += ["--open"] if settings.open else []
-            self._spawn(group, name, [*front, "--port", str(port), *shared])
+                command += ["--peer", url] if other != name else []
+            command += ["--open"] if settings.open else []
+            self._spawn(group, name, [*command, "--port", str(port), *shared])
         for name in folder.servers:
             data = folder.path / "servers" / name
             command = ["edn_server", "--id", name, "--data", str(data)]
             for url in self._urls.values():
                 command += ["--dispatcher", url]
-            # The dispatcher goes first: everybody waits for it, and it does less with cold caches.
+            # Lower priority than the dispatcher, which all servers wait for.
             command += ["--host", "127.0.0.1", "--port", "0", "--nice", "5", *shared]
             self._spawn(group, name, command)
-        several = len(folder.ports)
-        fronts = "the dispatcher" if several == 1 else f"{several} dispatchers"
-        self._say(f"starting {fronts} and {len(folder.servers)} servers …")
+        count = len(folder.ports)
+        dispatchers = "the dispatcher" if count == 1 else f"{count} dispatchers"
+        self._say(f"starting {dispatchers} and {len(folder.servers)} servers …")
         await asyncio.gather(*(child.first_ready() for child in self._children))
 
-    def _spawn(self, group: asyncio.TaskGroup, name: str, command: list[str]) -> Child:
+    def _spawn(self, group: asyncio.TaskGroup, name: str, command: list[str]) -> None:
         child = Child(
             name, command, self._folder.path / "logs" / f"{name}.log", say, inherited=[self._folder.lock]
         )
         self._children.append(child)
-        group.create_task(child.keep(), name=f"keep {name}")
-        return child
+        group.create_task(child.run(), name=f"run {name}")
 
     def _key(self) -> str:
-        """The network's own secret opens everything."""
+        """Reads the network's secret, which is valid as a key with all scopes."""
         return self._folder.secret.read_text().strip()
 
-    async def _joined(self) -> list[Server]:
-        """The servers, once every dispatcher counts all of them as ready."""
+    async def _await_servers(self) -> list[Server]:
+        """Returns the servers when all of them are ready at every dispatcher."""
         deadline = time.monotonic() + JOIN_SECONDS
         servers: list[Server] = []
         for url in self._urls.values():
             async with AsyncClient(url, key=self._key(), retries=Retries(count=0)) as client:
-                servers = await self._joined_at(client, deadline)
+                servers = await self._await_servers_at(client, deadline)
         return servers
 
-    async def _joined_at(self, client: AsyncClient, deadline: float) -> list[Server]:
-        said: Any = "nothing yet"
-        told = False
+    async def _await_servers_at(self, client: AsyncClient, deadline: float) -> list[Server]:
+        report: Any = "nothing yet"
+        warned = False
         while time.monotonic() < deadline:
             try:
                 health = await client.health()
                 servers = sorted(await client.servers(), key=lambda server: server.id)
                 ready = {server.id for server in servers if server.state == "ready"}
-                short = _short_of_disk(health, servers)
-                if ready >= set(self._folder.servers) and (health.ready or short is not None):
-                    if short is not None:
-                        self._warn(f"the network refuses events: {short}")
+                disk_failure = _disk_failure(health, servers)
+                if ready >= set(self._folder.servers) and (health.ready or disk_failure is not None):
+                    if disk_failure is not None:
+                        self._warn(f"the network refuses events: {disk_failure}")
                     return servers
-                said = health.detail
-                if short is not None:
-                    # The disk may have room again in an hour: then the network is there.
+                report = health.detail
+                if disk_failure is not None:
+                    # Somebody may free disk space much later: there is no deadline until then.
                     deadline = time.monotonic() + JOIN_SECONDS
-                    if not told:
-                        self._warn(f"waiting for disk space: {short}")
-                        told = True
+                    if not warned:
+                        self._warn(f"waiting for disk space: {disk_failure}")
+                        warned = True
             except ClientError as error:
-                said = error
+                report = error
             await asyncio.sleep(0.05)
         raise ChildFailedError(
-            f"the servers did not join within {JOIN_SECONDS:g} s; the dispatcher says: {said}"
+            f"the servers did not join within {JOIN_SECONDS:g} s; the dispatcher reports: {report}"
         )
 
     def _say(self, message: str) -> None:
-        """What a person wants to see, and a program that waits for its line of JSON does not."""
+        """Prints a message, unless a program waits for the line of JSON."""
         if not self._settings.json_ready:
             self._warn(message)
 
     @staticmethod
     def _warn(message: str) -> None:
-        with contextlib.suppress(OSError):  # where that is written may lie on a full disk
+        with contextlib.suppress(OSError):  # standard error may be a file on a full disk
             say(message)
 
     def _announce(self, servers: list[Server]) -> None:
@@ -357,11 +356,11 @@ class Network:
             key = f"  export EDN_KEY=$(edn --key-file {self._folder.secret} key create me --scope admin)\n"
         option = "" if self._url == "http://127.0.0.1:8080" else f"export EDN_URL={self._url}\n  "
         say(
-            f"The network is up: {self._url}, {len(servers)} servers, data in {self._folder.path}\n"
-            f"Open {first} to see it at work; {first}/docs describes its interface.\n"
+            f"The network is running: {self._url}, {len(servers)} servers, data in {self._folder.path}\n"
+            f"Dashboard: {first}  API reference: {first}/docs\n"
             f"Try, in another terminal:\n{key}"
             f"  {option}edn topic create trades symbol:string price:number\n"
             "  edn listen --topic trades --filter 'price > 30'\n"
             "  edn publish trades symbol=GE price=32.5\n"
-            "Ctrl-C stops it."
+            "Press Ctrl-C to stop."
         )

@@ -1,7 +1,4 @@
-"""The reference of the command line, written from the commands themselves: `python -m edn.cli.reference`.
-
-docs/cli.md is its output; a test compares them, so that no flag is missing there, and none too many.
-"""
+"""Generates docs/cli.md from the commands: `python -m edn.cli.reference`. A test compares them."""
 
 from __future__ import annotations
 
@@ -18,16 +15,15 @@ from edn.cli.app import TREES, app
 
 _HEAD = """# The command line
 
-`edn COMMAND --help` says the same. `--json` prints for programs; colours and live views appear on a terminal
-only. {codes}
+This page is generated from `edn COMMAND --help`. Use `--json` in programs; colours and live views appear only
+on a terminal. {codes}
 
-Which network a command speaks to, the first that is given: `--url`, `EDN_URL`, the context of `--context` or
-`EDN_CONTEXT`, the one chosen by `edn context use`, `http://127.0.0.1:8080`. `edn --install-completion` sets
-up completion for your shell.
+A command uses the network of the first of these that is given: `--url`, `EDN_URL`, the context of `--context`
+or `EDN_CONTEXT`, the context of `edn context use`, `http://127.0.0.1:8080`. `edn --install-completion`
+installs completion for your shell.
 """
 
-
-#: of every tree of commands, and said once
+#: options of every tree of commands, described once above
 _COMPLETION = ("install_completion", "show_completion")
 
 
@@ -45,7 +41,7 @@ def page() -> str:
 
 
 def _command(path: str, command: Any, help: str | None = None) -> Iterator[str]:
-    """One command, or a group and all that is in it."""
+    """Yields the section of a command, or of a group and all its commands."""
     if isinstance(command, TyperGroup):
         yield f"## `{path}`\n\n{_sentence(help or command.help)}\n"
         if command.params:
@@ -54,8 +50,8 @@ def _command(path: str, command: Any, help: str | None = None) -> Iterator[str]:
             yield from _command(f"{path} {name}", command.commands[name])
         return
     level = "##" if path.count(" ") == 1 else "###"
-    wanted = " ".join(_metavar(one) for one in command.params if isinstance(one, TyperArgument))
-    yield f"{level} `{' '.join([path, wanted]).strip()}`\n\n{_sentence(help or command.help)}\n"
+    arguments = " ".join(_metavar(one) for one in command.params if isinstance(one, TyperArgument))
+    yield f"{level} `{f'{path} {arguments}'.strip()}`\n\n{_sentence(help or command.help)}\n"
     yield from _options(command)
 
 
@@ -78,7 +74,7 @@ def _metavar(argument: TyperArgument) -> str:
 
 def _default(option: TyperOption) -> str:
     if option.required:
-        return "needed"
+        return "required"
     if option.default is None or option.is_flag or callable(option.default):
         return ""
     return f"`{option.default}`"

@@ -1,4 +1,4 @@
-"""`edn server`: servers come, are emptied, are replaced and go."""
+"""`edn server`: add, drain, replace and forget servers."""
 
 from __future__ import annotations
 
@@ -7,51 +7,38 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edn.cli.following import follow
-from edn.tools.console import (
-    DEFAULT_URL,
-    REFUSED,
-    JsonOption,
-    UrlOption,
-    connected,
-    fail,
-    show_json,
-)
+from edn.cli.output import follow, show
+from edn.tools.console import DEFAULT_URL, REFUSED, JsonOption, UrlOption, connected, fail
 
 if TYPE_CHECKING:
     from edn.client import Client, moving
+    from edn.client.conversation import Call
 
-app = typer.Typer(
-    name="server",
-    help="Add a server, empty one, replace one that is lost, forget one.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(help="Add, drain, replace and forget servers.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="Its id.", show_default=False)]
+Name = Annotated[str, typer.Argument(help="Id of the server.", show_default=False)]
 RateOption = Annotated[
-    float | None, typer.Option("--rate", min=0.001, help="Subscriptions that are moved a second.")
+    float | None, typer.Option("--rate", min=0.001, help="Subscriptions moved per second.")
 ]
-DetachOption = Annotated[bool, typer.Option("--detach", help="Do not wait for the end.")]
+DetachOption = Annotated[bool, typer.Option("--detach", help="Do not wait until it has finished.")]
 
 
 @app.command("add")
 def add(
     name: Name,
-    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for it to join.")] = 60.0,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until the server has joined.")] = 60.0,
     rate: RateOption = None,
     detach: DetachOption = False,
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Give a server that has just been started its share of the subscriptions."""
+    """Move a share of the subscriptions to a new server. Start the server first."""
     from edn.client import moving
 
     with connected(url) as client:
         _await_ready(client, name, wait, url)
-        started = client.run(moving.fill_server(name, rate=rate))
-        done = started if detach else follow(client, started)
-    _say(done, f"{name} hosts {done.moved:,} subscriptions that were elsewhere", json)
+        done = _run(client, moving.fill_server(name, rate=rate), detach)
+    _show(json, done, f"{done.moved:,} subscriptions moved to {name}")
 
 
 @app.command("drain")
@@ -62,53 +49,51 @@ def drain(
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Empty a server; then it may stop, and `edn server forget` takes it out."""
+    """Move all subscriptions off a server. Then stop it and run `edn server forget`."""
     from edn.client import moving
 
     with connected(url) as client:
-        started = client.run(moving.drain_server(name, rate=rate))
-        done = started if detach else follow(client, started)
-    may = (
-        "it may stop" if not done.unsettled else f"{done.unsettled:,} are not settled: it must run until then"
-    )
-    _say(done, f"{done.moved:,} subscriptions have left {name}; {may}", json)
+        done = _run(client, moving.drain_server(name, rate=rate), detach)
+    rest = f"it must run until {done.unsettled:,} are handed over" if done.unsettled else "it may stop"
+    _show(json, done, f"{done.moved:,} subscriptions moved off {name}; {rest}")
 
 
 @app.command("replace")
 def replace(
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")] = False,
     rate: RateOption = None,
     detach: DetachOption = False,
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Build what a server that will not come back hosted anew on the others, from the directory and the log.
+    """Rebuild the subscriptions of a lost server on other servers, from the directory and the log.
 
-    What it had matched and not delivered is lost with its disk: if its data folder, or a backup of it that is
-    not older than the log, can be saved, start it from there and drain it instead.
+    Notifications in its outbox are lost with its disk. If its data folder can be saved, or a backup of it
+    that is not older than the log, start the server from there and drain it instead.
     """
     if not yes:
-        typer.confirm(f"Server {name} will not come back, and its data folder is lost?", abort=True, err=True)
+        typer.confirm(f"Is server {name} lost for good, with its data folder?", abort=True, err=True)
     from edn.client import moving
 
     with connected(url) as client:
-        started = client.run(moving.replace_server(name, rate=rate))
-        done = started if detach else follow(client, started)
-    _say(done, f"{done.moved:,} subscriptions of {name} are on other servers", json)
+        done = _run(client, moving.replace_server(name, rate=rate), detach)
+    _show(json, done, f"{done.moved:,} subscriptions of {name} rebuilt on other servers")
 
 
 @app.command("forget")
 def forget(name: Name, url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
-    """Take a server that hosts nothing and does not run out of the network."""
+    """Remove a stopped server without subscriptions from the network."""
     from edn.client import moving
 
     with connected(url) as client:
         client.run(moving.forget_server(name))
-    if json:
-        show_json({"server": name, "forgotten": True})
-    else:
-        typer.echo(f"{name} is no part of the network any more")
+    show(json, {"server": name, "forgotten": True}, f"removed server {name} from the network")
+
+
+def _run(client: Client, call: Call[moving.Repartition], detach: bool) -> moving.Repartition:
+    started = client.run(call)
+    return started if detach else follow(client, started)
 
 
 def _await_ready(client: Client, name: str, seconds: float, url: str) -> None:
@@ -118,17 +103,14 @@ def _await_ready(client: Client, name: str, seconds: float, url: str) -> None:
         if states.get(name) == "ready":
             return
         if time.monotonic() > deadline:
-            there = f"is {states[name]}" if name in states else "has not joined"
+            state = f"is {states[name]}" if name in states else "has not joined"
             fail(
-                f"server {name} {there}; start it first:\n"
+                f"server {name} {state}; start it first:\n"
                 f"  python -m edn_server --id {name} --data DIR --dispatcher {url} --secret-file FILE",
                 REFUSED,
             )
         time.sleep(0.2)
 
 
-def _say(done: moving.Repartition, message: str, json: bool) -> None:
-    if json:
-        show_json(done)
-    else:
-        typer.echo(message if done.over else f"repartition {done.id} is {done.state}")
+def _show(json: bool, done: moving.Repartition, message: str) -> None:
+    show(json, done, message if done.over else f"repartition {done.id} is {done.state}")

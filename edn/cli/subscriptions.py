@@ -1,87 +1,51 @@
-"""`edn subscribe`, `pause`, `resume`, `unsubscribe`, `subscriptions`; how filters and secrets are given."""
+"""`edn subscribe`, `pause`, `resume`, `unsubscribe`, `subscriptions`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from edn.tools.console import (
-    DEFAULT_URL,
-    USAGE,
-    JsonOption,
-    UrlOption,
-    compact,
-    connected,
-    fail,
-    say,
-    show_json,
-    show_table,
-)
+from edn.cli.arguments import FILTER_HELP, read_filter, read_secret_file
+from edn.cli.output import JsonLinesOption, show, show_rows
+from edn.tools.console import DEFAULT_URL, JsonOption, UrlOption, compact, connected, say, show_json
 
-FILTER_HELP = (
-    """Which events: text such as 'symbol == "GE" and price > 30', or JSON such as """
-    """'{"symbol": "GE", "price": {"gt": 30}}'; without one, all."""
-)
-
-
-def read_filter(given: str | None) -> dict[str, Any] | str | None:
-    """A filter from the command line: an object if it looks like one, else text for the network to parse."""
-    if given is None or not given.lstrip().startswith("{"):
-        return given
-    import json
-
-    try:
-        parsed: dict[str, Any] = json.loads(given)
-    except ValueError as error:
-        fail(f"the filter begins like JSON but is none: {error}", USAGE)
-    return parsed
-
-
-def read_secret_file(file: Path | None) -> str | None:
-    """A secret is not for the command line, where everybody on the machine can read it."""
-    if file is None:
-        return None
-    try:
-        return file.read_text().strip()
-    except OSError as error:
-        fail(f"{file} cannot be read: {error.strerror}", USAGE)
+IdsArgument = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of subscriptions.")]
 
 
 def subscribe(
     topic: Annotated[
-        str, typer.Argument(help="Name of the topic, or a subtree: 'stocks.**' is stocks and all below it.")
+        str, typer.Argument(help="Topic, or subtree: 'stocks.**' is stocks and all topics below it.")
     ],
     filter: Annotated[str | None, typer.Argument(help=FILTER_HELP)] = None,
     *,
-    to: Annotated[str, typer.Option("--to", help="Address that notifications are posted to.")],
-    recipient: Annotated[str | None, typer.Option(help="Who is meant behind that address.")] = None,
+    to: Annotated[str, typer.Option("--to", help="URL that notifications are posted to.")],
+    recipient: Annotated[str | None, typer.Option(help="Recipient behind the URL.")] = None,
     expires: Annotated[
-        str | None, typer.Option(help="When it ends: a duration such as PT1H, or an instant (RFC 3339).")
+        str | None, typer.Option(help="Expiry: a duration such as PT1H, or an RFC 3339 time.")
     ] = None,
     id: Annotated[
-        str | None, typer.Option("--id", help="Your own id; subscribing with it again changes nothing.")
+        str | None, typer.Option("--id", help="Id of the subscription; repeating it creates no second one.")
     ] = None,
-    owner: Annotated[str | None, typer.Option(help="A name to find your subscriptions by.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Owner, to list subscriptions by.")] = None,
     since: Annotated[
         str | None,
         typer.Option(
             "--from",
-            help="Where it begins: now, an instant, or PT1H for an hour ago; else at all "
-            "that is still available.",
+            help="Replay retained events from: now (none), an RFC 3339 time, or PT1H for an hour ago. "
+            "Default: all of them.",
         ),
     ] = None,
     secret_file: Annotated[
-        Path | None,
-        typer.Option(help="Holds the secret that notifications are signed with; without one, one is made."),
+        Path | None, typer.Option(help="File with the signing secret. Default: a generated one.")
     ] = None,
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Subscribe an address to the events that a filter matches; prints the subscription's id.
+    """Subscribe a URL to the events that match a filter, and print the subscription's id.
 
-    Every event that is accepted after this returns is notified, if it matches.
+    Every matching event that is accepted after this command returns is delivered.
     """
     with connected(url) as client:
         made = client.subscribe(
@@ -95,67 +59,43 @@ def subscribe(
             since=since,
             secret=read_secret_file(secret_file),
         )
-    if json:
-        show_json(made)
-        return
-    typer.echo(made.id)
-    if made.sink is not None and made.sink.secret is not None:
-        say(f"notifications are signed with {made.sink.secret}\nThis is shown only now: keep it.")
+    show(json, made, made.id)
+    if not json and made.sink is not None and made.sink.secret is not None:
+        say(f"signing secret: {made.sink.secret}\nStore it now, it is not shown again.")
 
 
-def pause(
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Subscriptions to pause.")],
-    url: UrlOption = DEFAULT_URL,
-    json: JsonOption = False,
-) -> None:
-    """Keep the notifications of subscriptions, in order, instead of sending them."""
+def pause(ids: IdsArgument, url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
+    """Pause subscriptions. Their notifications are buffered in order."""
     with connected(url) as client:
         for id in ids:
-            paused = client.pause(id)
-            if json:
-                show_json(paused)
-            else:
-                typer.echo(f"paused {id}")
+            show(json, client.pause(id), f"paused {id}")
 
 
 def resume(
-    id: Annotated[str, typer.Argument(metavar="ID", help="The subscription.")],
-    to: Annotated[str | None, typer.Option("--to", help="Another address to go on at.")] = None,
-    recipient: Annotated[str | None, typer.Option(help="Who is meant behind that address.")] = None,
+    id: Annotated[str, typer.Argument(metavar="ID", help="Id of the subscription.")],
+    to: Annotated[str | None, typer.Option("--to", help="New URL for notifications.")] = None,
+    recipient: Annotated[str | None, typer.Option(help="Recipient behind the new URL.")] = None,
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Send what a paused subscription kept, and go on."""
+    """Resume a paused subscription. Its buffered notifications are delivered first."""
     with connected(url) as client:
-        resumed = client.resume(id, url=to, recipient=recipient)
-    if json:
-        show_json(resumed)
-    else:
-        typer.echo(f"resumed {id}")
+        show(json, client.resume(id, url=to, recipient=recipient), f"resumed {id}")
 
 
-def unsubscribe(
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Subscriptions to cancel.")],
-    url: UrlOption = DEFAULT_URL,
-    json: JsonOption = False,
-) -> None:
-    """Cancel subscriptions. Events accepted after this returns are not notified any more."""
+def unsubscribe(ids: IdsArgument, url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
+    """End subscriptions. Events accepted after this command returns are not delivered to them."""
     with connected(url) as client:
         for id in ids:
             client.unsubscribe(id)
-            if json:
-                show_json({"unsubscribed": id})
-            else:
-                typer.echo(f"unsubscribed {id}")
+            show(json, {"unsubscribed": id}, f"unsubscribed {id}")
 
 
 def subscriptions(
-    topic: Annotated[
-        str | None, typer.Option(help="Only those of this topic, or of anything in this subtree.")
-    ] = None,
-    owner: Annotated[str | None, typer.Option(help="Only those of this owner.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Only this topic or subtree.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Only this owner.")] = None,
     url: UrlOption = DEFAULT_URL,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line, for programs.")] = False,
+    json: JsonLinesOption = False,
 ) -> None:
     """List subscriptions."""
     with connected(url) as client:
@@ -164,11 +104,8 @@ def subscriptions(
             for one in found:
                 show_json(one)
             return
-        from rich.table import Table
-
-        table = Table("id", "topic", "filter", "to", "recipient", "server", "state", "expires", box=None)
-        for one in found:
-            table.add_row(
+        rows = [
+            (
                 one.id,
                 one.topic,
                 "(everything)" if one.filter is None else compact(one.filter),
@@ -178,4 +115,6 @@ def subscriptions(
                 one.state or "",
                 one.expires or "never",
             )
-    show_table(table)
+            for one in found
+        ]
+    show_rows(("id", "topic", "filter", "to", "recipient", "server", "state", "expires"), rows)

@@ -1,4 +1,4 @@
-"""`edn top`: the network at work, a line a server, again and again until q or Ctrl-C."""
+"""`edn top`: live rates, lag and load, one line per server, until q or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edn.cli.output import make_table, number
 from edn.tools.console import DEFAULT_URL, UrlOption, connected, show_json, show_table
 
 if TYPE_CHECKING:
@@ -19,30 +20,29 @@ if TYPE_CHECKING:
 
 #: counters whose rates are shown
 COUNTED = ("forwarded", "useful", "matched", "notified")
+NUMBERS = ("subscriptions", "lag", "in/s", "useful/s", "matched/s", "notified/s", "to deliver")
 
 
 def top(
-    seconds: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between two looks.")] = 2.0,
-    count: Annotated[
-        int | None, typer.Option(min=1, help="Stop after so many looks; without it, at q or Ctrl-C.")
-    ] = None,
+    seconds: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between updates.")] = 2.0,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after this many updates.")] = None,
     url: UrlOption = DEFAULT_URL,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object a look, for programs.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per update.")] = False,
 ) -> None:
-    """Show rates, lag and load of every server, live.
+    """Show rates, lag and load of every server, live. Press q to quit.
 
-    Without a terminal, or with --count, looks are printed under each other.
+    Without a terminal, or with --count, updates are printed below each other.
     """
     with connected(url) as client:
-        look = _Look(client)
+        view = _View(client)
         if json or not sys.stdout.isatty() or count is not None:
-            _print(look, seconds, count, json)
+            _print(view, seconds, count, json)
         else:
-            _live(look, seconds)
+            _live(view, seconds)
 
 
-class _Look:
-    """The servers now, and how fast their counters have grown since the last look."""
+class _View:
+    """The state of the servers, and the rates of their counters since the previous update."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -51,7 +51,7 @@ class _Look:
         self.rates: dict[str, dict[str, float]] = {server.id: {} for server in self.servers}
         self.precision = client.tuning().precision
 
-    def again(self) -> None:
+    def update(self) -> None:
         before = {server.id: server for server in self.servers}
         self.servers = self._client.servers()
         self.precision = self._client.tuning().precision
@@ -72,64 +72,60 @@ class _Look:
     def describe(self) -> dict[str, object]:
         return {"precision": self.precision, "servers": self.servers, "rates": self.rates}
 
-    def view(self) -> RenderableType:
+    def render(self) -> RenderableType:
         from rich.console import Group
-        from rich.table import Table
         from rich.text import Text
 
-        precision = "–" if self.precision is None else f"{self.precision:.0%}"
         forwarded, useful = self.total("forwarded"), self.total("useful")
         wasted = f"{1 - useful / forwarded:.0%}" if forwarded else "–"
         head = Text(
-            f"{self._client.url}  precision {precision}  forwarded {forwarded:,.0f}/s"
-            f"  false positives {wasted}  matched {self.total('matched'):,.0f}/s"
-            f"  notified {self.total('notified'):,.0f}/s"
+            f"{self._client.url}  precision {number(self.precision, '.0%') or '–'}"
+            f"  forwarded {forwarded:,.0f}/s  false positives {wasted}"
+            f"  matched {self.total('matched'):,.0f}/s  notified {self.total('notified'):,.0f}/s"
         )
-        table = Table("server", "state", box=None)
-        for heading in ("subscriptions", "lag", "in/s", "useful/s", "matched/s", "notified/s", "to deliver"):
-            table.add_column(heading, justify="right")
-        for server in self.servers:
-            rates = self.rates.get(server.id, {})
-            table.add_row(
+        rows = (
+            (
                 server.id,
                 Text(server.state or "", style="green" if server.state == "ready" else "red"),
-                f"{server.subscriptions:,}",
-                "" if server.lag is None else f"{server.lag:,}",
-                *(f"{rates.get(name, 0.0):,.0f}" for name in COUNTED),
-                "" if server.backlog is None else f"{server.backlog:,}",
+                number(server.subscriptions),
+                number(server.lag),
+                *(number(self.rates.get(server.id, {}).get(name, 0.0), ",.0f") for name in COUNTED),
+                number(server.backlog),
             )
-        return Group(head, table)
+            for server in self.servers
+        )
+        return Group(head, make_table(("server", "state", *NUMBERS), rows, right=NUMBERS))
 
 
-def _print(look: _Look, seconds: float, count: int | None, json: bool) -> None:
+def _print(view: _View, seconds: float, count: int | None, json: bool) -> None:
     left = count
     while left is None or left > 0:
         time.sleep(seconds)
-        look.again()
+        view.update()
         if json:
-            show_json(look.describe())
+            show_json(view.describe())
         else:
-            show_table(look.view())
+            show_table(view.render())
         left = None if left is None else left - 1
 
 
-def _live(look: _Look, seconds: float) -> None:
+def _live(view: _View, seconds: float) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    with _keys() as pressed, Live(look.view(), console=Console(), screen=True, auto_refresh=False) as live:
+    with _keys() as pressed, Live(view.render(), console=Console(), screen=True, auto_refresh=False) as live:
         live.refresh()
         try:
             while pressed(seconds) not in ("q", "Q", "\x03", "\x1b"):
-                look.again()
-                live.update(look.view(), refresh=True)
+                view.update()
+                live.update(view.render(), refresh=True)
         except KeyboardInterrupt:
             pass
 
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """A function that waits up to some seconds for a key; empty if none was pressed."""
+    """Yields a function that waits for a key and returns it, or "" after the given seconds."""
     import select
     import termios
     import tty

@@ -1,4 +1,4 @@
-"""`edn topic`: create, list, show, delete."""
+"""`edn topic`: create, list, show and delete topics."""
 
 from __future__ import annotations
 
@@ -6,23 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edn.tools.console import (
-    DEFAULT_URL,
-    USAGE,
-    JsonOption,
-    UrlOption,
-    connected,
-    fail,
-    show_json,
-    show_table,
-)
+from edn.cli.output import show, show_rows
+from edn.tools.console import DEFAULT_URL, USAGE, JsonOption, UrlOption, connected, fail, show_json
 
 if TYPE_CHECKING:
     from edn.client import Topic
 
-app = typer.Typer(help="Topics and the attributes of their events.", no_args_is_help=True)
+app = typer.Typer(help="Manage topics and their schemas.", no_args_is_help=True)
 
-NameArgument = Annotated[str, typer.Argument(help="Name of the topic, such as stocks or stocks.nyse.quotes.")]
+NameArgument = Annotated[str, typer.Argument(help="Topic, such as stocks or stocks.nyse.quotes.")]
 
 
 @app.command()
@@ -31,88 +23,80 @@ def create(
     attributes: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="NAME:TYPE...",
-            help="Attributes with their types: number, integer, string, boolean or time.",
+            metavar="NAME:TYPE...", help="Attributes; types are number, integer, string, boolean and time."
         ),
     ] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="Matching engine; the network's default if not given.")
-    ] = None,
+    engine: Annotated[str | None, typer.Option(help="Matching engine. Default: that of the network.")] = None,
     availability: Annotated[
         str | None,
-        typer.Option(help='How long events stay available to later subscriptions: 0, seconds, or "forever".'),
+        typer.Option(help='How long events are replayed to later subscriptions: 0, seconds or "forever".'),
     ] = None,
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Create a topic, or change the one of this name: edn topic create stocks symbol:string price:number"""
+    """Create or change a topic: edn topic create stocks symbol:string price:number"""
     pairs: dict[str, str] = {}
     for attribute in attributes or []:
         attribute_name, colon, kind = attribute.rpartition(":")
         if not colon or not attribute_name or not kind:
-            fail(f'"{attribute}" is no attribute: write NAME:TYPE, such as price:number', USAGE)
+            fail(f'an attribute must be NAME:TYPE, such as price:number, got "{attribute}"', USAGE)
         if attribute_name in pairs:
-            fail(f'the attribute "{attribute_name}" is given twice', USAGE)
+            fail(f'attribute "{attribute_name}" is given twice', USAGE)
         pairs[attribute_name] = kind
-    kept: float | str | None = availability
+    seconds: float | str | None = availability
     if availability is not None:
         try:
-            kept = float(availability)
-            kept = int(kept) if kept.is_integer() else kept
+            seconds = float(availability)
+            seconds = int(seconds) if seconds.is_integer() else seconds
         except ValueError:
-            pass  # "forever", or something that the network refuses with a reason
+            pass  # "forever", or a value that the network refuses
     with connected(url) as client:
-        topic = client.create_topic(name, pairs, engine=engine, availability=kept)
-    if json:
-        show_json(topic)
-    else:
-        typer.echo(f"topic {topic.name}: {_attributes(topic)}")
+        topic = client.create_topic(name, pairs, engine=engine, availability=seconds)
+    show(json, topic, f"topic {topic.name}: {_attributes(topic)}")
 
 
 @app.command("list")
 def list_topics(url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
-    """List all topics."""
+    """List topics."""
     with connected(url) as client:
         topics = client.topics()
     if json:
         show_json(topics)
         return
-    from rich.table import Table
+    show_rows(
+        ("topic", "attributes", "engine", "availability"),
+        (
+            (topic.name, _attributes(topic), topic.engine or "", _shown(topic.availability))
+            for topic in topics
+        ),
+    )
 
-    table = Table("topic", "attributes", "engine", "availability", box=None)
-    for topic in topics:
-        table.add_row(topic.name, _attributes(topic), topic.engine or "", _shown(topic.availability))
-    show_table(table)
 
-
-@app.command()
-def show(name: NameArgument, url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
-    """Show one topic with its attributes."""
+@app.command("show")
+def show_topic(name: NameArgument, url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
+    """Show a topic and its attributes."""
     with connected(url) as client:
         topic = client.topic(name)
-    if json:
-        show_json(topic)
-        return
-    typer.echo(f"topic {topic.name}")
-    typer.echo(f"engine {topic.engine or 'default'}, availability {_shown(topic.availability) or '0'}")
-    for attribute, kind in topic.attributes.items():
-        typer.echo(f"  {attribute}: {kind}")
+    show(
+        json,
+        topic,
+        f"topic {topic.name}",
+        f"engine {topic.engine or 'default'}, availability {_shown(topic.availability) or '0'}",
+        *(f"  {attribute}: {kind}" for attribute, kind in topic.attributes.items()),
+    )
 
 
 @app.command()
 def delete(
     name: NameArgument,
-    cascade: Annotated[bool, typer.Option("--cascade", help="End its subscriptions, too.")] = False,
+    cascade: Annotated[bool, typer.Option("--cascade", help="Also end its subscriptions.")] = False,
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Delete a topic. One that has subscriptions is refused without --cascade."""
+    """Delete a topic. A topic with subscriptions is refused without --cascade."""
     with connected(url) as client:
         client.delete_topic(name, cascade=cascade)
-    if json:
-        show_json({"deleted": name})
-    else:
-        typer.echo(f"topic {name} is deleted")
+    show(json, {"deleted": name}, f"deleted topic {name}")
 
 
 def _attributes(topic: Topic) -> str:

@@ -1,10 +1,10 @@
-"""`edn up`: a whole network on this machine, in one data folder.
+"""`edn up`: a network on this machine, in one data folder.
 
-DATA/lock              held by the supervisor and all its children for as long as any of them lives
-DATA/secret            shared by the network's processes, readable by its owner only
-DATA/dispatcher/       the log and the directory; of further dispatchers dispatcher2/ …
-DATA/servers/s1/ …     one folder a server
-DATA/logs/             what the processes say
+DATA/lock              locked while the supervisor or one of its children runs
+DATA/secret            the network's secret, readable by its owner only
+DATA/dispatcher/       the log and the directory; further dispatchers use dispatcher2/ …
+DATA/servers/s1/ …     one folder per server
+DATA/logs/             output of the processes
 """
 
 from __future__ import annotations
@@ -20,46 +20,44 @@ from edn.tools.console import USAGE, fail
 def up(
     servers: Annotated[
         int | None,
-        typer.Option(min=1, max=64, help="How many servers; 3 in a new folder, else as many as it holds."),
+        typer.Option(min=1, max=64, help="Number of servers. Default: 3 in a new folder, else all in it."),
     ] = None,
     dispatchers: Annotated[
         int | None,
         typer.Option(
-            min=1, max=16, help="How many dispatchers; 1 in a new folder, else as many as it holds."
+            min=1, max=16, help="Number of dispatchers. Default: 1 in a new folder, else all in it."
         ),
     ] = None,
     port: Annotated[
         int,
         typer.Option(
-            min=0, max=65535, help="Port of the dispatcher, of further ones those after it; 0 is a free one."
+            min=0,
+            max=65535,
+            help="Port of the first dispatcher; others use the ports after it. 0: free ones.",
         ),
     ] = 8080,
-    host: Annotated[str, typer.Option(help="Address of the dispatcher.")] = "127.0.0.1",
-    data: Annotated[Path, typer.Option(help="Folder that holds everything; made when missing.")] = Path(
-        ".edn"
-    ),
-    demo: Annotated[bool, typer.Option("--demo", help="Add sample traffic and a live view of it.")] = False,
+    host: Annotated[str, typer.Option(help="Address that dispatchers listen on.")] = "127.0.0.1",
+    data: Annotated[Path, typer.Option(help="Data folder; created if missing.")] = Path(".edn"),
+    demo: Annotated[bool, typer.Option("--demo", help="Run sample traffic with a live view.")] = False,
     allow_loopback_sinks: Annotated[
         bool,
-        typer.Option(help="Let notifications go to addresses on this machine: right for trying out only."),
+        typer.Option(help="Allow notifications to addresses on this machine. Not for production."),
     ] = True,
     open: Annotated[
         bool | None,
         typer.Option(
-            "--open/--locked", help="Ask nobody for a key; right on loopback only, and the default there."
+            "--open/--locked", help="Require no API key. Default on loopback; unsafe on other addresses."
         ),
     ] = None,
     json_ready: Annotated[
-        bool, typer.Option("--json-ready", help="Print one line of JSON when ready, for programs.")
+        bool, typer.Option("--json-ready", help="Print one line of JSON when ready.")
     ] = False,
     with_stdin: Annotated[
         bool,
-        typer.Option(
-            "--with-stdin", help="Stop when standard input ends: with the program that holds it open."
-        ),
+        typer.Option("--with-stdin", help="Stop when standard input is closed."),
     ] = False,
 ) -> None:
-    """Start a network: a dispatcher and servers, watched and restarted until Ctrl-C."""
+    """Run a network of a dispatcher and servers until Ctrl-C. Processes that end are restarted."""
     import asyncio
 
     from edn.cli.network import Network, Settings, StartError, prepare

@@ -1,8 +1,8 @@
-"""The client library: `Client` for ordinary programs, `AsyncClient` for asyncio, the same calls on both.
+"""The client library: `Client`, and `AsyncClient` for asyncio, with the same calls.
 
-`calls`, `delivery`, `network` and `moving` describe each call once, `conversation` retries without I/O.
-Results are models of `edn.api`, errors are in `problems`. This package needs httpx and msgspec, never numpy
-or numba: a publisher must be light to import.
+`calls`, `delivery`, `network` and `moving` describe each call once; `conversation` retries without I/O.
+Results are models of `edn.api`, errors are in `problems`. Imports httpx and msgspec, but neither numpy nor
+numba, so that importing it stays fast.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ T = TypeVar("T")
 
 
 class _Method(Generic[P, T]):
-    """A described call as a method: its result on `Client`, an awaitable of it on `AsyncClient`."""
+    """A call as a method: returns its result on `Client`, an awaitable of it on `AsyncClient`."""
 
     def __init__(self, describe: Callable[P, Call[T] | Plan[T]]) -> None:
         self._describe = describe
@@ -97,7 +97,7 @@ class _Method(Generic[P, T]):
 
 
 class _Calls:
-    """Every call that both clients share; where it is described says what it takes."""
+    """The calls that both clients share, and their URLs and key."""
 
     create_topic = _Method(calls.create_topic)
     topics = _Method(calls.topics)
@@ -144,34 +144,31 @@ class _Calls:
         self.urls = tuple(dict.fromkeys(one.strip().rstrip("/") for one in given))
         for one in self.urls or ("",):
             if not one.startswith(("http://", "https://")):
-                raise ValueError(f"{one!r} is no address of a network: it begins with http:// or https://")
-        #: the first of them
+                raise ValueError(f"the URL of a network must begin with http:// or https://, got {one!r}")
         self.url = self.urls[0]
         self.retries = retries or Retries()
-        self._asked = 0
+        self._failures = 0
         given_key = os.environ.get("EDN_KEY") if key is None else key
-        #: sent with every call; never shown
         self._key = given_key.strip() if given_key else None
 
     def _steps(self, work: Call[T] | Plan[T]) -> Generator[Step, Outcome, T]:
         return converse(work, self.retries, ", ".join(self.urls), len(self.urls))
 
-    def _address(self) -> str:
-        """The one that is asked: it stays the same until it fails."""
-        return self.urls[self._asked % len(self.urls)]
+    def _current_url(self) -> str:
+        """Returns the URL in use, which changes after a failure."""
+        return self.urls[self._failures % len(self.urls)]
 
-    def _heard(self, address: str, outcome: Outcome) -> Outcome:
-        """Go on to the next address after a failure, if no other thread has done so."""
+    def _switch_after(self, url: str, outcome: Outcome) -> Outcome:
+        """Switches to the next URL after a failure, unless another thread already has."""
         failed = isinstance(outcome, httpx.TransportError) or (
             isinstance(outcome, httpx.Response) and outcome.status_code == 503
         )
-        if failed and address == self._address():
-            self._asked += 1
+        if failed and url == self._current_url():
+            self._failures += 1
         return outcome
 
 
-def _settings(url: str, timeout: float, key: str | None) -> dict[str, Any]:
-    # A proxy of the environment has no business between a client and a network named by its address.
+def _http_options(url: str, timeout: float, key: str | None) -> dict[str, Any]:
     return {
         "base_url": url,
         "timeout": httpx.Timeout(timeout, connect=min(timeout, 5.0)),
@@ -180,17 +177,17 @@ def _settings(url: str, timeout: float, key: str | None) -> dict[str, Any]:
             "Accept": "application/json",
             **({} if key is None else {"Authorization": f"Bearer {key}"}),
         },
-        "trust_env": False,
+        "trust_env": False,  # proxies of the environment are not meant for the network
     }
 
 
-def _request(call: Call[Any], address: str) -> dict[str, Any]:
+def _request_options(call: Call[Any], url: str) -> dict[str, Any]:
     headers = dict(call.headers)
     if call.body is not None:
         headers["Content-Type"] = "application/json"
     return {
         "method": call.method,
-        "url": address + call.path,
+        "url": url + call.path,
         "params": dict(call.query) or None,
         "content": call.body,
         "headers": headers,
@@ -198,12 +195,10 @@ def _request(call: Call[Any], address: str) -> dict[str, Any]:
 
 
 class Client(_Calls):
-    """A network as seen from an ordinary program. Threads may share one; close it or use it with `with`.
+    """A client of a network. Threads may share it; close it, or use it in a `with` statement.
 
-    Of a network with several dispatchers, give all addresses, as a list or with commas: when one does not
-    answer, the next is asked.
-
-    `key` is an API key, for networks that ask for one; without it, the one in the environment as EDN_KEY.
+    For a network with several dispatchers pass all URLs, as a list or separated by commas: if one does not
+    answer, the next one is used. `key` is an API key; the default is the environment variable EDN_KEY.
     """
 
     def __init__(
@@ -217,12 +212,12 @@ class Client(_Calls):
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         super().__init__(url, retries, key)
-        self._http = httpx.Client(**_settings(self.url, timeout, self._key), transport=transport)
+        self._http = httpx.Client(**_http_options(self.url, timeout, self._key), transport=transport)
         self._sleep = sleep
 
     def streaming(self, url: str) -> httpx.Client:
-        """HTTP with this client's key, for answers that are long; whoever asks for it closes it."""
-        return httpx.Client(**_settings(url, 600.0, self._key))
+        """Opens an HTTP client with this client's key, for long answers; the caller closes it."""
+        return httpx.Client(**_http_options(url, 600.0, self._key))
 
     def subscriptions(
         self,
@@ -232,31 +227,27 @@ class Client(_Calls):
         limit: int | None = None,
         members: bool = False,
     ) -> Iterator[Subscription]:
-        """All subscriptions, page by page as they are consumed; `limit` is the size of a page."""
-        cursor: str | None = None
-        while True:
+        """Iterates over all subscriptions and reads them page by page; `limit` is the size of a page."""
+        page: SubscriptionPage | None = None
+        while page is None or page.next is not None:
+            cursor = page.next if page else None
             page = self.subscription_page(
                 topic=topic, owner=owner, limit=limit, cursor=cursor, members=members
             )
             yield from page.subscriptions
-            cursor = page.next
-            if cursor is None:
-                return
 
     def dead_letters(
         self, *, subscription: str | None = None, limit: int | None = None
     ) -> Iterator[DeadLetter]:
-        """All notifications that were given up, page by page as they are consumed."""
-        after: str | None = None
-        while True:
+        """Iterates over all dead letters and reads them page by page."""
+        page: DeadLetterPage | None = None
+        while page is None or page.next is not None:
+            after = page.next if page else None
             page = self.dead_letter_page(subscription=subscription, limit=limit, after=after)
             yield from page.dead_letters
-            after = page.next
-            if after is None:
-                return
 
     def run(self, work: Call[T] | Plan[T]) -> T:
-        """Perform a described call; the methods are this on `edn.client.calls`."""
+        """Performs a call or a plan; the methods of this class call it."""
         conversation = self._steps(work)
         outcome: Outcome = None
         while True:
@@ -273,11 +264,11 @@ class Client(_Calls):
                 self._sleep(seconds)
                 return None
             case Send(call):
-                address = self._address()
+                url = self._current_url()
                 try:
-                    return self._heard(address, self._http.request(**_request(call, address)))
+                    return self._switch_after(url, self._http.request(**_request_options(call, url)))
                 except httpx.TransportError as error:
-                    return self._heard(address, error)
+                    return self._switch_after(url, error)
 
     def close(self) -> None:
         self._http.close()
@@ -292,7 +283,7 @@ class Client(_Calls):
 
 
 class AsyncClient(_Calls):
-    """The same as `Client`, for asyncio: every call is awaited, `subscriptions` is an `async for`."""
+    """`Client` for asyncio: calls are awaited, `subscriptions` and `dead_letters` are async iterators."""
 
     def __init__(
         self,
@@ -305,7 +296,7 @@ class AsyncClient(_Calls):
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         super().__init__(url, retries, key)
-        self._http = httpx.AsyncClient(**_settings(self.url, timeout, self._key), transport=transport)
+        self._http = httpx.AsyncClient(**_http_options(self.url, timeout, self._key), transport=transport)
         self._sleep = sleep
 
     async def subscriptions(
@@ -316,33 +307,29 @@ class AsyncClient(_Calls):
         limit: int | None = None,
         members: bool = False,
     ) -> AsyncIterator[Subscription]:
-        """All subscriptions, page by page as they are consumed; `limit` is the size of a page."""
-        cursor: str | None = None
-        while True:
+        """Iterates over all subscriptions and reads them page by page; `limit` is the size of a page."""
+        page: SubscriptionPage | None = None
+        while page is None or page.next is not None:
+            cursor = page.next if page else None
             page = await self.subscription_page(
                 topic=topic, owner=owner, limit=limit, cursor=cursor, members=members
             )
             for subscription in page.subscriptions:
                 yield subscription
-            cursor = page.next
-            if cursor is None:
-                return
 
     async def dead_letters(
         self, *, subscription: str | None = None, limit: int | None = None
     ) -> AsyncIterator[DeadLetter]:
-        """All notifications that were given up, page by page as they are consumed."""
-        after: str | None = None
-        while True:
+        """Iterates over all dead letters and reads them page by page."""
+        page: DeadLetterPage | None = None
+        while page is None or page.next is not None:
+            after = page.next if page else None
             page = await self.dead_letter_page(subscription=subscription, limit=limit, after=after)
             for letter in page.dead_letters:
                 yield letter
-            after = page.next
-            if after is None:
-                return
 
     async def run(self, work: Call[T] | Plan[T]) -> T:
-        """Perform a described call; the methods are this on `edn.client.calls`."""
+        """Performs a call or a plan; the methods of this class call it."""
         conversation = self._steps(work)
         outcome: Outcome = None
         while True:
@@ -359,11 +346,11 @@ class AsyncClient(_Calls):
                 await self._sleep(seconds)
                 return None
             case Send(call):
-                address = self._address()
+                url = self._current_url()
                 try:
-                    return self._heard(address, await self._http.request(**_request(call, address)))
+                    return self._switch_after(url, await self._http.request(**_request_options(call, url)))
                 except httpx.TransportError as error:
-                    return self._heard(address, error)
+                    return self._switch_after(url, error)
 
     async def aclose(self) -> None:
         await self._http.aclose()

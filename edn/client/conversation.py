@@ -1,35 +1,36 @@
-"""How a call becomes requests and retries, without any I/O, so that both clients share it to the last line.
+"""Requests and retries of a call, without I/O; shared by both clients.
 
 Theory of operation
 -------------------
-A *call* is one request and how to read its answer. A *plan* is a generator of calls that is sent each result,
-for work that takes several. `converse` turns either into a generator of *steps*: `Send` (answer me with the
-response, or with the exception that came instead) and `Wait`. A client performs steps and knows nothing else.
+A *call* is one request and a function that reads its answer. A *plan* is a generator of calls, for work that
+needs several; it is sent the result of each. `converse` turns either into a generator of *steps*: `Send`,
+which is answered with the response or the exception, and `Wait`. A client only performs steps.
 
-| what came                                   | then                                                      |
+| outcome                                          | next step                                        |
 |---|---|
-| success                                     | the result                                                |
-| 429, 503                                    | again after `Retry-After`, or after the back-off          |
-| nobody listens (certainly not received)     | again after the back-off                                  |
-| the connection broke, time ran out          | again after the back-off, if the call is `repeatable`     |
-| anything else, or the retries are used up   | the error                                                 |
+| success                                          | return the result                                |
+| 429, 503                                         | retry after `Retry-After`, or after the back-off |
+| connection refused (the request was not sent)    | retry after the back-off                         |
+| connection broken, timeout                       | retry after the back-off, if `is_repeatable`     |
+| anything else, or no retries left                | raise the error                                  |
 
-A `DELETE` whose first try broke and whose second one finds nothing has done its work.
+A `DELETE` that is answered with 404 after a broken connection has succeeded.
 
-Where a network has several addresses, a client goes on to the next one after each failure, and the others are
-tried at once, before the first pause.
+If a network has several URLs, a client uses the next one after each failure; all of them are tried once
+before the first back-off.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar, cast
 
 import httpx
 import msgspec
 
+from edn.client.encoding import encode
 from edn.client.problems import (
     ClientError,
     ProblemError,
@@ -39,16 +40,17 @@ from edn.client.problems import (
 )
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-_TRY_AGAIN = (429, 503)
-#: this one cannot; another address may
-_ELSEWHERE = 503
+_RETRIED = (429, 503)
+#: another URL may be able to answer
+_UNAVAILABLE = 503
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Generic[T]):
-    """One request and how to read its answer."""
+    """One request, and the function that reads its answer."""
 
     method: str
     path: str
@@ -56,10 +58,15 @@ class Call(Generic[T]):
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
-    #: sending it twice does what sending it once does
-    repeatable: bool = True
-    #: statuses besides 2xx that `read` understands
-    understood: frozenset[int] = frozenset()
+    #: sending it twice has the effect of sending it once
+    is_repeatable: bool = True
+    #: statuses besides 2xx that `read` accepts
+    accepted_statuses: frozenset[int] = frozenset()
+
+    def then(self, change: Callable[[T], U]) -> Call[U]:
+        """Returns the same request with another result."""
+        changed: Call[U] = replace(cast(Any, self), read=lambda response: change(self.read(response)))
+        return changed
 
 
 Plan = Generator[Call[Any], Any, T]
@@ -81,24 +88,24 @@ Outcome = httpx.Response | httpx.TransportError | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
-    """How often and how patiently; `seconds` is the back-off, exponential, with jitter."""
+    """Number of retries, and their exponential back-off with jitter."""
 
-    #: tries after the first one; 0 is none
+    #: attempts after the first one
     count: int = 4
     first_seconds: float = 0.1
-    #: longest pause, and the longest `Retry-After` that is obeyed instead of reported
+    #: longest back-off, and longest `Retry-After` that is waited for
     longest_seconds: float = 20.0
-    #: uniform in [0, 1); a test passes its own
+    #: random number in [0, 1)
     dice: Callable[[], float] = random.random
 
-    def seconds(self, tried: int) -> float:
-        """The pause after the `tried`-th try: between one half and all of a doubling step."""
-        step = min(self.longest_seconds, self.first_seconds * 2.0 ** (tried - 1))
+    def seconds(self, attempts: int) -> float:
+        """Returns the back-off after the n-th attempt: between a half and all of a step that doubles."""
+        step = min(self.longest_seconds, self.first_seconds * 2.0 ** (attempts - 1))
         return step * (0.5 + 0.5 * self.dice())
 
 
 def reading(kind: type[T]) -> Callable[[httpx.Response], T]:
-    """A reader of JSON answers of one type."""
+    """Returns a function that decodes JSON answers of one type."""
     decoder = msgspec.json.Decoder(kind)
 
     def read(response: httpx.Response) -> T:
@@ -107,23 +114,48 @@ def reading(kind: type[T]) -> Callable[[httpx.Response], T]:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise UnexpectedAnswerError(
                 f"{response.request.method} {response.request.url} answered {response.status_code}, "
-                f"but not with what this client expects: {error}"
+                f"but the body is not what this client expects: {error}"
             ) from error
 
     return read
 
 
+def request(
+    method: str,
+    path: str,
+    kind: type[T],
+    body: object = None,
+    *,
+    query: Mapping[str, str] | None = None,
+    is_repeatable: bool = True,
+) -> Call[T]:
+    """Describes a request with a JSON body, if any, and a JSON answer of one type."""
+    return Call(
+        method=method,
+        path=path,
+        read=reading(kind),
+        query=query or {},
+        body=None if body is None else encode(body),
+        is_repeatable=is_repeatable,
+    )
+
+
+def delete(path: str, *, query: Mapping[str, str] | None = None) -> Call[None]:
+    """Describes a DELETE, whose answer has no body."""
+    return Call(method="DELETE", path=path, query=query or {}, read=lambda _: None)
+
+
 def converse(
-    work: Call[T] | Plan[T], retries: Retries, base_url: str, addresses: int = 1
+    work: Call[T] | Plan[T], retries: Retries, base_url: str, urls: int = 1
 ) -> Generator[Step, Outcome, T]:
-    """The steps of a call or plan; the generator returns the result or raises a `ClientError`."""
+    """Yields the steps of a call or plan; returns its result, or raises a `ClientError`."""
     if isinstance(work, Call):
-        return (yield from _exchange(work, retries, base_url, addresses))
+        return (yield from _exchange(work, retries, base_url, urls))
     try:
         call = next(work)
         while True:
             try:
-                result = yield from _exchange(call, retries, base_url, addresses)
+                result = yield from _exchange(call, retries, base_url, urls)
             except ClientError as error:
                 call = work.throw(error)
             else:
@@ -133,55 +165,54 @@ def converse(
         return final
 
 
-def _exchange(call: Call[T], retries: Retries, base_url: str, addresses: int) -> Generator[Step, Outcome, T]:
-    tried = 0
-    #: addresses that were not asked yet
-    others = addresses - 1
-    broke = False
+def _exchange(call: Call[T], retries: Retries, base_url: str, urls: int) -> Generator[Step, Outcome, T]:
+    attempts = 0
+    untried_urls = urls - 1
+    is_broken = False
     while True:
         outcome = yield Send(call)
-        tried += 1
+        attempts += 1
+        error: ClientError
         if isinstance(outcome, httpx.Response):
-            if outcome.is_success or outcome.status_code in call.understood:
+            if outcome.is_success or outcome.status_code in call.accepted_statuses:
                 return call.read(outcome)
-            if broke and call.method == "DELETE" and outcome.status_code == 404:
+            if is_broken and call.method == "DELETE" and outcome.status_code == 404:
                 return call.read(httpx.Response(204, request=outcome.request))
-            problem = _problem(outcome)
-            pause = problem.retry_after if problem.retry_after is not None else retries.seconds(tried)
-            again = problem.status in _TRY_AGAIN and pause <= retries.longest_seconds
-            if again and problem.status == _ELSEWHERE and others:
-                others, tried = others - 1, tried - 1
-                continue
-            if not again or tried > retries.count:
-                raise problem
+            error = problem = _problem(outcome)
+            backoff = retries.seconds(attempts) if problem.retry_after is None else problem.retry_after
+            can_retry = problem.status in _RETRIED and backoff <= retries.longest_seconds
+            can_switch = problem.status == _UNAVAILABLE
         else:
             assert outcome is not None, "a Send is answered with a response or an exception"
-            received = not isinstance(outcome, _NEVER_SENT)
-            broke = broke or received
-            again = call.repeatable or not received
-            pause = retries.seconds(tried)
-            if again and others:
-                others, tried = others - 1, tried - 1
-                continue
-            if not again or tried > retries.count:
-                raise UnreachableError(base_url, _reason(outcome)) from outcome
-        yield Wait(pause)
+            error = UnreachableError(base_url, _reason(outcome))
+            error.__cause__ = outcome
+            backoff = retries.seconds(attempts)
+            is_sent = not isinstance(outcome, _NEVER_SENT)
+            is_broken = is_broken or is_sent
+            can_retry = call.is_repeatable or not is_sent
+            can_switch = True
+        if can_retry and can_switch and untried_urls:
+            untried_urls, attempts = untried_urls - 1, attempts - 1
+            continue
+        if not can_retry or attempts > retries.count:
+            raise error
+        yield Wait(backoff)
 
 
 def _problem(response: httpx.Response) -> ProblemError:
     retry_after: float | None
     try:
         retry_after = max(0.0, float(response.headers.get("retry-after", "")))
-    except ValueError:  # none, or a date: the back-off serves for both
+    except ValueError:  # absent, or a date: use the back-off
         retry_after = None
     return read_problem(response.status_code, response.reason_phrase, response.content, retry_after)
 
 
 def _reason(error: httpx.TransportError) -> str:
     if isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout):
-        return "no connection within the time allowed"
+        return "no connection before the timeout"
     if isinstance(error, httpx.ConnectError):
-        return f"nobody answers there ({error})"
+        return f"connection failed ({error})"
     if isinstance(error, httpx.TimeoutException):
-        return "no answer within the time allowed"
-    return f"the connection broke ({error or type(error).__name__})"
+        return "no answer before the timeout"
+    return f"connection broken ({error or type(error).__name__})"

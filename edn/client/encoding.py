@@ -1,4 +1,4 @@
-"""Encodes calls: paths, and JSON that the network accepts."""
+"""Encodes requests: paths, headers and JSON."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from urllib.parse import quote
 
 from edn.errors import InvalidEvent, InvalidInput
 
-#: an instant (RFC 3339), a duration such as "PT1H", or None: never
+#: an RFC 3339 time, a duration such as "PT1H", or None: never
 ExpiresLike = str | datetime | timedelta | None
 
 
 def chunks(encoded: Iterable[bytes], most: int, most_bytes: int) -> Iterator[list[bytes]]:
-    """Groups that fit one JSON array of at most `most` elements and `most_bytes` bytes, commas included.
+    """Groups elements into JSON arrays of at most `most` elements and `most_bytes` bytes, commas included.
 
-    An element that is too large even alone goes alone: the network says so better than a guess here would.
+    An element above the limit is a chunk of its own, which the network refuses with a reason.
     """
     chunk: list[bytes] = []
     size = 2
@@ -32,25 +32,27 @@ def chunks(encoded: Iterable[bytes], most: int, most_bytes: int) -> Iterator[lis
 
 
 def encode(value: Any) -> bytes:
-    """JSON as the network reads it: no NaN, no infinities, instants as RFC 3339."""
+    """Encodes JSON as the network accepts it: no NaN, no infinities, times as RFC 3339."""
     try:
         text = json.dumps(
             value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_jsonable
         )
         return text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidInput("a string holds a lone surrogate, which no UTF-8 can carry") from error
+        raise InvalidInput(
+            "a string must not contain a lone surrogate: it cannot be encoded as UTF-8"
+        ) from error
     except (TypeError, ValueError) as error:
-        raise InvalidInput(f"this cannot be written as JSON: {error}") from error
+        raise InvalidInput(f"the value cannot be encoded as JSON: {error}") from error
 
 
-def given(**fields: Any) -> dict[str, Any]:
-    """Return the fields that have a value."""
+def drop_none(**fields: Any) -> dict[str, Any]:
+    """Returns the fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def expiry(value: ExpiresLike) -> str | None:
-    """The wire form of an expiry."""
+    """Formats an expiry for JSON."""
     if isinstance(value, timedelta):
         return f"PT{value.total_seconds():.6f}".rstrip("0").rstrip(".") + "S"
     if isinstance(value, datetime):
@@ -60,7 +62,7 @@ def expiry(value: ExpiresLike) -> str | None:
 
 def instant(value: datetime) -> str:
     if value.tzinfo is None:
-        raise InvalidInput(f"{value.isoformat()} has no time zone: an instant needs an offset")
+        raise InvalidInput(f"a time must have a time zone, got {value.isoformat()}")
     return value.isoformat()
 
 
@@ -69,11 +71,11 @@ def _jsonable(value: object) -> object:
         return instant(value)
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"a {type(value).__name__} is no JSON value")
+    raise TypeError(f"{type(value).__name__} is not a JSON type")
 
 
 def event(event: Mapping[str, Any], index: int) -> bytes:
-    """One event of a batch; an error says which."""
+    """Encodes one event of a batch; errors contain its index."""
     try:
         return encode(event)
     except InvalidInput as error:
@@ -89,7 +91,7 @@ def subscription_path(id: str) -> str:
 
 
 def key_header(key: str) -> dict[str, str]:
-    # Headers carry ASCII only; the network takes percent-encoding off again.
+    # Headers are ASCII; the network decodes percent-encoding.
     return {"Idempotency-Key": quote(key, safe="/:~")}
 
 

@@ -1,4 +1,4 @@
-"""The calls of repartitions and of servers that come and go, described as in `edn.client.calls`."""
+"""Calls of repartitions, and of adding, draining and removing servers."""
 
 from __future__ import annotations
 
@@ -10,76 +10,72 @@ from edn.api.repartitions import Preview as Preview
 from edn.api.repartitions import Proposal as Proposal
 from edn.api.repartitions import Repartition as Repartition
 from edn.api.repartitions import Repartitions as Repartitions
-from edn.client.conversation import Call, reading
-from edn.client.encoding import encode, given
+from edn.client.conversation import Call, delete, request
+from edn.client.encoding import drop_none
 
-#: assignments of one request
+#: assignments per request
 MAX_ASSIGNMENTS = 5000
 
 
 def repartitions() -> Call[Repartitions]:
-    """The last repartitions, the hit ratio, and whether another one is proposed."""
-    return Call(method="GET", path="/v1/repartitions", read=reading(Repartitions))
+    """Returns the last repartitions, the hit ratio, and a proposal if there is one."""
+    return request("GET", "/v1/repartitions", Repartitions)
 
 
 def repartition(id: int) -> Call[Repartition]:
-    """How far one is."""
-    return Call(method="GET", path=f"/v1/repartitions/{id}", read=reading(Repartition))
+    """Returns the state of a repartition."""
+    return request("GET", f"/v1/repartitions/{id}", Repartition)
 
 
 def open_repartition(
     *, rate: float | None = None, expected_hit_ratio: float | None = None
 ) -> Call[Repartition]:
-    """A new one, to which assignments are added before it starts."""
-    body = given(rate=rate, expected_hit_ratio=expected_hit_ratio)
-    return Call(method="POST", path="/v1/repartitions", body=encode(body), read=reading(Repartition))
+    """Creates a repartition; add assignments, then start it."""
+    body = drop_none(rate=rate, expected_hit_ratio=expected_hit_ratio)
+    return request("POST", "/v1/repartitions", Repartition, body)
 
 
 def assign(id: int, assignments: Mapping[str, str]) -> Call[Repartition]:
-    """Add where subscriptions shall go, at most `MAX_ASSIGNMENTS` at once."""
-    body = encode({"assignments": dict(assignments)})
-    return Call(
-        method="POST", path=f"/v1/repartitions/{id}/assignments", body=body, read=reading(Repartition)
+    """Adds assignments (subscription id → server), at most `MAX_ASSIGNMENTS` per call."""
+    return request(
+        "POST", f"/v1/repartitions/{id}/assignments", Repartition, {"assignments": dict(assignments)}
     )
 
 
 def preview_repartition(id: int) -> Call[Preview]:
-    """What it would do."""
-    return Call(method="GET", path=f"/v1/repartitions/{id}/preview", read=reading(Preview))
+    """Returns the effect that a repartition would have."""
+    return request("GET", f"/v1/repartitions/{id}/preview", Preview)
 
 
 def start_repartition(id: int) -> Call[Repartition]:
-    return Call(method="POST", path=f"/v1/repartitions/{id}/start", read=reading(Repartition))
+    return request("POST", f"/v1/repartitions/{id}/start", Repartition)
 
 
 def cancel_repartition(id: int) -> Call[Repartition]:
-    """No further moves; what has moved stays."""
-    return Call(
-        method="POST", path=f"/v1/repartitions/{id}/cancel", read=reading(Repartition), repeatable=False
-    )
+    """Stops a repartition; migrated subscriptions stay where they are."""
+    return request("POST", f"/v1/repartitions/{id}/cancel", Repartition, is_repeatable=False)
 
 
 def drain_server(id: str, *, rate: float | None = None) -> Call[Repartition]:
-    """Empty a server."""
+    """Migrates all subscriptions of a server to others."""
     return _of_server(id, "drain", rate)
 
 
 def replace_server(id: str, *, rate: float | None = None) -> Call[Repartition]:
-    """Build what a lost server hosted anew on others."""
+    """Rebuilds the subscriptions of a lost server on others."""
     return _of_server(id, "replace", rate)
 
 
 def fill_server(id: str, *, rate: float | None = None) -> Call[Repartition]:
-    """Give a new server its share."""
+    """Migrates a share of the subscriptions to a new server."""
     return _of_server(id, "fill", rate)
 
 
 def forget_server(id: str) -> Call[None]:
-    """Take a server that hosts nothing and does not run out of the network."""
-    return Call(method="DELETE", path=f"/v1/servers/{quote(id, safe='')}", read=lambda _: None)
+    """Removes a stopped server without subscriptions from the network."""
+    return delete(f"/v1/servers/{quote(id, safe='')}")
 
 
-def _of_server(id: str, what: str, rate: float | None) -> Call[Repartition]:
-    body = encode(given(rate=rate))
-    path = f"/v1/servers/{quote(id, safe='')}/{what}"
-    return Call(method="POST", path=path, body=body, read=reading(Repartition), repeatable=False)
+def _of_server(id: str, action: str, rate: float | None) -> Call[Repartition]:
+    path = f"/v1/servers/{quote(id, safe='')}/{action}"
+    return request("POST", path, Repartition, drop_none(rate=rate), is_repeatable=False)

@@ -1,4 +1,4 @@
-"""The calls about the network itself: its processes, precision, keys and health; as in `edn.client.calls`."""
+"""Calls of the network itself: servers, dispatchers, routes, clocks, tuning, keys, health."""
 
 from __future__ import annotations
 
@@ -13,83 +13,79 @@ from edn.api.keys import Key, KeyList
 from edn.api.routes import Binding, Routes
 from edn.api.servers import Clock, Dispatcher, DispatcherList, Server, ServerList
 from edn.api.tuning import Tuning
-from edn.client.conversation import Call, reading
-from edn.client.encoding import ExpiresLike, encode, expiry, given
+from edn.client.conversation import Call, delete, request
+from edn.client.encoding import ExpiresLike, drop_none, expiry
 
 
 class Health(msgspec.Struct, frozen=True):
-    #: False: it runs, but cannot accept work yet, or no more
+    #: whether the network accepts work
     ready: bool
-    #: as the network describes itself
+    #: the network's description of its state
     detail: dict[str, Any] = {}
 
 
 def servers() -> Call[list[Server]]:
-    """The servers and how they are."""
-    read = reading(ServerList)
+    """Returns the servers and their state."""
+    return request("GET", "/v1/servers", ServerList).then(_with_hit_ratios)
 
-    def with_ratio(response: httpx.Response) -> list[Server]:
-        answer = read(response)
-        if not answer.published:
-            return answer.servers
-        return [
-            msgspec.structs.replace(server, hit_ratio=server.forwarded / answer.published)
-            if server.forwarded is not None and server.hit_ratio is None
-            else server
-            for server in answer.servers
-        ]
 
-    return Call(method="GET", path="/v1/servers", read=with_ratio)
+def _with_hit_ratios(found: ServerList) -> list[Server]:
+    if not found.published:
+        return found.servers
+    return [
+        msgspec.structs.replace(server, hit_ratio=server.forwarded / found.published)
+        if server.forwarded is not None and server.hit_ratio is None
+        else server
+        for server in found.servers
+    ]
 
 
 def dispatchers() -> Call[list[Dispatcher]]:
-    """The dispatchers as the one that is asked sees them, itself first."""
-    read = reading(DispatcherList)
-    return Call(method="GET", path="/v1/dispatchers", read=lambda response: read(response).dispatchers)
+    """Returns the dispatchers as seen by the one that answers, which is the first."""
+    return request("GET", "/v1/dispatchers", DispatcherList).then(lambda found: found.dispatchers)
 
 
 def routes(name: str | None = None) -> Call[Routes]:
-    """The routing entries, a topic and a server each, and what is bound to names; all, or those in a name."""
-    return Call(method="GET", path="/v1/routes", query=given(name=name), read=reading(Routes))
+    """Returns routing entries, one per topic and server, and bindings; all, or those of a name."""
+    return request("GET", "/v1/routes", Routes, query=drop_none(name=name))
 
 
 def bind_route(
     name: str, *, servers: Iterable[str] | None = None, engine: str | None = None
 ) -> Call[Binding]:
-    """Bind a topic's name or a subtree to servers that may host its subscriptions, a matcher, or both."""
+    """Binds a topic or subtree to the servers that may host its subscriptions, to an engine, or to both."""
     body = {"servers": None if servers is None else list(servers), "engine": engine}
-    return Call(method="PUT", path=_route_path(name), body=encode(body), read=reading(Binding))
+    return request("PUT", _route_path(name), Binding, body)
 
 
 def unbind_route(name: str) -> Call[None]:
-    """Take away what is bound to a name."""
-    return Call(method="DELETE", path=_route_path(name), read=lambda _: None)
+    """Removes the binding of a name."""
+    return delete(_route_path(name))
 
 
 def clock() -> Call[Clock]:
-    """Show whether a wall clock of the network has jumped, and when it will be trusted."""
-    return Call(method="GET", path="/v1/clock", read=reading(Clock))
+    """Returns network time, and which wall clocks are suspect."""
+    return request("GET", "/v1/clock", Clock)
 
 
 def confirm_clock() -> Call[Clock]:
-    """Trust the wall clocks of the dispatcher and of all servers now."""
-    return Call(method="POST", path="/v1/clock/confirm", read=reading(Clock))
+    """Trusts the wall clocks of the dispatcher and all servers now."""
+    return request("POST", "/v1/clock/confirm", Clock)
 
 
 def tuning() -> Call[Tuning]:
-    """How the precision of the summaries is chosen, and what was decided lately."""
-    return Call(method="GET", path="/v1/tuning", read=reading(Tuning))
+    """Returns the tuning mode, the precision and the last decisions."""
+    return request("GET", "/v1/tuning", Tuning)
 
 
 def tune(mode: str, *, precision: float | None = None) -> Call[Tuning]:
-    """Choose how precision is chosen: "fixed" (at `precision`), "paper" or "model"."""
-    body = given(mode=mode, precision=precision)
-    return Call(method="PUT", path="/v1/tuning", body=encode(body), read=reading(Tuning))
+    """Sets the tuning mode: "fixed" (at `precision`), "paper" or "model"."""
+    return request("PUT", "/v1/tuning", Tuning, drop_none(mode=mode, precision=precision))
 
 
 def survey() -> Call[dict[str, Any]]:
-    """The same, with the throughput model's curve over all precisions, measured now; it takes seconds."""
-    return Call(method="POST", path="/v1/tuning/survey", read=reading(dict[str, Any]))
+    """Returns the tuning with the throughput curve over all precisions; measuring it takes seconds."""
+    return request("POST", "/v1/tuning/survey", dict[str, Any])
 
 
 def create_key(
@@ -100,31 +96,29 @@ def create_key(
     expires: ExpiresLike = None,
     quota: Mapping[str, float] | None = None,
 ) -> Call[Key]:
-    """Make an API key with some of the scopes publish, subscribe, admin and metrics.
+    """Creates an API key with some of the scopes publish, subscribe, admin and metrics.
 
-    Its `key` is shown only here. Without a tenant it belongs to that of the key that makes it; it cannot have
-    more than that key has.
+    Only this answer contains the secret `key`. The default tenant is that of the key in use; a new key cannot
+    have more rights than the key in use.
     """
     limits = dict(quota or {})
-    body = given(name=name, scopes=list(scopes), quota=limits, tenant=tenant, expires=expiry(expires))
-    # A second one would be another key, and nobody would know of the first.
-    return Call(method="POST", path="/v1/keys", body=encode(body), read=reading(Key), repeatable=False)
+    body = drop_none(name=name, scopes=list(scopes), quota=limits, tenant=tenant, expires=expiry(expires))
+    # A repeated request would create a second key, and nobody would know the first.
+    return request("POST", "/v1/keys", Key, body, is_repeatable=False)
 
 
 def keys(*, tenant: str | None = None) -> Call[list[Key]]:
-    """All API keys that the caller may know of, without their secret parts."""
-    listing = reading(KeyList)
-    query = given(tenant=tenant)
-    return Call(method="GET", path="/v1/keys", query=query, read=lambda response: listing(response).keys)
+    """Returns the API keys that the caller may see, without their secrets."""
+    return request("GET", "/v1/keys", KeyList, query=drop_none(tenant=tenant)).then(lambda found: found.keys)
 
 
 def revoke_key(id: str) -> Call[None]:
-    """From the answer on the key opens nothing."""
-    return Call(method="DELETE", path=f"/v1/keys/{quote(id, safe='')}", read=lambda _: None)
+    """Revokes an API key; it is invalid when this returns."""
+    return delete(f"/v1/keys/{quote(id, safe='')}")
 
 
 def health() -> Call[Health]:
-    """Whether the network can take work; not being ready is an answer, not an error."""
+    """Returns whether the network accepts work; not being ready is not an error."""
 
     def read(response: httpx.Response) -> Health:
         try:
@@ -133,7 +127,7 @@ def health() -> Call[Health]:
             detail = {"detail": response.text[:200]}
         return Health(ready=response.is_success, detail=detail)
 
-    return Call(method="GET", path="/readyz", read=read, understood=frozenset({503}))
+    return Call(method="GET", path="/readyz", read=read, accepted_statuses=frozenset({503}))
 
 
 def _route_path(name: str) -> str:

@@ -1,24 +1,25 @@
-"""Errors that a client's call can raise.
+"""Errors that calls of a client raise.
 
 ClientError
-├── ProblemError             the network refused: an RFC 9457 problem, or any other status that is no success
-├── UnreachableError         no answer: nobody listens there, the connection broke, or the time ran out
-└── UnexpectedAnswerError    an answer of success whose body is not what the interface describes
+├── ProblemError             the network refused the call: an RFC 9457 problem, or another error status
+├── UnreachableError         no answer: connection refused, connection broken, or timeout
+└── UnexpectedAnswerError    a success whose body does not fit the interface
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import msgspec
 
 
 class ClientError(Exception):
-    """A call did not come to its result."""
+    """A call failed."""
 
 
 class UnreachableError(ClientError):
-    """No answer came; `url` is what was asked."""
+    """No answer arrived from `url`."""
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(f"cannot reach {url}: {reason}")
@@ -27,39 +28,26 @@ class UnreachableError(ClientError):
 
 
 class UnexpectedAnswerError(ClientError):
-    """Something answered, but not an event distribution network of a version that this client knows."""
+    """The answer is not that of a network of a version that this client knows."""
 
 
+@dataclasses.dataclass(kw_only=True, eq=False)
 class ProblemError(ClientError):
-    """The network understood the request and refused it."""
+    """The network refused the call."""
 
-    def __init__(
-        self,
-        *,
-        status: int,
-        title: str,
-        detail: str,
-        pointer: str | None = None,
-        index: int | None = None,
-        column: int | None = None,
-        retry_after: float | None = None,
-        accepted: tuple[str, ...] = (),
-    ) -> None:
-        super().__init__(status, title, detail)
-        self.status = status
-        self.title = title
-        #: what was wrong, where, and what would be right
-        self.detail = detail
-        #: where in the request's body: a JSON pointer such as "/filter/price/gt"
-        self.pointer = pointer
-        #: which element of what was passed to the call, counted from 0
-        self.index = index
-        #: where in a filter given as text, counted from 1
-        self.column = column
-        #: seconds after which it is worth another try
-        self.retry_after = retry_after
-        #: ids of the elements that earlier requests of the same call had already brought in
-        self.accepted = accepted
+    status: int
+    title: str
+    detail: str
+    #: place in the request's body: a JSON pointer such as "/filter/price/gt"
+    pointer: str | None = None
+    #: index of the refused element in the argument of the call
+    index: int | None = None
+    #: column in a filter that is text, counted from 1
+    column: int | None = None
+    #: seconds after which to try again
+    retry_after: float | None = None
+    #: ids of the elements that earlier requests of the same call have stored
+    accepted: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         places = [
@@ -70,24 +58,16 @@ class ProblemError(ClientError):
         where = f" ({', '.join(places)})" if places else ""
         return f"{self.status} {self.title}: {self.detail}{where}"
 
-    def moved(self, by: int, accepted: tuple[str, ...]) -> ProblemError:
-        """The same problem of a chunk, its place counted in the whole of what the caller passed."""
+    def shifted(self, by: int, accepted: tuple[str, ...]) -> ProblemError:
+        """Returns the problem of a chunk with its place counted in the whole argument of the call."""
         pointer, index = self.pointer, self.index
         place = re.match(r"/(\d+)(?=/|$)", pointer or "")
         if pointer is not None and place is not None:
             if index is None:
                 index = int(place[1])
             pointer = f"/{int(place[1]) + by}{pointer[place.end() :]}"
-        return ProblemError(
-            status=self.status,
-            title=self.title,
-            detail=self.detail,
-            pointer=pointer,
-            index=None if index is None else index + by,
-            column=self.column,
-            retry_after=self.retry_after,
-            accepted=accepted,
-        )
+        index = None if index is None else index + by
+        return dataclasses.replace(self, pointer=pointer, index=index, accepted=accepted)
 
 
 class _Place(msgspec.Struct):
@@ -104,12 +84,12 @@ class _Body(msgspec.Struct):
 
 
 def read_problem(status: int, reason: str, content: bytes, retry_after: float | None) -> ProblemError:
-    """The problem in an answer; whatever stands between client and network may answer without one."""
+    """Decodes a problem. Answers of proxies may contain anything else."""
     try:
         body = msgspec.json.decode(content, type=_Body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         text = content[:200].decode("utf-8", "replace").strip()
-        body = _Body(detail=text or f"no explanation came with status {status}")
+        body = _Body(detail=text or f"status {status} without an explanation")
     pointer = body.pointer
     if pointer is None and body.errors:
         pointer = body.errors[0].pointer

@@ -1,4 +1,4 @@
-"""Formats of the outside world: strict JSON, XML, SOAP, CloudEvents, webhook signatures, trace context.
+"""External formats: strict JSON, XML, SOAP, CloudEvents, webhook signatures, trace context.
 
-Reads and writes bytes; no network, no disk. May import `edn.errors`.
+Without I/O. May import `edn.errors`.
 """

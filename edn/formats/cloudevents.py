@@ -1,23 +1,21 @@
-"""CloudEvents 1.0 over HTTP, read and written; no network, no topic's secrets, nothing but bytes and headers.
+"""CloudEvents 1.0 over HTTP: reads requests and writes notifications, without I/O.
 
-Reading
--------
 A request is **binary** (context attributes in `ce-…` headers, data in the body), **structured** (one JSON
-object) or a **batch** of those, by its media type. An event becomes the object that a topic takes: the fields
-of its data as they are, and its context attributes below `ce`, so that filters name both: `price > 30 and
-ce.type == "sold"`. What the topic does not declare is refused, by name: nothing is silently forgotten.
+object) or a **batch** of those, by its media type. The event of the topic has the fields of the data, and the
+context attributes below `ce`, so that filters can use both: `price > 30 and ce.type == "sold"`. Attributes
+that the topic does not declare are refused by name.
 
 | CloudEvents | here |
 |---|---|
-| `id`, with `source` | `$id`, as `source#id`: the two together are what is unique |
+| `id`, with `source` | `$id`, as `source#id`, which is unique |
 | `time` | `$time` |
-| other context attributes | `ce.<name>`, in the type that the topic declares |
+| other context attributes | `ce.<name>`, with the type of the topic |
 | `data`, an object | its fields |
 | `data`, anything else | `ce.data`; binary data as `ce.data_base64` |
-| `specversion`, `datacontenttype` of JSON | understood, not kept |
+| `specversion`, `datacontenttype` of JSON | checked, not stored |
 
-Writing is the same backwards, for events of any origin: one that came as plain JSON gets `source` and `type`
-of its topic.
+Notifications are written the other way round. Events that were published as plain JSON get the `source` and
+`type` of their topic.
 """
 
 from __future__ import annotations
@@ -39,18 +37,18 @@ from edn.formats import strict_json
 STRUCTURED = "application/cloudevents+json"
 BATCH = "application/cloudevents-batch+json"
 SPECVERSION = "1.0"
-#: what context attributes are called here
+#: prefix of context attributes in a topic
 PREFIX = "ce."
 MODES = ("binary", "structured", "batch")
-#: characters of one header's value
+#: bytes per header value
 MAX_VALUE = 8192
 
 _NAME = re.compile(r"[a-z0-9]{1,64}\Z")
 _REQUIRED = ("id", "source", "specversion", "type")
-#: understood here; all other context attributes are the topic's
+#: context attributes that are not stored as `ce.<name>`
 _OWN = frozenset({"id", "specversion", "time", "datacontenttype", "traceparent", "tracestate"})
 _NOT_NAMES = frozenset({"data"})
-#: those that the network writes itself
+#: context attributes that the network writes itself
 _WRITTEN = frozenset({"id", "specversion", "time"})
 _JSON = re.compile(r"[^;]*[/+]json\s*(;|\Z)", re.IGNORECASE)
 _INTEGER = re.compile(r"-?[0-9]{1,19}\Z")
@@ -61,41 +59,40 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class CloudEvent:
-    #: all but specversion; strings, booleans and integers
+    #: context attributes except specversion: strings, booleans and integers
     context: dict[str, Any]
-    #: None: there is none
     data: Any = None
     binary: bytes | None = None
-    #: of one in a batch, the pointer to it
+    #: JSON pointer to the event in a batch
     place: str = ""
 
 
 def mode_of(content_type: bytes, headers: Headers) -> str | None:
-    """How a request carries CloudEvents; None: it carries plain JSON. Raises `Unsupported`."""
+    """Returns the mode of a request with CloudEvents, or None for plain JSON; raises `Unsupported`."""
     media = content_type.partition(b";")[0].strip().lower()
     if media.startswith(b"application/cloudevents"):
         if media == BATCH.encode():
             return "batch"
         if media in (STRUCTURED.encode(), b"application/cloudevents"):
             return "structured"
-        raise Unsupported(f"CloudEvents are taken as JSON; got {media.decode('latin-1')[:80]}")
+        raise Unsupported(f"CloudEvents must be JSON, got {media.decode('latin-1')[:80]}")
     return "binary" if any(name == b"ce-specversion" for name, _ in headers) else None
 
 
 def read(mode: str, content_type: bytes, headers: Headers, body: bytes) -> list[CloudEvent]:
-    """The events of a request; raises `InvalidInput` and its kin."""
+    """Reads the events of a request; raises `InvalidInput`."""
     if mode == "binary":
         return [_binary(content_type, headers, body)]
     value = strict_json.decode(body)
     if mode == "structured":
         return [_structured(value, 0)]
     if not isinstance(value, list):
-        raise InvalidEvent("a batch of CloudEvents is an array", index=0)
+        raise InvalidEvent("a batch of CloudEvents must be an array", index=0)
     return [_of_batch(one, index) for index, one in enumerate(value)]
 
 
 def plain(events: Iterable[CloudEvent], types: Mapping[str, str]) -> bytes:
-    """The same as a topic with these attributes takes it; raises `InvalidEvent`."""
+    """Converts events to JSON for a topic with these attributes; raises `InvalidEvent`."""
     made = []
     for index, event in enumerate(events):
         with _pointing_from(event.place):
@@ -113,9 +110,11 @@ def _binary(content_type: bytes, headers: Headers, body: bytes) -> CloudEvent:
             continue
         name = raw[3:].decode("latin-1").lower()
         if name == "datacontenttype":
-            raise InvalidEvent("ce-datacontenttype: in binary mode Content-Type says it", index=0)
+            raise InvalidEvent(
+                "ce-datacontenttype must not be sent in binary mode; use Content-Type", index=0
+            )
         if name in context:
-            raise InvalidEvent(f"the header ce-{name[:60]} stands twice", index=0)
+            raise InvalidEvent(f"header ce-{name[:60]} is repeated", index=0)
         _check_name(name, 0)
         context[name] = header_value(value, name)
     kind = content_type.decode("latin-1")
@@ -135,16 +134,16 @@ def _binary(content_type: bytes, headers: Headers, body: bytes) -> CloudEvent:
 
 
 def header_value(value: bytes, name: str = "") -> str:
-    """What a header's value means: quotes taken off, escapes decoded, once."""
+    """Decodes the value of a header: removes quotes, and decodes escapes once."""
     if len(value) > MAX_VALUE:
-        raise TooLarge(f"the header ce-{name} has {len(value)} bytes; at most {MAX_VALUE} are taken")
+        raise TooLarge(f"header ce-{name} must have at most {MAX_VALUE} bytes, got {len(value)}")
     text = value.strip()
     if len(text) >= 2 and text.startswith(b'"') and text.endswith(b'"'):
         text = re.sub(rb"\\(.)", rb"\1", text[1:-1], flags=re.DOTALL)
     try:
         return unquote_to_bytes(text).decode()
     except UnicodeDecodeError:
-        raise InvalidEvent(f"the header ce-{name} is no UTF-8 behind its escapes", index=0) from None
+        raise InvalidEvent(f"header ce-{name} must be UTF-8 after decoding its escapes", index=0) from None
 
 
 def _of_batch(value: Any, index: int) -> CloudEvent:
@@ -154,7 +153,7 @@ def _of_batch(value: Any, index: int) -> CloudEvent:
 
 @contextmanager
 def _pointing_from(place: str) -> Iterator[None]:
-    """What is wrong with an event is pointed at in the request, which may hold several."""
+    """Makes pointers of errors relative to the request, which may contain several events."""
     try:
         yield
     except InvalidEvent as error:
@@ -165,7 +164,7 @@ def _pointing_from(place: str) -> Iterator[None]:
 
 def _structured(value: Any, index: int) -> CloudEvent:
     if not isinstance(value, dict):
-        raise InvalidEvent("a CloudEvent is an object", index=index)
+        raise InvalidEvent("a CloudEvent must be an object", index=index)
     context: dict[str, Any] = {}
     for name, given in value.items():
         if name in ("data", "data_base64") or given is None:
@@ -173,7 +172,7 @@ def _structured(value: Any, index: int) -> CloudEvent:
         _check_name(name, index)
         if not isinstance(given, str | bool | int):
             raise InvalidEvent(
-                f'context attribute "{name}": a string, a boolean or an integer is right',
+                f'context attribute "{name}" must be a string, a boolean or an integer',
                 index=index,
                 pointer=f"/{name}",
             )
@@ -182,14 +181,16 @@ def _structured(value: Any, index: int) -> CloudEvent:
     if "data_base64" not in value:
         return CloudEvent(context, value.get("data"))
     if "data" in value:
-        raise InvalidEvent("data and data_base64 exclude each other", index=index, pointer="/data_base64")
+        raise InvalidEvent(
+            "data and data_base64 must not be sent together", index=index, pointer="/data_base64"
+        )
     encoded = value["data_base64"]
     try:
         if not isinstance(encoded, str):
             raise ValueError
         binary = base64.b64decode(encoded, validate=True)
     except (ValueError, binascii.Error):
-        raise InvalidEvent("data_base64 is no base64", index=index, pointer="/data_base64") from None
+        raise InvalidEvent("data_base64 must be base64", index=index, pointer="/data_base64") from None
     kind = context.get("datacontenttype")
     if isinstance(kind, str) and _JSON.match(kind):
         return CloudEvent(context, strict_json.decode(binary))
@@ -199,7 +200,8 @@ def _structured(value: Any, index: int) -> CloudEvent:
 def _check_name(name: str, index: int) -> None:
     if not _NAME.match(name) or name in _NOT_NAMES:
         raise InvalidEvent(
-            f'context attribute "{name[:60]}": lower-case letters and digits are right', index=index
+            f'the name of a context attribute must be lower-case letters and digits, got "{name[:60]}"',
+            index=index,
         )
 
 
@@ -208,17 +210,17 @@ def _check_context(context: dict[str, Any], index: int) -> None:
         given = context.get(name)
         if not isinstance(given, str) or not given:
             raise InvalidEvent(
-                f'context attribute "{name}" is required, a string', index=index, pointer=f"/{name}"
+                f'context attribute "{name}" must be a non-empty string', index=index, pointer=f"/{name}"
             )
     if context["specversion"] != SPECVERSION:
         raise InvalidEvent(
-            f'specversion "{context["specversion"][:20]}": {SPECVERSION} is understood',
+            f'specversion must be {SPECVERSION}, got "{context["specversion"][:20]}"',
             index=index,
             pointer="/specversion",
         )
     for name in ("time", "datacontenttype", "subject", "dataschema"):
         if name in context and (not isinstance(context[name], str) or not context[name]):
-            raise InvalidEvent(f'"{name}" is a string, and not empty', index=index, pointer=f"/{name}")
+            raise InvalidEvent(f'"{name}" must be a non-empty string', index=index, pointer=f"/{name}")
 
 
 # -- to a topic's attributes ------------------------------------------------------------------------------
@@ -235,14 +237,16 @@ def _plain(event: CloudEvent, types: Mapping[str, str], index: int) -> dict[str,
         own["data_base64"] = _declared("data_base64", base64.b64encode(event.binary).decode(), types, index)
     elif isinstance(event.data, dict):
         if "ce" in event.data:
-            raise InvalidEvent('data has a field "ce", which is where context attributes go', index=index)
+            raise InvalidEvent(
+                'data must not contain a field "ce": it is reserved for context attributes', index=index
+            )
         made = {name: value for name, value in event.data.items() if not name.startswith("$")}
         if len(made) < len(event.data):
-            raise InvalidEvent('data has a field that begins with "$", which no attribute does', index=index)
+            raise InvalidEvent('data must not contain a field that begins with "$"', index=index)
     elif event.data is not None:
         if f"{PREFIX}data" not in types:
             raise InvalidEvent(
-                "data is no object; a topic that declares ce.data takes a value there",
+                "data must be an object, unless the topic declares ce.data",
                 index=index,
                 pointer="/data",
             )
@@ -255,11 +259,11 @@ def _plain(event: CloudEvent, types: Mapping[str, str], index: int) -> dict[str,
 
 
 def _declared(name: str, value: Any, types: Mapping[str, str], index: int) -> Any:
-    """A context attribute in the type that the topic gives it."""
+    """Converts a context attribute to the type that the topic declares."""
     kind = types.get(PREFIX + name)
     if kind is None:
         raise InvalidEvent(
-            f'the topic does not keep the context attribute "{name}": PUT it with the attribute '
+            f'the topic does not declare the context attribute "{name}"; add an attribute '
             f'"{PREFIX}{name}": "string"',
             index=index,
             pointer=f"/{name}",
@@ -272,7 +276,7 @@ def _declared(name: str, value: Any, types: Mapping[str, str], index: int) -> An
     if kind in ("integer", "number") and _INTEGER.match(text):
         return int(text)
     raise InvalidEvent(
-        f'context attribute "{name}" is "{text[:60]}"; the topic keeps it as {kind}',
+        f'context attribute "{name}" must be of type {kind}, got "{text[:60]}"',
         index=index,
         pointer=f"/{name}",
     )
@@ -282,12 +286,12 @@ def _declared(name: str, value: Any, types: Mapping[str, str], index: int) -> An
 
 
 def defaults(topic: str) -> dict[str, str]:
-    """The context attributes that every CloudEvent has, for events of a topic that came without."""
+    """Returns the required context attributes for events that were published as plain JSON."""
     return {"source": f"/v1/topics/{topic}", "type": f"edn.{topic}"}
 
 
-def written(topic: str, event: Mapping[str, Any]) -> CloudEvent:
-    """An event of a notification (`id`, `time`, `attributes`) as a CloudEvent."""
+def from_notification(topic: str, event: Mapping[str, Any]) -> CloudEvent:
+    """Converts an event of a notification (`id`, `time`, `attributes`) to a CloudEvent."""
     assumed = defaults(topic)
     attributes = dict(event["attributes"])
     own = attributes.pop("ce", None)
@@ -303,7 +307,7 @@ def written(topic: str, event: Mapping[str, Any]) -> CloudEvent:
     binary = _decoded(kept.get("data_base64"))
     if binary is not None:
         del kept["data_base64"]
-    # A topic may call attributes what no context attribute can be called: they stay where they were.
+    # Attributes below `ce` that cannot be context attributes stay in the data.
     odd = {name: kept.pop(name) for name in list(kept) if not _is_context(name, kept[name])}
     if odd:
         attributes["ce"] = odd
@@ -327,7 +331,7 @@ def written(topic: str, event: Mapping[str, Any]) -> CloudEvent:
 
 
 def _decoded(encoded: object) -> bytes | None:
-    """What the text of `ce.data_base64` stands for; None if it is none, as one of plain JSON may be."""
+    """Decodes `ce.data_base64`; None if it is not base64, as an event of plain JSON may have it."""
     try:
         return base64.b64decode(encoded, validate=True) if isinstance(encoded, str) else None
     except ValueError:
@@ -335,19 +339,19 @@ def _decoded(encoded: object) -> bytes | None:
 
 
 def _is_context(name: str, value: object) -> bool:
-    """Whether an attribute below `ce` can be a context attribute that is not written from elsewhere."""
+    """Whether an attribute below `ce` can be a context attribute that the network does not write itself."""
     return bool(_NAME.match(name)) and name not in _WRITTEN and not isinstance(value, dict)
 
 
 def _context_value(value: Any) -> str | bool | int:
-    """CloudEvents know no fractions: an integer is one however it was spelt, others go as text."""
+    """Converts a value to a type of CloudEvents, which have no fractions: other numbers become text."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, bool | int | str) else str(value)
 
 
 def as_binary(event: CloudEvent) -> tuple[list[tuple[str, str]], str, bytes]:
-    """Headers, content type and body."""
+    """Returns headers, content type and body."""
     headers = [("ce-specversion", SPECVERSION)]
     for name, value in event.context.items():
         if name != "datacontenttype":
@@ -357,12 +361,12 @@ def as_binary(event: CloudEvent) -> tuple[list[tuple[str, str]], str, bytes]:
     return headers, str(event.context["datacontenttype"]), body
 
 
-#: U+0021 to U+007E, but for the quotation mark and the percent sign
+#: U+0021 to U+007E except the quotation mark and the percent sign
 _UNESCAPED = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 
 
 def escaped(text: str) -> str:
-    """A value as it may stand in a header."""
+    """Percent-encodes a value for a header."""
     return quote(text, safe=_UNESCAPED)
 
 
@@ -382,12 +386,12 @@ SCHEME = "cloudevents"
 
 @dataclass(frozen=True, slots=True)
 class SinkAddress:
-    """A sink that takes CloudEvents, as one address: stored, merged and retried like any other."""
+    """A sink of CloudEvents, written as one URL so that it is an address like any other."""
 
     mode: str
-    #: where events are posted
+    #: URL that events are posted to
     to: str
-    #: nothing is posted before the sink has consented (`edn_server.sinks.consent`)
+    #: whether the sink must consent first (`edn_server.sinks.consent`)
     consent: bool = False
 
     def url(self) -> str:
@@ -396,7 +400,7 @@ class SinkAddress:
 
     @classmethod
     def parse(cls, address: str) -> SinkAddress:
-        """Raises `InvalidSink`."""
+        """Parses a URL; raises `InvalidSink`."""
         scheme, _, rest = address.partition(":")
         try:
             pairs = dict(parse_qsl(rest.removeprefix("?"), strict_parsing=True, max_num_fields=3))
@@ -409,5 +413,7 @@ class SinkAddress:
             or pairs["mode"] not in MODES
             or consent not in ("0", "1")
         ):
-            raise InvalidSink(f"{SCHEME}:?mode=binary&to=… is right, with mode binary, structured or batch")
+            raise InvalidSink(
+                f"the sink must have the form {SCHEME}:?mode=MODE&to=URL, with mode {', '.join(MODES)}"
+            )
         return cls(pairs["mode"], pairs["to"], consent == "1")

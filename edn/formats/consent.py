@@ -1,8 +1,8 @@
-"""Addresses of plain webhooks whose sinks must consent before anything is posted to them.
+"""URLs of sinks that must consent before anything is posted to them.
 
-Such a sink is stored as `consent:https://…`: an address of its own, with its own key ring and queue. Sinks of
-CloudEvents say it inside their address (`edn.formats.cloudevents.SinkAddress.consent`). Subscribers never
-spell it.
+A webhook that must consent is stored as `consent:https://…`: an address of its own, with its own key ring and
+queue. Sinks of CloudEvents contain it in their URL (`edn.formats.cloudevents.SinkAddress.consent`).
+Subscribers never write this form.
 """
 
 from __future__ import annotations
@@ -14,23 +14,22 @@ PREFIX = "consent:"
 _ASKABLE = ("http:", "https:")
 
 
-def asked(url: str) -> str:
-    """Return the address under which a sink is asked before it is posted to; raises `InvalidSink`."""
+def require_consent(url: str) -> str:
+    """Returns the URL of the same sink with consent required; raises `InvalidSink`."""
     scheme = url.partition(":")[0].lower()
     if scheme == SCHEME:
         address = SinkAddress.parse(url)
         return SinkAddress(address.mode, address.to, True).url()
     if not url.lower().startswith(_ASKABLE):
         raise InvalidSink(
-            f'sinks must consent before they are posted to, and a "{scheme[:20]}:" address cannot be asked; '
-            "https://… can",
+            f'sinks of this network must consent, and only https:// sinks can be asked, got "{scheme[:20]}:"',
             pointer="/url",
         )
     return PREFIX + url
 
 
-def asked_of(url: str) -> str | None:
-    """Return the URL that must consent before an address is posted to; None if it need not be asked."""
+def consent_url(url: str) -> str | None:
+    """Returns the URL that must consent before a sink is posted to; None if no consent is required."""
     if url.startswith(PREFIX):
         return url.removeprefix(PREFIX)
     if not url.startswith(f"{SCHEME}:"):

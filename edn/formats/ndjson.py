@@ -1,7 +1,6 @@
-"""Many JSON texts as one: a line each, so that a batch of bodies is one object and not a thousand.
+"""JSON lines: the bodies of a batch as one object, one line per body.
 
-The texts go through the log, the frames and the servers in this form. Whoever needs one cuts it out, and
-whoever needs some has them gathered by `edn.protocol.gather`.
+Log, frames and servers use this form. `cut` returns one line, `edn.protocol.gather` copies several.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ _BREAK = 10
 
 
 def ends_of(lines: bytes) -> Ends:
-    """Where each line ends, its break included."""
+    """Returns the end of each line, including its line break."""
     return np.flatnonzero(np.frombuffer(lines, dtype=np.uint8) == _BREAK) + 1
 
 
 def cut(lines: bytes, ends: Ends, place: int) -> bytes:
-    """One line, without its break."""
+    """Returns one line without its line break."""
     return lines[ends[place - 1] if place else 0 : ends[place] - 1]
 
 

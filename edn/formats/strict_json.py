@@ -1,13 +1,11 @@
-"""JSON that every reader reads alike: what is ambiguous is refused, with its place.
+"""A strict JSON decoder: refuses JSON that different parsers read differently.
 
-The standard's gaps are where two programs see two different messages: repeated keys, NaN, lone surrogates,
-numbers beyond a double, nesting without end. `decode` refuses all of them; `msgspec` does the reading.
+Refused are repeated keys, NaN, lone surrogates, numbers beyond a double, and deep nesting. `msgspec` decodes.
 
-Repeated keys are found without a second parse. Outside of strings a colon stands only between a key and its
-value, so a body has as many colons as keys were written plus those inside its strings. The decoded value
-tells how many keys are left and how many colons the strings have; the two counts agree exactly when no key
-was repeated, unless a colon was written as an escape. Only then, and to name the culprit, the slow exact
-check runs.
+Repeated keys are found without a second parse. Outside of strings a colon occurs only between a key and its
+value, so a body has as many colons as written keys plus the colons in its strings. The decoded value shows
+how many keys are left and how many colons its strings have; both counts agree if and only if no key is
+repeated, unless a colon was written as an escape. Only then, and to name the key, the slow exact check runs.
 """
 
 from __future__ import annotations
@@ -20,14 +18,14 @@ import msgspec
 
 from edn.errors import MalformedJson, TooLarge
 
-#: containers inside one another
+#: levels of nested objects and arrays
 MAX_DEPTH = 32
 
 _decoder = msgspec.json.Decoder()
 
 
 def decode(body: bytes) -> Any:
-    """The value of a JSON text; raises `MalformedJson` or `TooLarge`."""
+    """Decodes a JSON text; raises `MalformedJson` or `TooLarge`."""
     try:
         value = _decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -38,17 +36,17 @@ def decode(body: bytes) -> Any:
 
 
 def escapes_a_colon(body: bytes) -> bool:
-    """Whether a colon may hide in an escape, so that counting colons proves nothing."""
+    """Whether a colon may be written as an escape, which makes counting colons useless."""
     return b"\\" in body and (b"\\u003a" in body or b"\\u003A" in body)
 
 
 def check_keys(body: bytes) -> None:
-    """Refuse repeated keys by reading them all. The body must have been decoded before, and so be valid."""
+    """Raises `MalformedJson` for a repeated key. The body must be valid JSON."""
     json.loads(body.decode(), object_pairs_hook=_without_repeats, parse_int=float)
 
 
 def token(key: str) -> str:
-    """A key as a reference token of a JSON pointer (RFC 6901)."""
+    """Escapes a key as a reference token of a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")
 
 
@@ -57,12 +55,12 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> None:
     for key, _ in pairs:
         if key in seen:
             shown = json.dumps(key if len(key) <= 80 else key[:80] + "…", ensure_ascii=False)
-            raise MalformedJson(f"the key {shown} is repeated in one object; each key may stand once")
+            raise MalformedJson(f"the key {shown} is repeated; keys of an object must be unique")
         seen.add(key)
 
 
 def _colons(value: Any) -> int:
-    """How many colons a text of this value has if no key was repeated; refuses deep nesting on the way."""
+    """Counts the colons of a text of this value without repeated keys; raises `TooLarge` for deep nesting."""
     count = 0
     level = [value]
     for depth in range(MAX_DEPTH + 2):
@@ -80,7 +78,7 @@ def _colons(value: Any) -> int:
                 nested = True
                 below.extend(item)
         if nested and depth == MAX_DEPTH:
-            raise TooLarge(f"nested deeper than {MAX_DEPTH} objects and arrays")
+            raise _too_deep()
         if not below:
             break
         level = below
@@ -88,28 +86,32 @@ def _colons(value: Any) -> int:
 
 
 def _refuse(body: bytes, error: Exception) -> NoReturn:
-    """Say in our words what `msgspec` found wrong, and where."""
+    """Raises an error with the reason and the place of the syntax error."""
     if isinstance(error, RecursionError):
-        raise TooLarge(f"nested deeper than {MAX_DEPTH} objects and arrays") from None
+        raise _too_deep() from None
     try:
         body.decode()
     except UnicodeDecodeError as broken:
         raise MalformedJson(f"not UTF-8 at byte {broken.start}") from None
     if isinstance(error, msgspec.ValidationError):
         place = _beyond_range(body)
-        raise MalformedJson("a number is beyond the range of a 64-bit double", pointer=place) from None
+        raise MalformedJson("a number must be within the range of a 64-bit double", pointer=place) from None
     if not body.strip():
-        raise MalformedJson("the body is empty; JSON was expected") from None
+        raise MalformedJson("the body must be JSON, got an empty body") from None
     what = str(error).removeprefix("JSON is malformed: ")
-    if _readable(body):  # msgspec calls it truncated or misplaced, whatever stands after it
-        what = "a string holds a lone surrogate escape, which is no character"
+    if _is_readable(body):  # msgspec reports a lone surrogate as truncated or misplaced input
+        what = "a string contains a lone surrogate escape, which is not a character"
     elif what == "Input data was truncated":
-        what = f"it ends too early, at byte {len(body)}"
+        what = f"unexpected end at byte {len(body)}"
     raise MalformedJson(f"not JSON: {what}") from None
 
 
-def _readable(body: bytes) -> bool:
-    """Whether only the strict reader refuses the body, and no constant such as NaN is the reason."""
+def _too_deep() -> TooLarge:
+    return TooLarge(f"JSON must not be nested deeper than {MAX_DEPTH} objects and arrays")
+
+
+def _is_readable(body: bytes) -> bool:
+    """Whether the standard library decodes the body, without constants such as NaN."""
     try:
         json.loads(body.decode(), parse_constant=_no_constant, parse_int=float)
     except (ValueError, RecursionError):
@@ -122,7 +124,7 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def _beyond_range(body: bytes) -> str | None:
-    """The pointer to the first number that no double can hold."""
+    """Returns the JSON pointer to the first number that does not fit a double."""
     try:
         pending = [("", json.loads(body.decode(), parse_int=float))]
     except (ValueError, RecursionError):

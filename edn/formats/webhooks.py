@@ -1,8 +1,8 @@
-"""Signatures of notifications, as Standard Webhooks has them: secrets, key rings, and the header's value.
+"""Webhook signatures as in Standard Webhooks: secrets, key rings, and the value of the header.
 
 A secret is `whsec_` and the base64 of 24 to 64 random bytes. A notification is signed with HMAC-SHA256 over
-`id.timestamp.body`; the header holds one signature for each secret that counts, separated by spaces, so that
-whoever knows any one of them can verify. After a rotation the older secret counts for a while, too.
+`id.timestamp.body`. The header contains one signature per active secret, separated by spaces; any of them
+suffices for verification. After a rotation the previous secret stays active for a while.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ LEAST_BYTES, MOST_BYTES = 24, 64
 
 
 class KeyRing(msgspec.Struct, frozen=True, array_like=True):
-    """The secrets of one address. Its id outlives them, so that a rotation changes no address."""
+    """The secrets of one address. A rotation keeps the id, and so the address."""
 
     id: str
     current: str
     previous: str | None = None
-    #: microseconds: until when the previous one signs, too
+    #: end of the previous secret, in microseconds
     until: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] = 0
-    #: counts rotations, so that an older copy that comes late is known as one
+    #: number of rotations, to recognize an outdated copy
     version: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] = 1
 
     def __repr__(self) -> str:
-        # Whatever prints one, a log or a failed assertion, shall not print what it keeps.
+        # Logs and failed assertions must not print secrets.
         return f"KeyRing({self.id!r}, …)"
 
-    def counting(self, now: int) -> list[str]:
-        """The secrets that sign at this time, the newest first."""
-        older = [self.previous] if self.previous is not None and now < self.until else []
-        return [self.current, *older]
+    def active_secrets(self, now: int) -> list[str]:
+        """Returns the secrets that sign at this time, newest first."""
+        previous = [self.previous] if self.previous is not None and now < self.until else []
+        return [self.current, *previous]
 
     def rotated(self, secret: str, until: int) -> KeyRing:
         return KeyRing(self.id, secret, self.current, until, self.version + 1)
 
 
-def newest(known: dict[str, KeyRing], rings: Iterable[KeyRing]) -> None:
-    """Take rings over into those that are known, unless a newer copy is."""
+def keep_newest(known: dict[str, KeyRing], rings: Iterable[KeyRing]) -> None:
+    """Adds rings to `known`, unless it contains a newer copy."""
     for ring in rings:
         if ring.id not in known or known[ring.id].version <= ring.version:
             known[ring.id] = ring
@@ -60,23 +60,23 @@ def new_secret() -> str:
 
 
 def check_secret(secret: str) -> None:
-    """Raise `InvalidSink` unless it is a secret; the message never repeats it."""
+    """Raises `InvalidSink` unless it is a valid secret; the message never contains it."""
     if not LEAST_BYTES <= len(_bytes(secret) or b"") <= MOST_BYTES:
         raise InvalidSink(
             f"the sink's secret must be {PREFIX} and the base64 of {LEAST_BYTES} to {MOST_BYTES} bytes; "
-            "leave it out to have one made"
+            "omit it to have one generated"
         )
 
 
 def fingerprint(secret: str) -> str:
-    """Tells whether two secrets are the same, without being one."""
+    """Returns a digest to compare secrets with."""
     return hashlib.sha256(b"edn fingerprint " + secret.encode()).hexdigest()[:32]
 
 
-def signatures(counting: Sequence[str], timestamp: int, id: str, body: bytes) -> str:
+def signatures(active: Sequence[str], timestamp: int, id: str, body: bytes) -> str:
     """Return the value of `webhook-signature`: one signature per secret."""
     signed = b"%b.%d.%b" % (id.encode(), timestamp, body)
-    return " ".join([_signature(_bytes(secret) or b"", signed) for secret in counting])
+    return " ".join([_signature(_bytes(secret) or b"", signed) for secret in active])
 
 
 def _signature(secret: bytes, signed: bytes) -> str:

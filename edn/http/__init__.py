@@ -1,4 +1,4 @@
-"""HTTP on both sides: ASGI plumbing, limits of requests, the clients of the services, the policy for sinks.
+"""HTTP for both services: error responses, request limits, clients, the policy for sinks.
 
-Shared by dispatcher and server; knows neither. May import `edn.errors` and `edn.formats`.
+May import `edn.errors` and `edn.formats`.
 """

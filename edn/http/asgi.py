@@ -1,9 +1,7 @@
-"""ASGI plumbing of both services: problem+json for every error, strict JSON, limits, bearer check.
+"""ASGI building blocks of both services: problem+json errors, strict JSON, body limits, bearer tokens.
 
-Nothing here knows a route. `install(app)` makes a FastAPI app answer every failure, its own 404 and 405
-included, as RFC 9457; `StrictRoute` reads bodies with `edn.formats.strict_json`, so that NaN, repeated keys
-and bottomless nesting are refused at every control route alike; `BodyLimit` counts bytes while they stream
-in.
+`install(app)` makes a FastAPI app answer every error, including 404 and 405, as RFC 9457. `StrictRoute`
+decodes bodies with `edn.formats.strict_json`, which refuses NaN, repeated keys and deep nesting.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 import hmac
 import math
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -28,47 +26,46 @@ from edn.errors import EdnError, InvalidInput, TooLarge, Unauthorized
 from edn.formats import strict_json
 
 PROBLEM = "application/problem+json"
-#: fields of a client's call that a server passes on: the network's secret, which vouches for the others, the
-#: address of the client, and the Host field that it sent
+#: headers of a call that a server forwards for a client: the network's secret, which authenticates the
+#: others, the address of the client, and its Host header
 VIA, CLIENT, CLIENT_HOST = "x-edn-via", "x-edn-client", "x-edn-host"
 
 log = structlog.get_logger()
 
 
 def problem_response(error: EdnError) -> Response:
-    """The one translation of an error to HTTP."""
+    """Returns an error as a problem+json response."""
     headers = {}
     if error.retry_after is not None:
         headers["retry-after"] = str(math.ceil(error.retry_after))
     if isinstance(error, Unauthorized):
         headers["www-authenticate"] = "Bearer"
-    return Response(
-        msgspec.json.encode(error.problem()), status_code=error.status, media_type=PROBLEM, headers=headers
-    )
+    return _respond(error.problem(), headers)
+
+
+def _respond(problem: dict[str, Any], headers: Mapping[str, str]) -> Response:
+    content = msgspec.json.encode(problem)
+    return Response(content, status_code=problem["status"], media_type=PROBLEM, headers=headers)
 
 
 async def refuse(error: EdnError, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer a request, or an opening WebSocket, with an error."""
-    response = problem_response(error)
-    if scope["type"] == "websocket":
-        if "websocket.http.response" not in scope.get("extensions", {}):
-            await send({"type": "websocket.close", "code": 1008, "reason": error.title})
-            return
-        await response(scope, receive, send)  # Starlette's responses know WebSockets
-        return
-    await response(scope, receive, send)
+    """Answers a request, or the handshake of a WebSocket, with an error."""
+    if scope["type"] == "websocket" and "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": 1008, "reason": error.title})
+    else:
+        await problem_response(error)(scope, receive, send)
 
 
 def bug_response(path: str, error: Exception) -> Response:
-    """For what nobody expected: the cause goes to the log, not to the client."""
-    log.error("unhandled", path=path, exc_info=error)
-    return problem_response(EdnError("the service failed at this request; its log says why"))
+    """Logs an unexpected exception, and returns a response without its details."""
+    log.error("unhandled_exception", path=path, exc_info=error)
+    return problem_response(EdnError("internal error; the log of the service contains the cause"))
 
 
 def invalid(errors: list[Any], *, skip: frozenset[str] = frozenset(), prefix: str = "") -> InvalidInput:
-    """The first of pydantic's errors as ours, with its place as a JSON pointer.
+    """Converts the first of pydantic's errors, with its location as a JSON pointer.
 
-    `skip` holds the tags of discriminated unions, which pydantic puts into the location.
+    `skip` contains the tags of discriminated unions, which pydantic adds to locations.
     """
     first = errors[0]
     location = [part for part in first["loc"] if part not in skip]
@@ -87,7 +84,7 @@ def invalid(errors: list[Any], *, skip: frozenset[str] = frozenset(), prefix: st
 
 
 def install(app: FastAPI, *, union_tags: frozenset[str] = frozenset()) -> None:
-    """Make every failure of this app a problem+json."""
+    """Makes the app answer every error as problem+json."""
 
     async def on_edn_error(_: Request, error: Exception) -> Response:
         assert isinstance(error, EdnError)
@@ -99,21 +96,12 @@ def install(app: FastAPI, *, union_tags: frozenset[str] = frozenset()) -> None:
 
     async def on_http(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        # FastAPI wraps whatever reading a body raised into a bare 400.
+        # FastAPI wraps exceptions of reading a body into a bare 400.
         if isinstance(error.__cause__, EdnError):
             return problem_response(error.__cause__)
-        body = {
-            "type": "about:blank",
-            "title": HTTPStatus(error.status_code).phrase,
-            "status": error.status_code,
-            "detail": str(error.detail),
-        }
-        return Response(
-            msgspec.json.encode(body),
-            status_code=error.status_code,
-            media_type=PROBLEM,
-            headers=dict(error.headers or {}),
-        )
+        title = HTTPStatus(error.status_code).phrase
+        problem = {"type": "about:blank", "title": title, "status": error.status_code}
+        return _respond({**problem, "detail": str(error.detail)}, error.headers or {})
 
     async def on_bug(request: Request, error: Exception) -> Response:
         return bug_response(request.url.path, error)
@@ -132,7 +120,7 @@ class StrictRequest(Request):
 
 
 class StrictRoute(APIRoute):
-    """A FastAPI route whose JSON is read strictly."""
+    """A FastAPI route that decodes JSON strictly."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handler = super().get_route_handler()
@@ -144,16 +132,16 @@ class StrictRoute(APIRoute):
 
 
 async def read_body(receive: Receive, limit: int = sys.maxsize) -> bytes:
-    """The whole body of a plain ASGI request, refused as soon as it is longer than `limit` bytes.
+    """Reads the body of an ASGI request; raises `TooLarge` as soon as it exceeds `limit` bytes.
 
-    Without a limit it is for routes that `BodyLimit` watches over.
+    The limit may be omitted behind `BodyLimit`.
     """
     parts: list[bytes] = []
     size = 0
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            raise InvalidInput("the client went away before its request was complete")
+            raise InvalidInput("the client closed the connection before its request was complete")
         body: bytes = message.get("body", b"")
         size += len(body)
         if size > limit:
@@ -164,11 +152,11 @@ async def read_body(receive: Receive, limit: int = sys.maxsize) -> bytes:
 
 
 def too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body is larger than {limit} bytes; send it in smaller parts")
+    return TooLarge(f"the body must be at most {limit} bytes; send it in smaller parts")
 
 
 class BodyLimit:
-    """Refuses a body longer than `limit` bytes (those of `paths` by their own), counted as it arrives."""
+    """Refuses bodies longer than `limit` bytes, counted as they arrive; `paths` have limits of their own."""
 
     def __init__(self, app: ASGIApp, *, limit: int, paths: dict[str, int] | None = None) -> None:
         self.app = app
@@ -200,14 +188,14 @@ class BodyLimit:
 
 
 def bearer(header: str) -> str:
-    """Return the token of an Authorization header, "" if there is none."""
+    """Returns the token of an Authorization header, or ""."""
     scheme, _, token = header.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def check_bearer(header: str | None, secret: str) -> None:
-    """Raise unless the Authorization header carries the secret; compared in constant time."""
+    """Raises `Unauthorized` unless the Authorization header contains the secret; takes constant time."""
     if not hmac.compare_digest(bearer(header or "").encode(), secret.encode()):
         raise Unauthorized(
-            "this call is for the network's own processes: send Authorization: Bearer <network secret>"
+            "only processes of the network may send this request: use Authorization: Bearer <network secret>"
         )

@@ -1,11 +1,11 @@
 """A lean HTTP/1.1 client for the two hot paths: frames to servers and notifications to webhooks.
 
-A general client costs several times as much CPU per request (docs/adr/0020). This one sends a body of known
-length and reads a bounded answer. `httptools` parses, as in the web server.
+A general client needs several times the CPU per request (docs/adr/0020). This one sends a body of known
+length and reads a bounded answer; `httptools` parses it.
 
-A connection carries one request at a time and is reused. The other side may close an idle connection in the
-moment in which it is reused; such a request is repeated on a new connection if no byte of an answer arrived
-and the caller allows it. No redirect and no proxy is followed. Event loop only.
+A connection carries one request at a time and is reused. If the other side closes an idle connection just as
+it is reused, the request is repeated on a new connection, provided that no byte of an answer arrived and the
+caller allows it. Redirects and proxies are not followed. Event loop only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import httptools
 
 #: limit of an answer's head, in bytes
 HEAD_BYTES = 64 << 10
-#: how long an idle connection is kept; servers keep it longer
+#: seconds after which an idle connection is closed; servers close it later
 IDLE_SECONDS = 30.0
 
 Headers = Iterable[tuple[str, str]]
@@ -32,7 +32,7 @@ Resolve = Callable[[str], Awaitable[Sequence[str]]]
 
 
 class ExchangeFailed(Exception):
-    """The request may or may not have arrived; the message says what happened."""
+    """The request may or may not have arrived; the message contains the reason."""
 
     def __init__(self, reason: str, *, is_unanswered: bool = False) -> None:
         """`is_unanswered`: the connection ended before the first byte of an answer."""
@@ -58,9 +58,9 @@ class Target(NamedTuple):
 
 class HttpAnswer(NamedTuple):
     status: int
-    #: names in lower case; of repeated headers the last
+    #: names in lower case; the last value of repeated headers
     headers: dict[bytes, bytes]
-    #: the first `Limits.kept` bytes
+    #: the first `Limits.returned` bytes
     body: bytes
 
 
@@ -68,12 +68,12 @@ class HttpAnswer(NamedTuple):
 class Limits:
     """Limits of an answer's body, in bytes."""
 
-    #: how much is read
+    #: bytes that are read
     read: int
-    #: how much is kept
-    kept: int
-    #: an answer must state its length and fit into `read`; otherwise a longer answer is cut off
-    whole: bool = False
+    #: bytes that are returned
+    returned: int
+    #: refuse an answer without a length, or longer than `read`, instead of truncating it
+    is_strict: bool = False
 
 
 def header_lines(headers: Headers) -> str:
@@ -88,14 +88,14 @@ def parse_url(url: str) -> Target:
         raise ValueError("a URL must be printable ASCII without spaces")
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("no http address")
+        raise ValueError("a URL must begin with http:// or https:// and name a host")
     port = parts.port or (443 if parts.scheme == "https" else 80)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Target(Origin(parts.scheme, parts.hostname, port), parts.netloc, path)
 
 
 class HttpConnection(asyncio.Protocol):
-    """One connection; made by `loop.create_connection`, then one `exchange` after another."""
+    """One connection, created by `loop.create_connection`; performs one `exchange` at a time."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -120,7 +120,7 @@ class HttpConnection(asyncio.Protocol):
         return self._is_reusable and self._transport is not None and not self._transport.is_closing()
 
     async def exchange(self, head: bytes, body: bytes, deadline: float) -> HttpAnswer:
-        """Send a request and return the answer; raises `ExchangeFailed`, or `TimeoutError` at `deadline`."""
+        """Sends a request, returns the answer; raises `ExchangeFailed`, or `TimeoutError` at `deadline`."""
         if self._transport is None or self._transport.is_closing():
             raise ExchangeFailed("the connection was closed", is_unanswered=True)
         self._reset()
@@ -131,7 +131,7 @@ class HttpConnection(asyncio.Protocol):
         try:
             self._transport.writelines((head, body))
             return await answer
-        except RuntimeError as error:  # of uvloop: the connection was reset while it was idle
+        except RuntimeError as error:  # raised by uvloop if the connection was reset while idle
             self.close()
             raise ExchangeFailed(str(error), is_unanswered=True) from error
         except BaseException:
@@ -152,19 +152,19 @@ class HttpConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._answer is None:  # nothing was asked
+        if self._answer is None:  # data without a request
             self.close()
             return
         self._is_answering = True
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._fail(ExchangeFailed(f"an answer that is not HTTP: {error}"))
+            self._fail(ExchangeFailed(f"the answer is not HTTP: {error}"))
         if not self._status:
             # The parser buffers an incomplete header and reports it when it is complete.
             self._unended += len(data)
         if max(self._head, self._unended) > HEAD_BYTES:
-            self._fail(ExchangeFailed("an answer whose head does not end"))
+            self._fail(ExchangeFailed(f"the head of the answer exceeds {HEAD_BYTES} bytes"))
 
     def connection_lost(self, error: Exception | None) -> None:
         sized = b"content-length" in self._headers or b"transfer-encoding" in self._headers
@@ -186,22 +186,22 @@ class HttpConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._status = self._parser.get_status_code()
-        if self._limits.whole and self._status >= 200:
+        if self._limits.is_strict and self._status >= 200:
             length = int(self._headers.get(b"content-length", -1))
             if not 0 <= length <= self._limits.read:
-                reason = f"an answer without a usable content-length, status {self._status}"
+                reason = f"the answer has no valid content-length, status {self._status}"
                 self._fail(ExchangeFailed(reason))
 
     def on_body(self, data: bytes) -> None:
-        if self._read < self._limits.kept:
-            self._parts.append(data[: self._limits.kept - self._read])
+        if self._read < self._limits.returned:
+            self._parts.append(data[: self._limits.returned - self._read])
         self._read += len(data)
         if self._read > self._limits.read:
             self._finish()
             self.close()
 
     def on_message_complete(self) -> None:
-        if self._status < 200:  # 100 Continue and the like: the answer is yet to come
+        if self._status < 200:  # 100 Continue and the like: the answer follows
             self._status, self._headers = 0, {}
             return
         self._is_reusable = self._parser.should_keep_alive()
@@ -219,7 +219,7 @@ class HttpConnection(asyncio.Protocol):
 
 
 class HttpClient:
-    """Sends requests over as many connections as there are concurrent requests, and reuses them."""
+    """Sends requests, one connection per concurrent request, and reuses connections."""
 
     def __init__(
         self,
@@ -229,12 +229,12 @@ class HttpClient:
         most_idle: int = 1024,
         tls: ssl.SSLContext | bool = True,
     ) -> None:
-        """`tls`: the context of https connections; True is the default one."""
+        """`tls`: the context of https connections; True is the default context."""
         self._limits = limits
         self._connect_seconds = connect_seconds
         self._most_idle = most_idle
         self._tls = tls
-        #: idle connections, the longest idle first
+        #: idle connections, longest idle first
         self._idle: OrderedDict[HttpConnection, Origin] = OrderedDict()
         self._by_origin: dict[Origin, list[HttpConnection]] = {}
 
@@ -255,7 +255,7 @@ class HttpClient:
         resolve: Resolve | None = None,
         repeat: bool = True,
     ) -> HttpAnswer:
-        """Send a request and return the answer; raises `ExchangeFailed`.
+        """Sends a request and returns the answer; raises `ExchangeFailed`.
 
         `headers` are lines (`header_lines`). `resolve` replaces the system's resolver. `repeat`: whether the
         request may be sent again if an idle connection turns out to be closed.
@@ -323,11 +323,11 @@ class HttpClient:
     # -- new connections --------------------------------------------------------------------------------
 
     async def _connect(self, origin: Origin, resolve: Resolve | None) -> HttpConnection:
-        """Connect to the first address that accepts; Host header and TLS name stay those of the URL."""
+        """Connects to the first address that accepts; Host header and TLS name are those of the URL."""
         scheme, host, port = origin
         tls, name = (self._tls, host) if scheme == "https" else (None, None)
         loop = asyncio.get_running_loop()
-        failure = ExchangeFailed(f"the name {host} has no address")
+        failure = ExchangeFailed(f"host {host} has no address")
         for address in [host] if resolve is None else await resolve(host):
             try:
                 async with asyncio.timeout(self._connect_seconds):

@@ -1,15 +1,14 @@
-"""Which addresses may be notified: the guard against turning the network on its own neighbours.
+"""The policy for sinks: which URLs and addresses may be notified (protection against SSRF).
 
-A sink's URL is given by whoever subscribes, and the servers call it from inside the operator's network. So
-the URL is checked when it is given (`check_url`), and the addresses that its name resolves to are checked
-again at every connection (`address_allowed`), because a name may resolve to something else by then.
+Subscribers choose the URLs of sinks, and servers connect to them from inside the operator's network. So the
+URL is checked when it is given (`check_url`), and the addresses of its host are checked at every connection
+(`address_allowed`), because a name may resolve to another address by then.
 
-An address can hide inside another one: IPv4-mapped, IPv4-compatible, NAT64, 6to4, Teredo and ISATAP forms all
-lead to an IPv4 address. They are unwrapped, and everything found inside must be public as well.
+IPv4-mapped, IPv4-compatible, NAT64, 6to4, Teredo and ISATAP addresses contain an IPv4 address, which must be
+public, too.
 
-A `mailto:` address goes to the operator's own relay, so only its form is checked. A `soap:` address holds the
-URLs that SOAP messages go to, and these are checked. Other schemes are those of
-the entry points `edn.sinks`, which check their own.
+Mail goes to the operator's relay, so only the form of a `mailto:` URL is checked. Of a `soap:` URL the
+endpoints in it are checked. Entry points of the group `edn.sinks` check URLs of other schemes.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ MAX_URL = 2048
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)\Z")
-#: what the system's resolver would read as a number: decimal, octal or hexadecimal
+#: numbers as the system's resolver reads them: decimal, octal or hexadecimal
 _NUMBER = re.compile(r"(0[xX][0-9a-fA-F]*|[0-9]+)\Z")
 _LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback"})
 
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
 _ISATAP = frozenset({0x00005EFE, 0x02005EFE})
-#: special ranges that `is_global` of the older Pythons does not know, or calls global
+#: special ranges that `is_global` of older Python versions misses
 _DENIED = tuple(
     ipaddress.ip_network(text)
     for text in (
@@ -58,10 +57,11 @@ _DENIED = tuple(
     )
 )
 
-LOOPBACK_REFUSED = "loopback addresses are refused unless the network runs with --allow-loopback-sinks"
+LOOPBACK_REFUSED = (
+    "the sink must not be a loopback address unless the network allows it (--allow-loopback-sinks)"
+)
 
-
-#: an addr-spec without quotes, comments or literals: what mail is really sent to
+#: an addr-spec without quotes, comments and literals
 _MAILBOX = re.compile(
     r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@(?=.{1,253}\Z)[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*\Z"
 )
@@ -70,82 +70,84 @@ _MAILBOX = re.compile(
 def check_url(
     url: str, *, allow_loopback: bool = False, allow_http: bool = False, allow_mail: bool = False
 ) -> None:
-    """Raise `InvalidSink` unless the URL may be a sink; names are not resolved here."""
+    """Raises `InvalidSink` unless the URL may be a sink; names are not resolved."""
     if len(url) > MAX_URL:
-        raise InvalidSink(f"the sink's URL has {len(url)} characters; at most {MAX_URL} are taken")
+        raise InvalidSink(f"the sink's URL must have at most {MAX_URL} characters, got {len(url)}")
     if not url.isascii() or any(character <= " " or character in '\x7f\\"<>^`{|}' for character in url):
         raise InvalidSink(
-            "the sink's URL holds a character that no URL may hold; percent-encode it, and write the host "
-            "in its ASCII form (xn--…)"
+            "the sink's URL contains a character that is invalid in URLs; percent-encode it, and write the "
+            "host in its ASCII form (xn--…)"
         )
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise InvalidSink(f"the sink's URL cannot be read: {error}") from None
+        raise InvalidSink(f"the sink's URL is invalid: {error}") from None
     if parts.scheme == "mailto":
         if not allow_mail:
-            raise InvalidSink("mail is refused unless the network runs with --allow-mail-sinks")
+            raise InvalidSink(
+                "the sink must not be a mail address unless the network allows it (--allow-mail-sinks)"
+            )
         mail_address(url)
         return
-    if parts.scheme == "cloudevents":
-        posted = cloudevents.SinkAddress.parse(url).to
-        if not posted.startswith(("http:", "https:")):
-            raise InvalidSink("CloudEvents are posted; https://… is right")
-        check_url(posted, allow_loopback=allow_loopback, allow_http=allow_http)
-        return
-    if parts.scheme == "soap":
-        from edn.formats.soap.address import SoapAddress  # it brings lxml, and few addresses need it
-
-        address = SoapAddress.parse(url)
-        for target in (address.sink, address.end):
-            if target is not None:
-                if not target.address.startswith(("http:", "https:")):
-                    raise InvalidSink("a SOAP endpoint is reached over http; https://… is right")
-                check_url(target.address, allow_loopback=allow_loopback, allow_http=allow_http)
-        return
-    other = extension(parts.scheme) if parts.scheme not in ("http", "https") else None
-    if other is not None:
-        other.check(url)
+    if parts.scheme in ("cloudevents", "soap"):
+        for target in _targets(url, parts.scheme):
+            if not target.startswith(("http:", "https:")):
+                raise InvalidSink(f"the URL in a {parts.scheme}: sink must begin with https://")
+            check_url(target, allow_loopback=allow_loopback, allow_http=allow_http)
         return
     if parts.scheme not in ("http", "https"):
-        raise InvalidSink(f'the sink\'s URL begins with "{parts.scheme}:"; https://… is right')
+        other = extension(parts.scheme)
+        if other is None:
+            raise InvalidSink(f'the sink\'s URL must begin with https://, got "{parts.scheme}:"')
+        other.check(url)
+        return
     if "@" in parts.netloc:
-        raise InvalidSink("the sink's URL holds a user name or password; leave it out")
+        raise InvalidSink("the sink's URL must not contain a user name or password")
     if "#" in url:
-        raise InvalidSink('the sink\'s URL holds a fragment ("#…"), which is never sent; leave it out')
+        raise InvalidSink('the sink\'s URL must not contain a fragment ("#…"), which is never sent')
     if port == 0:
-        raise InvalidSink("the sink's port is 0; 1 to 65535 are right")
+        raise InvalidSink("the sink's port must be from 1 to 65535, got 0")
     if not host:
-        raise InvalidSink("the sink's URL names no host; https://host/path is right")
+        raise InvalidSink("the sink's URL must name a host: https://host/path")
     literal = literal_address(host)
-    loopback = _is_loopback_name(host) if literal is None else _loopback(literal)
+    is_loopback = _is_loopback_name(host) if literal is None else _is_loopback(literal)
     if literal is not None:
         reason = refusal(literal, allow_loopback=allow_loopback)
         if reason is not None:
             raise InvalidSink(reason)
-    elif loopback:
+    elif is_loopback:
         if not allow_loopback:
             raise InvalidSink(LOOPBACK_REFUSED)
     else:
         _check_name(host)
-    if parts.scheme == "http" and not allow_http and not loopback:
-        raise InvalidSink("the sink's URL is plain http; https://… is right")
+    if parts.scheme == "http" and not allow_http and not is_loopback:
+        raise InvalidSink("the sink's URL must begin with https://, got plain http")
+
+
+def _targets(url: str, scheme: str) -> list[str]:
+    """Returns the URLs inside a `cloudevents:` or `soap:` URL."""
+    if scheme == "cloudevents":
+        return [cloudevents.SinkAddress.parse(url).to]
+    from edn.formats.soap.address import SoapAddress  # imports lxml, which few sinks need
+
+    address = SoapAddress.parse(url)
+    return [one.address for one in (address.sink, address.end) if one is not None]
 
 
 def mail_address(url: str) -> str:
-    """The mailbox of a `mailto:` address; subjects and the like (`?…`) are not taken."""
+    """Returns the mailbox of a `mailto:` URL without `?…`; raises `InvalidSink`."""
     mailbox = unquote(url.partition(":")[2])
     local = mailbox.partition("@")[0]
     if not _MAILBOX.match(mailbox) or local.startswith(".") or local.endswith(".") or ".." in mailbox:
-        raise InvalidSink("the sink's mail address cannot be used; mailto:name@example.org is right")
+        raise InvalidSink("the sink's mail address must have the form mailto:name@example.org")
     return mailbox
 
 
 def redacted(url: str) -> str:
-    """Describe a sink for the log: a digest replaces paths, queries and mailboxes, which may hold secrets.
+    """Describes a sink for the log: a digest replaces path, query and mailbox, which may contain secrets.
 
-    The digest is the beginning of the URL's SHA-256, so that two sinks of one host can be told apart.
+    The digest is the beginning of the URL's SHA-256 and distinguishes sinks of one host.
     """
     digest = hashlib.sha256(url.encode("utf-8", "replace")).hexdigest()[:8]
     scheme, _, rest = url.partition(":")
@@ -166,21 +168,21 @@ def redacted(url: str) -> str:
 
 
 def extension(scheme: str) -> Any:
-    """What the entry point of a sink for another scheme gives, or None."""
+    """Loads the entry point of a sink type for another scheme, or None."""
     found = _extensions().get(scheme)
     return None if found is None else found.load()
 
 
-@functools.cache  # of what is installed, and not of the schemes that are asked for: these have no end
+@functools.cache  # without a parameter: subscribers can send any number of schemes
 def _extensions() -> dict[str, EntryPoint]:
     return {point.name: point for point in reversed(entry_points(group="edn.sinks"))}
 
 
 def literal_address(host: str) -> Address | None:
-    """The address that `getaddrinfo` reads in the host itself (127.1, 0x7f000001, 2130706433), or None."""
+    """Returns the address that `getaddrinfo` reads in a host such as 127.1 or 0x7f000001, or None."""
     bare = host.removesuffix(".") if ":" not in host else host
     if "%" in bare:
-        raise InvalidSink("the sink's host holds a '%': neither zones nor escapes are taken there")
+        raise InvalidSink("the sink's host must not contain '%': neither zones nor escapes are allowed")
     try:
         return ipaddress.ip_address(bare)
     except ValueError:
@@ -199,27 +201,27 @@ def address_allowed(address: str | Address, *, allow_loopback: bool = False) -> 
 
 
 def refusal(address: str | Address, *, allow_loopback: bool = False) -> str | None:
-    """Why an address may not be connected to, or None when it may."""
+    """Returns the reason why an address must not be connected to, or None."""
     if isinstance(address, str):
-        # A scope ("%eth0") is only ever found on link-local addresses, which are refused anyway.
+        # Only link-local addresses have a scope ("%eth0"), and they are refused anyway.
         address = ipaddress.ip_address(address.partition("%")[0])
-    if _loopback(address):
+    if _is_loopback(address):
         return None if allow_loopback else LOOPBACK_REFUSED
-    for inner in (address, *_hidden(address)):
+    for inner in (address, *_embedded(address)):
         if not inner.is_global or inner.is_multicast or any(inner in net for net in _DENIED):
-            return f"the address {address} is not public; a sink must be reachable from the public network"
+            return f"the sink's address must be public, got {address}"
     return None
 
 
-def _loopback(address: Address) -> bool:
-    """Loopback itself, or as an IPv4-mapped address; other disguises of it are never what anybody means."""
+def _is_loopback(address: Address) -> bool:
+    """Whether an address is loopback, also IPv4-mapped; other embedded loopback addresses are refused."""
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         return address.ipv4_mapped.is_loopback
     return address.is_loopback
 
 
-def _hidden(address: Address) -> list[Address]:
-    """The IPv4 addresses that an IPv6 address leads to."""
+def _embedded(address: Address) -> list[Address]:
+    """Returns the IPv4 addresses inside an IPv6 address."""
     if isinstance(address, ipaddress.IPv4Address):
         return []
     low = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
@@ -245,6 +247,6 @@ def _is_loopback_name(host: str) -> bool:
 def _check_name(host: str) -> None:
     labels = host.removesuffix(".").split(".")
     if len(host) > 253 or not all(_LABEL.match(label) for label in labels):
-        raise InvalidSink(f'the sink\'s host "{host[:80]}" is no host name')
+        raise InvalidSink(f'the sink\'s host must be a host name, got "{host[:80]}"')
     if _NUMBER.match(labels[-1]):
-        raise InvalidSink(f'the sink\'s host "{host}" is neither a name nor an address')
+        raise InvalidSink(f'the sink\'s host must be a name or an address, got "{host}"')

@@ -39,7 +39,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from edn.http.request_head import UNCOUNTED
+from edn.http.request_limits import UNCOUNTED
 from edn.runtime.process import CannotStart, read_secret
 from edn.runtime.timekeeper import Limits
 

@@ -26,8 +26,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from edn.errors import EdnError
-from edn.http.request_head import Connections
-from edn.http.request_timeout import PunctualProtocol
+from edn.http.request_limits import Connections, LimitedProtocol
 from edn.runtime import disk
 from edn.runtime.private_files import protect
 
@@ -212,7 +211,7 @@ def serve(
         log_config=None,
         access_log=False,
         # Called like the class, with what uvicorn gives it.
-        http=cast(Any, functools.partial(PunctualProtocol, connections=connections or Connections())),
+        http=cast(Any, functools.partial(LimitedProtocol, connections=connections or Connections())),
         # Readers of streams send nothing but control frames.
         ws_max_size=_SOCKET_BYTES,
         ws_max_queue=4,

@@ -30,7 +30,7 @@ import numpy as np
 import structlog
 
 from edn.http import sink_policy
-from edn.http.request_head import descriptor_limit
+from edn.http.request_limits import descriptor_limit
 from edn.runtime import clock
 from edn.runtime.ownership import owned
 from edn_server.config import Settings

@@ -88,7 +88,7 @@ class Sender:
         ring = self._view.ring(parts.ring) if parts.ring else None
         sign = None
         if ring is not None:
-            secrets = ring.counting(int(clock.now() * 1e6))
+            secrets = ring.active_secrets(int(clock.now() * 1e6))
             sign = functools.partial(webhooks.signatures, secrets, int(began))
         message = Message(parts.url, name, int(began), body, sign, events, trace, tenant=parts.tenant)
         answer = await self._sinks.send(message)

@@ -23,7 +23,7 @@ import numpy as np
 from edn import protocol
 from edn.errors import CorruptMessage
 from edn.formats.ndjson import cut, ends_of
-from edn.formats.webhooks import newest
+from edn.formats.webhooks import keep_newest
 from edn.model.coordinates import Key
 from edn.protocol import made_id
 from edn_server.ingest import dedup
@@ -189,7 +189,7 @@ class ApplyFrame(Job[Applied]):
         log.joined = self._controls.joined
         log.incarnation = max(log.incarnation, self._frame.incarnation)
         registry.logs[log.name] = log
-        newest(registry.rings, self._controls.rings)
+        keep_newest(registry.rings, self._controls.rings)
         registry.moved.update(self._controls.moved)
         registry.discard(log.name, self._controls.unknown)
         registry.elsewhere.update(

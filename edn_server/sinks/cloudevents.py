@@ -91,7 +91,7 @@ class CloudEventsSink:
 
 def told(entry: dict[str, Any]) -> CloudEvent:
     """A notification as a CloudEvent."""
-    event = cloudevents.written(entry["topic"], entry["event"])
+    event = cloudevents.from_notification(entry["topic"], entry["event"])
     for match in entry["matches"][:1]:
         event.context.setdefault("subscription", match["subscription"])
         if match.get("recipient"):

@@ -41,7 +41,7 @@ import msgspec
 import structlog
 
 from edn.errors import InvalidSink
-from edn.formats.consent import PREFIX, asked_of
+from edn.formats.consent import PREFIX, consent_url
 from edn.http import sink_policy
 from edn.runtime import clock
 from edn.runtime.ownership import owned
@@ -175,7 +175,7 @@ class Consents:
 
         Each is given as tenant and URL.
         """
-        wanted = {to: tenant for tenant, url in sinks if (to := asked_of(url)) is not None}
+        wanted = {to: tenant for tenant, url in sinks if (to := consent_url(url)) is not None}
         slots = asyncio.Semaphore(ASKED_AT_ONCE)
 
         async def one(url: str) -> Standing | Withheld:
@@ -259,7 +259,7 @@ class Consents:
 
     def state_of(self, address: str) -> State | None:
         """None: it is not asked."""
-        url = asked_of(url_of(address))
+        url = consent_url(url_of(address))
         if url is None:
             return None
         known = self._known.get(url)
@@ -269,7 +269,7 @@ class Consents:
 
     async def forget(self, used: Iterable[str]) -> None:
         """What is known of sinks that none of these addresses names: whoever comes back is asked anew."""
-        kept = {url for address in used if (url := asked_of(url_of(address))) is not None}
+        kept = {url for address in used if (url := consent_url(url_of(address))) is not None}
         oldest = int((clock.steady() - FORGET_SECONDS) * 1e6)
         for url, standing in list(self._known.items()):
             # One that was asked just now is about to be stored.

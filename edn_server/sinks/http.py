@@ -20,7 +20,7 @@ from edn.errors import InvalidSink
 from edn.formats import trace_context
 from edn.http import sink_policy
 from edn.http.client import ExchangeFailed, Headers, HttpClient, Limits, header_lines
-from edn.http.request_head import descriptor_limit
+from edn.http.request_limits import descriptor_limit
 from edn_server.config import Settings
 from edn_server.sinks.base import ANSWER_BYTES, Answer, Message
 from edn_server.sinks.resolver import Resolver, Unresolved
@@ -42,7 +42,7 @@ class HttpSink:
         self._allow_loopback = settings.allow_loopback_sinks
         self._seconds = settings.attempt_seconds
         self._client = HttpClient(
-            Limits(read=READ_BYTES, kept=ANSWER_BYTES),
+            Limits(read=READ_BYTES, returned=ANSWER_BYTES),
             connect_seconds=CONNECT_SECONDS,
             most_idle=int(descriptor_limit() * IDLE_SHARE),
             tls=ssl.create_default_context(cafile=certifi.where()),

@@ -128,9 +128,9 @@ def _messages(address: SoapAddress, content: _Content) -> list[tuple[str, Elemen
 
 
 def _event(entry: _Entry) -> Element:
-    event = event_xml.build(event_xml.flat(entry.event.attributes))
+    event = event_xml.build(event_xml.flatten(entry.event.attributes))
     event.set("topic", entry.topic)
-    event.set("id", xml.sayable(entry.event.id))
+    event.set("id", xml.valid_text(entry.event.id))
     event.set("time", entry.event.time)
     return event
 
@@ -139,7 +139,7 @@ def _match(match: _Match) -> Element:
     header = etree.Element(f"{{{NAMESPACE}}}Match", nsmap={"e": NAMESPACE})
     header.set("subscription", match.subscription)
     if match.recipient is not None:
-        header.set("recipient", xml.sayable(match.recipient))
+        header.set("recipient", xml.valid_text(match.recipient))
     return header
 
 
@@ -153,7 +153,7 @@ def _end(address: SoapAddress, end: End) -> Element:
     etree.SubElement(root, words.tag("Status")).text = words.action(end.status)
     reason = etree.SubElement(root, words.tag("Reason"))
     reason.set(_XML_LANG, "en")
-    reason.text = xml.sayable(end.reason)
+    reason.text = xml.valid_text(end.reason)
     return root
 
 

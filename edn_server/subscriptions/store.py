@@ -21,7 +21,7 @@ import msgspec
 
 from edn import protocol
 from edn.errors import Conflict, CorruptMessage, InvalidFilter, InvalidInput
-from edn.formats.webhooks import newest
+from edn.formats.webhooks import keep_newest
 from edn.index import engine_name
 from edn.model.filter import Filter
 from edn.model.namespace import owner_of
@@ -103,7 +103,7 @@ class StoreVersions(Job[protocol.Stored]):
     def done(self, result: protocol.Stored) -> None:
         registry, request = self._registry, self._request
         registry.seq = max(registry.seq, result.seq)
-        newest(registry.rings, request.rings)
+        keep_newest(registry.rings, request.rings)
         log = registry.log(request.log)
         log.incarnation = max(log.incarnation, request.incarnation)
         topic = request.topic

@@ -10,9 +10,9 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from edn.http import request_timeout
+from edn.http import request_limits
 from edn.http.asgi import read_body
-from edn.http.request_timeout import PunctualProtocol
+from edn.http.request_limits import LimitedProtocol
 
 WHOLE = b"POST / HTTP/1.1\r\nhost: edn\r\ncontent-length: 2\r\n\r\n{}"
 #: what a client sends, and then nothing more
@@ -28,7 +28,7 @@ BEGINNINGS = {
 async def answer(scope: Scope, receive: Receive, send: Send) -> None:
     """Late, but then."""
     await read_body(receive)
-    await asyncio.sleep(3 * request_timeout.REQUEST_SECONDS)
+    await asyncio.sleep(3 * request_limits.REQUEST_SECONDS)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
 
@@ -36,7 +36,7 @@ async def answer(scope: Scope, receive: Receive, send: Send) -> None:
 @asynccontextmanager
 async def serving() -> AsyncIterator[int]:
     config = uvicorn.Config(
-        answer, port=0, lifespan="off", log_config=None, access_log=False, http=PunctualProtocol
+        answer, port=0, lifespan="off", log_config=None, access_log=False, http=LimitedProtocol
     )
     server = uvicorn.Server(config)
     config.load()
@@ -52,7 +52,7 @@ async def serving() -> AsyncIterator[int]:
 def test_a_request_that_does_not_end_ends_its_connection(
     monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    monkeypatch.setattr(request_timeout, "REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(request_limits, "REQUEST_SECONDS", 0.2)
 
     async def run() -> bytes:
         async with serving() as port, asyncio.timeout(30):
@@ -70,7 +70,7 @@ def test_a_request_that_does_not_end_ends_its_connection(
 
 
 def test_an_answer_may_take_longer_than_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_timeout, "REQUEST_SECONDS", 0.2)
+    monkeypatch.setattr(request_limits, "REQUEST_SECONDS", 0.2)
 
     async def run() -> list[bytes]:
         async with serving() as port, asyncio.timeout(30):

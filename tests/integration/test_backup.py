@@ -13,11 +13,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 import typer
 
 from dispatcher.store.event_log import Log
-from edn.cli import backing_up
+from edn.cli import backup as backups
 from edn.errors import Unavailable
 from edn.runtime import disk
 from edn.tools.checker import Recorder, check_recording
@@ -252,7 +253,7 @@ def backup(tmp_path: Path) -> Path:
     for left in [*folder.rglob("lock"), *folder.rglob("reserve")]:
         left.unlink()
     files = {
-        name: backing_up._described(folder / name)
+        name: msgspec.to_builtins(backups._describe(folder / name))
         for name in ("dispatcher/dispatcher.db", "servers/s1/server.db")
     }
     manifest = {
@@ -303,7 +304,7 @@ def unsound(path: Path) -> None:
     path.write_bytes(flip_header)
     manifest = path.parents[2] / "manifest.json"
     content = json.loads(manifest.read_text())
-    content["files"]["servers/s1/server.db"] = backing_up._described(path)
+    content["files"]["servers/s1/server.db"] = msgspec.to_builtins(backups._describe(path))
     manifest.write_text(json.dumps(content))
 
 
@@ -314,15 +315,15 @@ def unsound(path: Path) -> None:
         (cut, "server.db is damaged"),
         (Path.unlink, "server.db is missing"),
         (link, "is a link"),
-        (unsound, "not a whole database"),
-        (named(servers=["../../etc"]), "which is no dispatcher or server"),
-        (named(servers=["/etc"]), "which is no dispatcher or server"),
-        (named(servers=[".."]), "which is no dispatcher or server"),
-        (named(dispatchers=["servers"]), "which is no dispatcher or server"),
+        (unsound, "not an intact database"),
+        (named(servers=["../../etc"]), "is not a valid server name"),
+        (named(servers=["/etc"]), "is not a valid server name"),
+        (named(servers=[".."]), "is not a valid server name"),
+        (named(dispatchers=["servers"]), "is not a valid dispatcher name"),
         (named(servers=["s1", "s2"]), "must describe exactly"),
         (named(servers=[]), "must describe exactly"),
         (named(files={}), "must describe exactly"),
-        (named(version=1), "another version"),
+        (named(version=1), "must be a backup of format 2, got format 1"),
     ],
 )
 def test_a_backup_that_is_not_whole_is_refused_by_name_and_nothing_is_written(
@@ -339,17 +340,17 @@ def test_a_backup_that_is_not_whole_is_refused_by_name_and_nothing_is_written(
 def test_a_database_that_arrives_damaged_makes_no_backup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def door(method: str, path: str, target: Path | None) -> None:
+    def request(method: str, path: str, target: Path | None) -> None:
         if target is not None:
-            backing_up._write(target, b"SQLite format 3\0" + b"\xff" * 8176)
+            backups._write(target, [b"SQLite format 3\0" + b"\xff" * 8176])
 
     network = SimpleNamespace(urls=["http://x"], servers=lambda: [SimpleNamespace(id="s1", leaving=None)])
-    monkeypatch.setattr(backing_up, "connected", lambda _: contextlib.nullcontext(network))
-    monkeypatch.setattr(backing_up, "_door", lambda *_: door)
-    monkeypatch.setattr(backing_up, "keep_private", lambda: None)
+    monkeypatch.setattr(backups, "connected", lambda _: contextlib.nullcontext(network))
+    monkeypatch.setattr(backups, "_connect", lambda *_: request)
+    monkeypatch.setattr(backups, "keep_private", lambda: None)
     with pytest.raises(typer.Exit):
-        backing_up.backup(tmp_path / "backup", "http://x")
-    assert "servers/s1/server.db is not a whole database" in capsys.readouterr().err
+        backups.backup(tmp_path / "backup", "http://x")
+    assert "servers/s1/server.db is not an intact database" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -366,8 +367,8 @@ def test_a_copy_that_would_reach_the_watermark_is_not_made(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("prepare", "says"),
     [
-        (lambda folder: None, "is no backup"),
-        (lambda folder: (folder / "manifest.json").write_text('{"version": 99}'), "another version"),
+        (lambda folder: None, "is not a backup"),
+        (lambda folder: (folder / "manifest.json").write_text('{"version": 99}'), "got format 99"),
     ],
 )
 def test_what_is_no_backup_is_refused(tmp_path: Path, prepare: Any, says: str) -> None:

@@ -84,7 +84,7 @@ def test_trace_says_by_its_exit_code_that_somebody_was_not_told(network: Network
         done = run(network, "trace", "stocks", "symbol=GE", "price=99", "--wait", "1")
         assert done.returncode == 1
         assert "ann: again (500" in done.stdout
-        assert "not everybody was told" in done.stderr
+        assert "not all deliveries ended" in done.stderr
     finally:
         hook.status["/ann"] = 200
     assert run(network, "trace", "stocks", "nobody-knows-this").returncode == 1

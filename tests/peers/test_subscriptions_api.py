@@ -188,7 +188,7 @@ def test_a_listing_is_an_array_in_pages(network: Network, hook: Hook, shop: str)
         ({"protocol": "AMQP"}, 422, "/protocol", 'protocol must be HTTP, got "AMQP"'),
         ({"protocol": "http"}, 422, "/protocol", 'protocol must be HTTP, got "http"'),
         ({"sink": "mailto:ann@example.org"}, 422, "/sink", "https://"),
-        ({"sink": "https://10.0.0.1/"}, 422, "/sink", "not public"),
+        ({"sink": "https://10.0.0.1/"}, 422, "/sink", "must be public"),
         ({"sinkcredential": {"credentialtype": "PLAIN"}}, 422, "/sinkcredential", "not supported"),
         ({"sinkCredential": {"credentialtype": "PLAIN"}}, 422, "/sinkcredential", "not supported"),
         ({"protocolsettings": {"method": "PUT"}}, 422, "/protocolsettings/method", "POST"),

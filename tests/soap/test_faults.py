@@ -151,7 +151,7 @@ TABLE = [
             f"{OURS}/EnumerateTopics", "<e:EnumerateTopics/>", "<a:MessageID>urn:2</a:MessageID>"
         ),
         same("InvalidAddressingHeader"),
-        "MessageID occurs twice",
+        "MessageID is repeated",
     ),
 ]
 
@@ -211,9 +211,9 @@ def test_a_header_that_must_be_understood_and_is_not_is_named(network: Network, 
     [
         (b'<Envelope xmlns="urn:soap:2.0"><Body/></Envelope>', "VersionMismatch", "{urn:soap:2.0}Envelope"),
         (b"<price>3</price>", "VersionMismatch", "price"),
-        (b"price = 3", "Sender", "does not begin with <"),
+        (b"price = 3", "Sender", "must begin with <"),
         (b"<a><b></a>", "Sender", "not XML"),
-        (envelope("<e:Publish/><e:Publish/>"), "Sender", "2 elements"),
+        (envelope("<e:Publish/><e:Publish/>"), "Sender", "must have one element, got 2"),
         (envelope(""), "Sender", "the Body is empty"),
     ],
     ids=["another version", "no envelope", "no XML", "XML that does not close", "two bodies", "no body"],

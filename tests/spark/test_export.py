@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
-from edn.cli import exporting
+from edn.cli import export as exporter
 from edn.cli.app import app
 from partitioning import command
 from partitioning.planner import Order, repartition
@@ -48,8 +48,8 @@ def subscribed(network: Network) -> None:
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporting, "PAGE", 7)
-    monkeypatch.setattr(exporting, "GROUP", 10)
+    monkeypatch.setattr(exporter, "PAGE", 7)
+    monkeypatch.setattr(exporter, "GROUP", 10)
 
 
 def export(network: Network, *arguments: str) -> Result:
@@ -139,7 +139,7 @@ def test_json_lines_are_the_subscriptions_as_they_are_read(network: Network, tmp
 def test_an_attribute_that_comes_while_it_is_exported_is_known(
     network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started = exporting._Binder.__init__
+    started = exporter._Binder.__init__
 
     def before_the_attribute(self: Any, client: Any, topic: str) -> None:
         started(self, client, topic)
@@ -147,7 +147,7 @@ def test_an_attribute_that_comes_while_it_is_exported_is_known(
         body = {"id": "late", "topic": "other", "filter": {"late": 4}, "sink": SINK}
         assert network.http.post("/v1/subscriptions", json=body).status_code == 201
 
-    monkeypatch.setattr(exporting._Binder, "__init__", before_the_attribute)
+    monkeypatch.setattr(exporter._Binder, "__init__", before_the_attribute)
     path = tmp_path / "other.parquet"
     assert export(network, str(path), "--topic", "other").exit_code == 0
     rows = {row["id"]: (row["lo"], row["hi"]) for row in pq.read_table(path).to_pylist()}
@@ -163,7 +163,7 @@ def test_an_attribute_that_comes_while_it_is_exported_is_known(
         (["{new}"], 2, "choose it by --topic (there are other, quotes)"),
         (["{old}", "--topic", "quotes"], 2, "exists"),
         (["-", "--topic", "quotes"], 2, "--json-lines"),
-        (["{new}/no/such/folder", "--topic", "quotes"], 2, "cannot be written"),
+        (["{new}/no/such/folder", "--topic", "quotes"], 2, "cannot write"),
     ],
 )
 def test_what_cannot_be_exported_is_said_and_leaves_nothing(

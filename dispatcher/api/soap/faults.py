@@ -26,9 +26,9 @@ def problem(error: EdnError) -> Element:
     root = etree.Element(f"{{{NAMESPACE}}}Problem", nsmap={"e": NAMESPACE})
     for name, value in error.problem().items():
         if name != "errors" and value is not None:
-            etree.SubElement(root, f"{{{NAMESPACE}}}{name}").text = xml.sayable(str(value))
+            etree.SubElement(root, f"{{{NAMESPACE}}}{name}").text = xml.valid_text(str(value))
     if error.pointer is not None:
-        etree.SubElement(root, f"{{{NAMESPACE}}}pointer").text = xml.sayable(error.pointer)
+        etree.SubElement(root, f"{{{NAMESPACE}}}pointer").text = xml.valid_text(error.pointer)
     if error.retry_after is not None:
         etree.SubElement(root, f"{{{NAMESPACE}}}retryAfter").text = str(error.retry_after)
     return root

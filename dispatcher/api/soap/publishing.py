@@ -32,7 +32,7 @@ def operations(topics: Topics, endpoint: PublishEndpoint) -> Table:
         response = new_element("PublishResponse")
         etree.SubElement(response, tag("Accepted")).text = str(published.accepted)
         for id in published.ids:
-            etree.SubElement(response, tag("Id")).text = xml.sayable(id)
+            etree.SubElement(response, tag("Id")).text = xml.valid_text(id)
         return Reply.of(response)
 
     return {tag("Publish"): Operation(publish, action("Publish"), Need.PUBLISH)}

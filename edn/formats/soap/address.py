@@ -1,10 +1,11 @@
-"""The sink of a SOAP subscriber as one address, so that it is stored, merged and retried like any other.
+"""The sink of a SOAP subscriber, written as one URL so that it is an address like any other.
 
     soap:?to=https%3A%2F%2Fexample.org%2Fsink&soap=1.2&eventing=2011&wrap=1&header=…&end=…&end-header=…
 
-`header` is a reference parameter of the subscriber's endpoint, as XML; `end` and `end-header` name the one
-that is told when the subscription ends, and `manager` is where it is told that the subscription was. Whoever
-wants SOAP notifications may give such an address over REST, too.
+`header` is a reference parameter of the subscriber's endpoint, as XML. `end` and `end-header` are the
+endpoint that is notified when the subscription ends, and `manager` is the subscription manager in that
+message.
+Subscribers may also send such a URL over REST.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ class SoapAddress:
     addressing: Addressing = addressing.WSA_2005
     #: several events in one message
     wrapped: bool = False
-    #: told of the subscription's end; None: nobody
+    #: endpoint that is notified when the subscription ends
     end: Endpoint | None = None
-    #: address of the subscription manager, where what is told of the end has to name it
+    #: subscription manager in the notification of the end
     manager: str = ""
 
     def url(self) -> str:
-        """The address; equal sinks have equal ones."""
+        """Returns the URL; equal sinks have equal URLs."""
         pairs = [
             ("to", self.sink.address),
             ("soap", self.version.name),
@@ -59,34 +60,34 @@ class SoapAddress:
         return f"{SCHEME}:?{urlencode(pairs)}"
 
     def ending(self) -> Self | None:
-        """The address of the endpoint that is told of the end."""
+        """Returns the endpoint of the end as a sink, or None."""
         if self.end is None:
             return None
         return type(self)(self.end, self.version, self.vocabulary, self.addressing, manager=self.manager)
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        """Raises `InvalidSink`, saying what would be right."""
+        """Parses a URL; raises `InvalidSink`."""
         scheme, _, rest = url.partition(":")
         if scheme != SCHEME or not rest.startswith("?"):
-            raise _wrong("it begins with soap:?to=…")
+            raise _invalid("it must begin with soap:?to=")
         try:
             pairs = parse_qsl(rest[1:], strict_parsing=True, max_num_fields=32)
         except ValueError as error:
-            raise _wrong(str(error)) from None
+            raise _invalid(str(error)) from None
         single: dict[str, str] = {}
         many: dict[str, list[str]] = {"header": [], "end-header": []}
         for name, value in pairs:
             if name in many:
                 many[name].append(_element(value))
             elif name in single or name not in _SINGLE:
-                raise _wrong(f"{name[:40]!r} is unknown, or given twice")
+                raise _invalid(f"{name[:40]!r} is unknown or repeated")
             else:
                 single[name] = value
         if "to" not in single:
-            raise _wrong("to=… names the endpoint")
+            raise _invalid("to= must name the endpoint")
         if len(many["header"]) + len(many["end-header"]) > MOST_HEADERS:
-            raise _wrong(f"at most {MOST_HEADERS} headers are taken")
+            raise _invalid(f"it must have at most {MOST_HEADERS} headers")
         try:
             return cls(
                 Endpoint(single["to"], tuple(many["header"])),
@@ -98,17 +99,18 @@ class SoapAddress:
                 single.get("manager", ""),
             )
         except KeyError as error:
-            raise _wrong(
-                f"{error} is none of soap=1.1 or 1.2, eventing=2004 or 2011, addressing=2004 or 2005, wrap=1"
+            raise _invalid(
+                "it must have soap=1.1 or 1.2, eventing=2004 or 2011, addressing=2004 or 2005, wrap=0 or 1, "
+                f"got {error}"
             ) from None
 
 
 def _element(text: str) -> str:
     try:
-        return addressing.standing_alone(xml.fragment(text))
+        return addressing.canonical(xml.fragment(text))
     except EdnError as error:
-        raise _wrong(f"a header is an XML element: {error.detail}") from None
+        raise _invalid(f"a header must be an XML element: {error.detail}") from None
 
 
-def _wrong(what: str) -> InvalidSink:
-    return InvalidSink(f"the SOAP sink's address cannot be used: {what}")
+def _invalid(reason: str) -> InvalidSink:
+    return InvalidSink(f"the SOAP sink's URL is invalid: {reason}")

@@ -1,7 +1,7 @@
-"""WS-Addressing: who a message is for, what it means, and endpoint references, in the two namespaces in use.
+"""WS-Addressing: message headers and endpoint references, in the two editions in use.
 
-A reference parameter is an element that its owner gave with an address and wants back, as it is, as a header
-of every message to that address. The submission of 2004 calls some of them reference properties.
+A reference parameter is an element of an endpoint reference that every message to the endpoint repeats,
+unchanged, as a header. The edition of 2004 calls some of them reference properties.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Addressing:
 
     namespace: str
     anonymous: str
-    #: the address that nothing is sent to
+    #: address for answers that are not sent
     nowhere: str | None
-    #: the action of a fault that has none of its own
+    #: action of faults without an action of their own
     fault_action: str
 
     def tag(self, name: str) -> str:
@@ -50,23 +50,23 @@ EDITIONS = {edition.namespace: edition for edition in (WSA_2005, WSA_2004)}
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An endpoint reference: where, and what has to be said there besides."""
+    """An endpoint reference: an address and its reference parameters."""
 
     address: str
-    #: reference parameters, as text that stands for itself
+    #: reference parameters as canonical XML
     parameters: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, reference: Element) -> Self:
-        """Of an element that has the content of an endpoint reference; raises `Fault`."""
+        """Reads an element of the type EndpointReference; raises `Fault`."""
         for edition in EDITIONS.values():
             found = reference.find(edition.tag("Address"))
             if found is not None:
                 break
         else:
-            raise Fault("Sender", f"{xml.local_name(reference)} holds no wsa:Address")
+            raise Fault("Sender", f"{xml.local_name(reference)} must contain wsa:Address")
         parameters = [
-            standing_alone(one)
+            canonical(one)
             for name in ("ReferenceProperties", "ReferenceParameters")
             for holder in reference.findall(edition.tag(name))
             for one in holder
@@ -74,7 +74,7 @@ class Endpoint:
         return cls(xml.text_of(found), tuple(parameters))
 
     def write(self, parent: Element, edition: Addressing) -> None:
-        """Into an element that has the content of an endpoint reference."""
+        """Fills an element of the type EndpointReference."""
         etree.SubElement(parent, edition.tag("Address")).text = self.address
         if self.parameters:
             holder = etree.SubElement(parent, edition.tag("ReferenceParameters"))
@@ -82,7 +82,7 @@ class Endpoint:
                 holder.append(xml.fragment(one))
 
     def headers(self, edition: Addressing) -> Iterable[Element]:
-        """What a message to this endpoint says besides its address."""
+        """Yields the reference parameters as headers of a message."""
         for one in self.parameters:
             header = xml.fragment(one)
             if edition is WSA_2005:
@@ -90,24 +90,24 @@ class Endpoint:
             yield header
 
 
-def standing_alone(element: Element) -> str:
-    """An element as text with the namespaces that it uses, and no others; raises `Fault`."""
+def canonical(element: Element) -> str:
+    """Returns an element as XML with only the namespaces that it uses; raises `Fault`."""
     try:
         return etree.tostring(element, method="c14n", exclusive=True, with_tail=False).decode()
     except etree.C14NError:
         name = xml.local_name(element)
         raise Fault(
             "Sender",
-            f"{name[:80]} cannot be kept as it is: its namespaces must be absolute URIs, such as urn:mine",
+            f"the namespaces of {name[:80]} must be absolute URIs, such as urn:mine",
         ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """What a request's headers say."""
+    """The WS-Addressing headers of a request."""
 
     edition: Addressing = WSA_2005
-    #: whether there were any
+    #: whether the request has any
     given: bool = False
     action: str | None = None
     message_id: str | None = None
@@ -116,12 +116,12 @@ class Headers:
     others: Sequence[Element] = field(default=(), repr=False)
 
     def other(self, name: str) -> Element | None:
-        """A header that is not WS-Addressing's."""
+        """Returns a header that is not part of WS-Addressing."""
         return next((header for header in self.others if header.tag == name), None)
 
 
 def read(envelope: Envelope) -> Headers:
-    """The headers of a request; raises `Fault` for one that occurs twice or asks for an answer elsewhere."""
+    """Reads the headers of a request; raises `Fault` for repeated headers and answers to other endpoints."""
     found: dict[str, Element] = {}
     edition: Addressing | None = None
     others = []
@@ -131,11 +131,11 @@ def read(envelope: Envelope) -> Headers:
             others.append(header)
             continue
         if edition is not None and known is not edition:
-            raise _invalid(edition, "the headers are of two editions of WS-Addressing")
+            raise _fault(edition, "InvalidAddressingHeader", "the headers mix two editions of WS-Addressing")
         edition = known
         name = xml.local_name(header)
         if name in found and name != "RelatesTo":
-            raise _invalid(edition, f"wsa:{name} occurs twice")
+            raise _fault(edition, "InvalidAddressingHeader", f"wsa:{name} is repeated")
         found[name] = header
     if edition is None:
         return Headers(others=others)
@@ -149,20 +149,12 @@ def read(envelope: Envelope) -> Headers:
         others=others,
     )
     if headers.action is None:
-        raise Fault(
-            "Sender",
-            "a message with WS-Addressing headers needs wsa:Action",
-            subcode=etree.QName(edition.namespace, "MessageAddressingHeaderRequired"),
-            action=edition.fault_action,
-        )
+        reason = "a message with WS-Addressing headers must have wsa:Action"
+        raise _fault(edition, "MessageAddressingHeaderRequired", reason)
     for target in (headers.reply_to, headers.fault_to):
         if target not in (None, edition.anonymous, edition.nowhere):
-            raise Fault(
-                "Sender",
-                "answers are given on the connection of the request; ReplyTo and FaultTo must be anonymous",
-                subcode=etree.QName(edition.namespace, "OnlyAnonymousAddressSupported"),
-                action=edition.fault_action,
-            )
+            reason = "ReplyTo and FaultTo must be anonymous: answers use the connection of the request"
+            raise _fault(edition, "OnlyAnonymousAddressSupported", reason)
     return headers
 
 
@@ -170,13 +162,9 @@ def _address(reference: Element | None, edition: Addressing) -> str | None:
     return None if reference is None else xml.text_of(reference.find(edition.tag("Address"))) or None
 
 
-def _invalid(edition: Addressing, reason: str) -> Fault:
-    return Fault(
-        "Sender",
-        reason,
-        subcode=etree.QName(edition.namespace, "InvalidAddressingHeader"),
-        action=edition.fault_action,
-    )
+def _fault(edition: Addressing, subcode: str, reason: str) -> Fault:
+    name = etree.QName(edition.namespace, subcode)
+    return Fault("Sender", reason, subcode=name, action=edition.fault_action)
 
 
 def message_headers(
@@ -188,7 +176,7 @@ def message_headers(
     relates_to: str | None = None,
     must_understand: str | None = None,
 ) -> list[Element]:
-    """The headers of a message that we send; `must_understand` is the attribute that marks the action."""
+    """Builds the headers of a message; `must_understand` is the attribute that marks the action."""
     values = {
         "Action": action,
         "MessageID": message_id or uuid.uuid4().urn,
@@ -199,7 +187,7 @@ def message_headers(
     for name, value in values.items():
         if value is not None:
             header = etree.Element(edition.tag(name), nsmap={"a": edition.namespace})
-            header.text = xml.sayable(value)
+            header.text = xml.valid_text(value)
             headers.append(header)
     if must_understand is not None:
         headers[0].set(must_understand, "1")

@@ -1,7 +1,6 @@
-"""SOAP messages: the two versions, how an envelope is read and written, and faults.
+"""Messages and faults of SOAP 1.1 and 1.2.
 
-A message's body has at most one element; headers are told apart by their names. A fault is raised as an
-exception and becomes a message in one place, `fault_body`.
+The body of a message has at most one element. A fault is raised as an exception; `fault_body` writes it.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ class Version:
     name: str
     namespace: str
     media_type: str
-    #: attribute and values that say whom a header is for
+    #: attribute of a header that names its receiver
     role: str
-    #: values of the role that mean this node
+    #: values of that attribute for this node
     ours: frozenset[str]
 
     def content_type(self, action: str) -> str:
-        """The value of Content-Type; SOAP 1.2 has the action in it."""
+        """Returns the value of Content-Type, which contains the action in SOAP 1.2."""
         if self is SOAP_12 and action:
             return f'{self.media_type}; charset=utf-8; action="{action}"'
         return f"{self.media_type}; charset=utf-8"
@@ -61,7 +60,7 @@ _BY_NAMESPACE = {version.namespace: version for version in (SOAP_11, SOAP_12)}
 
 
 class Fault(Exception):
-    """Something that a SOAP client is told."""
+    """A SOAP fault."""
 
     def __init__(
         self,
@@ -78,9 +77,9 @@ class Fault(Exception):
         self.reason = reason
         self.subcode = subcode
         self.detail = list(detail)
-        #: value of wsa:Action; None for that of faults in general
+        #: value of wsa:Action; None for the general one of faults
         self.action = action
-        #: headers that nobody here knows
+        #: mandatory headers that are unknown
         self.not_understood = list(not_understood)
 
 
@@ -88,12 +87,12 @@ class Fault(Exception):
 class Envelope:
     version: Version
     headers: list[Element]
-    #: the one element of the body
+    #: the element of the body
     payload: Element | None
     root: Element = field(repr=False)
 
     def mandatory(self) -> list[Element]:
-        """Headers that must be understood here."""
+        """Returns the headers that this node must understand."""
         namespace = f"{{{self.version.namespace}}}"
         return [
             header
@@ -104,26 +103,24 @@ class Envelope:
 
 
 def read(data: bytes, *, limit: int = xml.MAX_BYTES) -> Envelope:
-    """A message; raises `Fault`, or what `edn.formats.xml.parse` raises."""
+    """Reads a message; raises `Fault` and the errors of `edn.formats.xml.parse`."""
     root = xml.parse(data, limit=limit)
     version = _BY_NAMESPACE.get(xml.namespace_of(root))
     if xml.local_name(root) != "Envelope" or version is None:
-        raise Fault(
-            "VersionMismatch",
-            f"the root is {root.tag[:200]}; a SOAP 1.1 or 1.2 Envelope is right",
-        )
+        reason = f"the root must be an Envelope of SOAP 1.1 or 1.2, got {root.tag[:200]}"
+        raise Fault("VersionMismatch", reason)
     header = root.find(f"{{{version.namespace}}}Header")
     body = root.find(f"{{{version.namespace}}}Body")
     if body is None:
-        raise Fault("Sender", "the Envelope has no Body")
+        raise Fault("Sender", "the Envelope must have a Body")
     if len(body) > 1:
-        raise Fault("Sender", f"the Body has {len(body)} elements; one is right")
+        raise Fault("Sender", f"the Body must have one element, got {len(body)}")
     headers = [] if header is None else list(header)
     return Envelope(version, headers, body[0] if len(body) else None, root)
 
 
 def write(version: Version, headers: Iterable[Element], payload: Element | None) -> bytes:
-    """The message as bytes."""
+    """Encodes a message."""
     envelope = etree.Element(f"{{{version.namespace}}}Envelope", nsmap={"s": version.namespace})
     header = etree.SubElement(envelope, f"{{{version.namespace}}}Header")
     header.extend(headers)
@@ -134,7 +131,7 @@ def write(version: Version, headers: Iterable[Element], payload: Element | None)
 
 
 def fault_body(version: Version, fault: Fault) -> Element:
-    """The Fault element."""
+    """Builds the Fault element."""
     namespace = version.namespace
     prefixes = {"s": namespace}
     if fault.subcode is not None and fault.subcode.namespace:
@@ -142,12 +139,12 @@ def fault_body(version: Version, fault: Fault) -> Element:
     root = etree.Element(f"{{{namespace}}}Fault", nsmap=prefixes)
     if version is SOAP_11:
         code = {"Sender": "Client", "Receiver": "Server"}.get(fault.code, fault.code)
-        # SOAP 1.1 has one code; a subcode is more telling, and WS-Addressing wants it there.
+        # SOAP 1.1 has one code; WS-Addressing requires the subcode there.
         shown = f"f:{fault.subcode.localname}" if fault.subcode is not None else f"s:{code}"
         _leaf(root, "faultcode", shown)
         _leaf(root, "faultstring", fault.reason)
         if fault.detail:
-            _extend(etree.SubElement(root, "detail"), fault.detail)
+            etree.SubElement(root, "detail").extend(fault.detail)
         return root
     code_element = etree.SubElement(root, f"{{{namespace}}}Code")
     _leaf(code_element, f"{{{namespace}}}Value", f"s:{fault.code}")
@@ -157,12 +154,12 @@ def fault_body(version: Version, fault: Fault) -> Element:
     reason = etree.SubElement(root, f"{{{namespace}}}Reason")
     _leaf(reason, f"{{{namespace}}}Text", fault.reason).set(_XML_LANG, "en")
     if fault.detail:
-        _extend(etree.SubElement(root, f"{{{namespace}}}Detail"), fault.detail)
+        etree.SubElement(root, f"{{{namespace}}}Detail").extend(fault.detail)
     return root
 
 
 def not_understood(version: Version, fault: Fault) -> list[Element]:
-    """The headers of SOAP 1.2 that name what was not understood."""
+    """Builds the headers of SOAP 1.2 that name the headers that were not understood."""
     if version is not SOAP_12:
         return []
     headers = []
@@ -177,10 +174,5 @@ def not_understood(version: Version, fault: Fault) -> list[Element]:
 
 def _leaf(parent: Element, name: str, content: str) -> Element:
     leaf = etree.SubElement(parent, name)
-    leaf.text = xml.sayable(content)
+    leaf.text = xml.valid_text(content)
     return leaf
-
-
-def _extend(parent: Element, children: Iterable[Element]) -> None:
-    for child in children:
-        parent.append(child)

@@ -1,7 +1,7 @@
-"""WS-Eventing: one protocol, two vocabularies.
+"""Names of WS-Eventing.
 
-The submission of August 2004 and the recommendation of 2011 say the same with other names. What differs is a
-field of `Vocabulary`; nothing else asks which one a message speaks.
+The submission of August 2004 and the recommendation of 2011 are the same protocol with different names. Every
+difference is a field of `Vocabulary`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from lxml import etree
 
 XPATH = "http://www.w3.org/TR/1999/REC-xpath-19991116"
-#: filters in the network's own language: as text, or the text in an element
+#: dialect of filters in the network's own language, as text or as the text of an element
 FILTER = "urn:edn:filter"
-#: of Devices Profile for Web Services: a list of actions, here those of topics
+#: dialect of the Devices Profile for Web Services: a list of actions, here of topics
 ACTION = "http://docs.oasis-open.org/ws-dd/ns/dpws/2009/01/Action"
-#: the action of a notification: this and the topic's name
+#: action of a notification: this prefix and the topic
 TOPIC_ACTION = "urn:edn:topic:"
-#: why a subscription ended, as both vocabularies name it
+#: reasons for the end of a subscription, in both vocabularies
 CANCELLED = "SourceCancelling"
 FAILED = "DeliveryFailure"
 
@@ -26,9 +26,9 @@ FAILED = "DeliveryFailure"
 class Vocabulary:
     name: str
     namespace: str
-    #: element that says until when a subscription was granted
+    #: element with the granted expiry
     granted: str
-    #: dialect of a filter that names none
+    #: default dialect of a filter
     default_dialect: str
     #: other names of XPath 1.0
     xpath_dialects: frozenset[str]
@@ -36,9 +36,9 @@ class Vocabulary:
     deliveries: dict[str, bool]
     #: local names of faults
     faults: Faults
-    #: whether the answer to Unsubscribe has an element
+    #: whether the answer to Unsubscribe has a body element
     unsubscribe_answers: bool
-    #: what an answer says of a subscription that does not end by itself; None: nothing can be said
+    #: granted expiry of a subscription without an expiry; None: no element
     never: str | None
 
     def tag(self, name: str) -> str:
@@ -57,18 +57,18 @@ class Vocabulary:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Which fault tells of what."""
+    """Names of faults by their cause."""
 
     delivery: str
     expiration: str
-    expiration_type: str
-    dialect: str
     filter: str
     endpoint: str
     renew: str
     unknown: str
-    message: str
-    unable: str
+    expiration_type: str = "UnsupportedExpirationType"
+    dialect: str = "FilteringRequestedUnavailable"
+    message: str = "InvalidMessage"
+    unable: str = "EventSourceUnableToProcess"
 
 
 _2004 = "http://schemas.xmlsoap.org/ws/2004/08/eventing"
@@ -84,14 +84,10 @@ WSE_2004 = Vocabulary(
     faults=Faults(
         delivery="DeliveryModeRequestedUnavailable",
         expiration="InvalidExpirationTime",
-        expiration_type="UnsupportedExpirationType",
-        dialect="FilteringRequestedUnavailable",
         filter="FilteringRequestedUnavailable",
         endpoint="InvalidMessage",
         renew="UnableToRenew",
         unknown="InvalidMessage",
-        message="InvalidMessage",
-        unable="EventSourceUnableToProcess",
     ),
     unsubscribe_answers=False,
     never=None,
@@ -106,14 +102,10 @@ WSE_2011 = Vocabulary(
     faults=Faults(
         delivery="DeliveryFormatRequestedUnavailable",
         expiration="UnsupportedExpirationValue",
-        expiration_type="UnsupportedExpirationType",
-        dialect="FilteringRequestedUnavailable",
         filter="CannotProcessFilter",
         endpoint="UnusableEPR",
         renew="UnknownSubscription",
         unknown="UnknownSubscription",
-        message="InvalidMessage",
-        unable="EventSourceUnableToProcess",
     ),
     unsubscribe_answers=True,
     never="PT0S",

@@ -53,4 +53,4 @@ class Verdict:
 
 def _texts(values: Mapping[str, Any], types: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for name, value in values.items():
-        yield name, rfc3339(value) if types.get(name) == "time" else event_xml.text(value)
+        yield name, rfc3339(value) if types.get(name) == "time" else event_xml.format_value(value)

@@ -13,9 +13,9 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
-from edn.cli import listening
+from edn.cli import listen
 from edn.cli.app import app
-from edn.cli.listening import readable_notification
+from edn.cli.listen import readable_notification
 from edn.receiver import Match, Notification, NotifiedEvent
 
 TOPIC = {
@@ -173,7 +173,21 @@ def test_subscribe_takes_a_filter_as_text_or_json_and_prints_the_id(
 def test_a_filter_that_begins_like_json_must_be_json(stub: Stub) -> None:
     result = edn(stub, "subscribe", "stocks", "{price: 3}", "--to", "http://s/")
     assert result.exit_code == 2
-    assert "begins like JSON" in result.stderr
+    assert "invalid filter: not JSON" in result.stderr
+
+
+def test_a_list_in_a_filter_is_shown_in_tables(stub: Stub) -> None:
+    chosen = {**SUBSCRIPTION, "filter": {"open": {"in": [True, False]}}}
+    stub.answers["GET", "/v1/subscriptions"] = (200, {"subscriptions": [chosen], "next": None})
+    assert '{"open": {"in": [true, false]}}' in edn(stub, "subscriptions").stdout
+
+
+def test_a_repeated_key_in_a_filter_is_refused(stub: Stub) -> None:
+    twice = '{"price": {"gt": 1}, "price": {"lt": 2}}'
+    result = edn(stub, "subscribe", "stocks", twice, "--to", "http://127.0.0.1:9/")
+    assert result.exit_code == 2
+    assert 'invalid filter: the key "price" is repeated' in result.stderr
+    assert stub.requests == []
 
 
 def test_subscriptions_are_a_table_or_json_lines(stub: Stub) -> None:
@@ -213,9 +227,9 @@ def test_publish_reads_values_by_the_topics_types(stub: Stub) -> None:
 @pytest.mark.parametrize(
     ("pair", "said"),
     [
-        ("price=dear", 'not a number, which the attribute "price" is'),
-        ("volume=1.5", 'not an integer, which the attribute "volume" is'),
-        ("halted=yes", 'not true or false, which the attribute "halted" is'),
+        ("price=dear", 'attribute "price" must be a number, got "dear"'),
+        ("volume=1.5", 'attribute "volume" must be an integer, got "1.5"'),
+        ("halted=yes", 'attribute "halted" must be true or false, got "yes"'),
         ("price", "NAME=VALUE"),
     ],
 )
@@ -238,7 +252,7 @@ def test_publish_takes_json(stub: Stub, text: str) -> None:
 def test_publish_refuses_json_that_readers_disagree_about(stub: Stub, text: str) -> None:
     result = edn(stub, "publish", "stocks", text)
     assert result.exit_code == 2
-    assert "no JSON" in result.stderr
+    assert "invalid event: " in result.stderr
     assert stub.requests == []
 
 
@@ -272,8 +286,8 @@ def test_publish_from_a_file_names_the_line_that_is_no_event(stub: Stub, tmp_pat
     file.write_text('{"volume": 1}\n\n{"volume": 2}\nnonsense\n')
     result = edn(stub, "publish", "stocks", "--file", str(file), "--batch", "2")
     assert result.exit_code == 2
-    assert "line 4: no JSON" in result.stderr
-    assert "2 events from before it are published" in result.stderr
+    assert "line 4: not JSON" in result.stderr
+    assert "2 events before it are published" in result.stderr
 
 
 def test_publish_from_a_file_names_the_line_that_the_network_refuses(stub: Stub, tmp_path: Path) -> None:
@@ -296,7 +310,7 @@ def test_publish_from_a_file_names_the_line_that_the_network_refuses(stub: Stub,
     assert result.exit_code == 1
     assert "line 6: Invalid event: no such volume" in result.stderr  # a blank line, then 0, 1, 2, 3, and 4
     assert "  at /volume\n" in result.stderr
-    assert "3 events from before it are published" in result.stderr
+    assert "3 events before it are published" in result.stderr
 
 
 def test_publish_refuses_input_that_is_not_utf8(stub: Stub) -> None:
@@ -342,9 +356,9 @@ def test_status_shows_dispatchers_and_servers(stub: Stub) -> None:
     assert [server["hit_ratio"] for server in described["servers"]] == [0.4, 0.1]
     told = {line.split()[0]: line.split(maxsplit=1)[1] for line in shown.splitlines() if "http://d" in line}
     assert {url: " ".join(rest.split()) for url, rest in told.items()} == {
-        "http://d1:8080": "ready a1 asked, carries out changes",
-        "http://d2:8080": "not ready b2 not level",
-        "http://d3:8080": "away nobody listens there",
+        "http://d1:8080": "ready a1 asked, leader",
+        "http://d2:8080": "not ready b2 not in sync",
+        "http://d3:8080": "offline nobody listens there",
     }
     assert described["dispatchers"] == DISPATCHERS["dispatchers"]
 
@@ -356,7 +370,7 @@ def test_status_of_one_dispatcher_that_knows_no_address_of_its_own_names_the_one
     stub.answers["GET", "/v1/servers"] = (200, SERVERS)
     stub.answers["GET", "/v1/topics"] = (200, {"topics": []})
     [line] = [line.split() for line in edn(stub, "status").stdout.splitlines() if " a1 " in line]
-    assert line == [stub.url, "ready", "a1", "carries", "out", "changes"]
+    assert line == [stub.url, "ready", "a1", "leader"]
 
 
 def test_a_refusal_exits_with_1_and_says_where(stub: Stub) -> None:
@@ -409,7 +423,7 @@ def notification_for(subscription: str) -> dict[str, Any]:
 def test_listen_subscribes_itself_again_when_its_subscription_has_ended_and_cancels_it_at_the_end(
     stub: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "RENEW_SECONDS", 0.05)
+    monkeypatch.setattr(listen, "RENEW_SECONDS", 0.05)
     posting: list[threading.Thread] = []
 
     def subscribe(sent: Any) -> tuple[int, Any]:
@@ -475,12 +489,12 @@ def test_route_lists_binds_and_unbinds(stub: Stub) -> None:
 
 def test_what_cannot_be_imported_is_said_in_one_line(stub: Stub, tmp_path: Path) -> None:
     ran = edn(stub, "import", str(tmp_path))
-    assert (ran.exit_code, ran.stderr) == (2, f"edn: {tmp_path} cannot be read: Is a directory\n")
+    assert (ran.exit_code, ran.stderr) == (2, f"edn: cannot read {tmp_path}: Is a directory\n")
     nameless = tmp_path / "nameless.jsonl"
     nameless.write_text('{"topic": "stocks", "state": "paused"}\n')
     ran = edn(stub, "import", str(nameless))
     assert ran.exit_code == 2
-    assert "a paused subscription has no id" in ran.stderr
+    assert "a paused subscription must have an id" in ran.stderr
     assert stub.requests == []
 
 

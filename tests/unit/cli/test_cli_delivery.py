@@ -43,7 +43,7 @@ COMMANDS: list[tuple[list[str], dict[tuple[str, str], Any], list[str]]] = [
     (["dead-letters", "resend", "s1.4"], {("POST", "/v1/dead-letters/s1.4/resend"): QUEUED},
      ["5 notifications"]),
     (["dead-letters", "recover", "sub1", "--since", "2030-01-01T00:00:00Z"],
-     {("POST", f"{SUB}/recover"): QUEUED}, ["2 dead letters, 5 notifications"]),
+     {("POST", f"{SUB}/recover"): QUEUED}, ["2 dead letters requeued with 5 notifications"]),
 ]  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 import pytest
 
-from edn.cli.supervisor import BoundedLog, pause_after
+from edn.cli.supervisor import BoundedLog, restart_delay
 from tests.network import until
 
 SERVICE = """
@@ -225,8 +225,8 @@ def test_a_process_that_dies_is_started_again_where_it_was(start: Start) -> None
         before = len(network.starts())
         os.kill(dict(network.starts())[name], signal.SIGKILL)
         until(f"{name} to be started again", lambda before=before: len(network.starts()) > before)
-        until(f"{name} to be said to be back", lambda name=name: f"{name} is back" in network.said())
-        assert f"{name} was ended by SIGKILL; starting it again" in network.said()
+        until(f"{name} to be ready again", lambda name=name: f"{name} is ready again" in network.said())
+        assert f"{name} was ended by SIGKILL; restarting" in network.said()
     port = int(url.rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port), timeout=10):
         pass
@@ -245,7 +245,7 @@ def test_a_port_in_use_is_told_before_anything_is_started(start: Start, tmp_path
         port = taken.getsockname()[1]
         network = start("--port", str(port))
         assert network.process.wait(30) == 2
-    assert f"port {port} on 127.0.0.1 cannot be used" in network.said()
+    assert f"cannot use port {port} on 127.0.0.1" in network.said()
     assert not (tmp_path / "starts").exists()
 
 
@@ -274,7 +274,7 @@ def test_all_servers_that_the_folder_holds_are_started(start: Start) -> None:
     ("deaths", "seconds"), [(1, 0.5), (2, 1.0), (3, 2.0), (6, 16.0), (7, 30.0), (50, 30.0)]
 )
 def test_the_pause_before_a_restart_doubles_up_to_a_limit(deaths: int, seconds: float) -> None:
-    assert pause_after(deaths) == seconds
+    assert restart_delay(deaths) == seconds
 
 
 def test_a_log_keeps_to_its_size_and_its_newest_lines(tmp_path: Path) -> None:

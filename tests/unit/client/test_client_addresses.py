@@ -87,5 +87,5 @@ def test_the_client_for_asyncio_does_the_same() -> None:
 
 @pytest.mark.parametrize("urls", ["", "http://a,b", [], ["ftp://a"]])
 def test_what_is_no_address_is_refused(urls: Any) -> None:
-    with pytest.raises(ValueError, match="no address"):
+    with pytest.raises(ValueError, match="must begin with http://"):
         Client(urls)

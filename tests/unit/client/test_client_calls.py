@@ -221,7 +221,7 @@ def test_instants_in_events_travel_as_rfc_3339() -> None:
         (float("nan"), "JSON"),
         (float("inf"), "JSON"),
         ("\ud800", "surrogate"),
-        (object(), "no JSON value"),
+        (object(), "not a JSON type"),
         (datetime(2026, 1, 1), "time zone"),
     ],
 )
@@ -234,7 +234,7 @@ def test_what_json_cannot_carry_is_refused_before_anything_is_sent(value: Any, s
 
 
 def test_a_recipient_without_an_address_is_refused() -> None:
-    with client_on(Recorder()) as client, pytest.raises(InvalidInput, match="give a url"):
+    with client_on(Recorder()) as client, pytest.raises(InvalidInput, match="recipient requires a url"):
         client.subscribe("stocks", recipient="ann")
 
 

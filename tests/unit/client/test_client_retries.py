@@ -104,10 +104,10 @@ def test_the_last_refusal_is_raised_when_the_retries_are_used_up() -> None:
 @pytest.mark.parametrize(
     ("failure", "said"),
     [
-        (NOBODY, "nobody answers there"),
-        (BROKEN, "the connection broke"),
-        (refuse(httpx.ReadTimeout), "no answer within"),
-        (refuse(httpx.ConnectTimeout), "no connection within"),
+        (NOBODY, "connection failed"),
+        (BROKEN, "connection broken"),
+        (refuse(httpx.ReadTimeout), "no answer before the timeout"),
+        (refuse(httpx.ConnectTimeout), "no connection before the timeout"),
     ],
 )
 def test_a_network_that_cannot_be_reached_is_named_with_its_address_and_the_reason(

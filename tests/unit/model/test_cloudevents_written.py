@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from edn.errors import InvalidEvent
-from edn.formats.cloudevents import CloudEvent, as_binary, as_structured, plain, read, written
+from edn.formats.cloudevents import CloudEvent, as_binary, as_structured, from_notification, plain, read
 
 TIME = "2026-01-01T00:00:00Z"
 
 
 def event(**attributes: Any) -> CloudEvent:
-    return written("sold", {"id": "7", "time": TIME, "attributes": attributes})
+    return from_notification("sold", {"id": "7", "time": TIME, "attributes": attributes})
 
 
 def test_an_event_of_plain_json_gets_the_source_and_type_of_its_topic() -> None:
@@ -35,7 +35,7 @@ def test_what_came_as_a_cloud_event_goes_as_the_same() -> None:
     [came] = read("structured", b"application/cloudevents+json", [], body)
     assert b'"$id":"/s#a"' in plain([came], types)
     attributes = {"ce": {"source": "/s", "type": "t", "rank": 3}, "price": 1}
-    goes = as_structured(written("sold", {"id": "/s#a", "time": TIME, "attributes": attributes}))
+    goes = as_structured(from_notification("sold", {"id": "/s#a", "time": TIME, "attributes": attributes}))
     for name, value in {"id": "a", "source": "/s", "type": "t", "rank": 3, "data": {"price": 1}}.items():
         assert goes[name] == value
 
@@ -107,5 +107,5 @@ def test_what_is_wrong_is_pointed_at_in_the_request_alone_or_in_a_batch(
 
 
 def test_an_id_that_is_a_source_alone_is_not_emptied() -> None:
-    made = written("sold", {"id": "/v1/topics/sold#", "time": TIME, "attributes": {}})
+    made = from_notification("sold", {"id": "/v1/topics/sold#", "time": TIME, "attributes": {}})
     assert made.context["id"] == "/v1/topics/sold#"

@@ -23,7 +23,7 @@ async def request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 
 #: as the dispatcher calls servers
-WHOLE = Limits(read=1 << 26, kept=1 << 26, whole=True)
+WHOLE = Limits(read=1 << 26, returned=1 << 26, is_strict=True)
 HEADERS = header_lines([("authorization", "Bearer the secret"), ("content-type", "text/plain")])
 
 
@@ -110,8 +110,8 @@ def test_a_connection_that_was_closed_between_requests_is_opened_again(extra: by
     [
         (b"", "closed before the answer was complete"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", "closed before the answer was complete"),
-        (b"HTTP/1.1 200 OK\r\n\r\n", "without a usable content-length, status 200"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n", "usable content-length"),
+        (b"HTTP/1.1 200 OK\r\n\r\n", "no valid content-length, status 200"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 999999999\r\n\r\n", "no valid content-length"),
         (b"nonsense\r\n\r\n", "."),
         (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000, "."),
     ],
@@ -284,7 +284,7 @@ def test_a_longer_answer_is_cut_off_and_costs_its_connection() -> None:
         for size in (100, 1000, 1001, 10):
             assert await post(client, url, b"y" * size) == (200, b"y" * min(size, 50))
 
-    against(long, work, limits=Limits(read=1000, kept=50))
+    against(long, work, limits=Limits(read=1000, returned=50))
     assert connections == 2
 
 

@@ -38,7 +38,7 @@ def test_status_body_and_the_headers_that_clients_need_come_back() -> None:
 
 @pytest.mark.parametrize("error", [httpx.ConnectError("refused"), httpx.ConnectTimeout("slow")])
 def test_a_call_that_was_not_sent_has_done_nothing(error: Exception) -> None:
-    with pytest.raises(NotReached, match="the other process cannot be reached, and nothing") as raised:
+    with pytest.raises(NotReached, match="the other process cannot be reached; nothing") as raised:
         passed(error)
     assert (raised.value.status, raised.value.retry_after) == (503, 3)
 

@@ -1,8 +1,7 @@
-"""`edn import`: subscriptions from a file that `edn export` wrote, JSON lines or Parquet, in bulk.
+"""`edn import`: subscriptions from a file of `edn export`, JSON lines or Parquet, in bulk.
 
-Requests of up to a thousand go out several at once. Ids come along, so importing the same file again changes
-nothing, and an import that was interrupted is simply repeated. Secrets are not in an export: addresses get
-new ones. A subscription begins where it is imported: the past is not told again.
+Subscriptions keep their ids, so an import can be repeated: it creates nothing twice. An export contains no
+secrets, so addresses get new ones. Retained events are not replayed.
 """
 
 from __future__ import annotations
@@ -12,12 +11,14 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
-from edn.cli.exporting import counting
+from edn.cli.output import show_progress
 from edn.tools.console import (
     DEFAULT_URL,
     USAGE,
@@ -32,22 +33,24 @@ from edn.tools.console import (
 if TYPE_CHECKING:
     from edn.client import AsyncClient
 
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
 
 def import_(
-    path: Annotated[str, typer.Argument(help="A file of `edn export`; - reads JSON lines.")],
-    parallel: Annotated[int, typer.Option(min=1, max=32, help="Requests at the same time.")] = 4,
+    path: Annotated[str, typer.Argument(help="File of `edn export`; - reads JSON lines from stdin.")],
+    parallel: Annotated[int, typer.Option(min=1, max=32, help="Concurrent requests.")] = 4,
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Subscribe all that a file of `edn export` holds, under their ids. Their topics must be there."""
+    """Import subscriptions of an export, with their ids. Their topics must exist."""
     if path != "-" and not Path(path).exists():
-        fail(f"{path} is not there", USAGE)
+        fail(f"{path} does not exist", USAGE)
     began = time.monotonic()
     try:
-        with failing_readably(), counting("importing") as advance:
+        with failing_readably(), show_progress("importing") as advance:
             count, paused, expired = asyncio.run(_import(url, path, parallel, advance))
     except OSError as error:
-        fail(f"{path} cannot be read: {error.strerror}", USAGE)
+        fail(f"cannot read {path}: {error.strerror}", USAGE)
     seconds = time.monotonic() - began
     if json:
         show_json(
@@ -55,13 +58,13 @@ def import_(
         )
         return
     rate = count / seconds if seconds else 0.0
-    say(f"{count:,} subscriptions in {seconds:.1f} s ({rate:,.0f} a second)")
+    say(f"imported {count:,} subscriptions in {seconds:.1f} s ({rate:,.0f} per second)")
     if expired:
-        say(f"{expired:,} had expired, and were left out")
+        say(f"skipped {expired:,} expired subscriptions")
 
 
 def read(path: str) -> Iterator[dict[str, Any]]:
-    """The subscriptions of a file, one after the other."""
+    """Yields the subscriptions of a file."""
     if path != "-":
         with Path(path).open("rb") as file:
             if file.read(4) == b"PAR1":
@@ -71,37 +74,31 @@ def read(path: str) -> Iterator[dict[str, Any]]:
 
 
 def _read_lines(path: str) -> Iterator[dict[str, Any]]:
-    import msgspec
-
-    decode = msgspec.json.Decoder(dict[str, Any]).decode
     with ExitStack() as stack:
         file = sys.stdin.buffer if path == "-" else stack.enter_context(Path(path).open("rb"))
         for number, line in enumerate(file, 1):
             if line.strip():
                 try:
-                    yield decode(line)
+                    yield _decode(line)
                 except msgspec.MsgspecError as error:
-                    fail(f"{path}, line {number}: {error}; one JSON object a line is right", USAGE)
+                    fail(f"{path}, line {number} must be a JSON object: {error}", USAGE)
 
 
 def _read_parquet(path: str) -> Iterator[dict[str, Any]]:
-    import msgspec
-
     try:
         import pyarrow.parquet as pq
     except ModuleNotFoundError as error:
-        fail(f'{error.name} is not installed; `pip install "edn[spark]"` brings it', USAGE)
-    decode = msgspec.json.Decoder(dict[str, Any]).decode
+        fail(f'{error.name} is not installed; run `pip install "edn[spark]"`', USAGE)
     with closing(pq.ParquetFile(path)) as file:
         if "subscription" not in file.schema_arrow.names:
-            fail(f"{path} holds rectangles only: export it anew with this program", USAGE)
+            fail(f"{path} contains rectangles only: export it again with this version of edn", USAGE)
         for batch in file.iter_batches(columns=["subscription"]):
-            # A subscription stands in the first row of its rectangles.
-            yield from (decode(text) for text in batch.column(0).to_pylist() if text is not None)
+            # The first row of a subscription's rectangles contains the subscription.
+            yield from (_decode(text) for text in batch.column(0).to_pylist() if text is not None)
 
 
 def _body(found: dict[str, Any]) -> dict[str, Any]:
-    """What is posted to have it again."""
+    """Returns the request body that creates the subscription again."""
     wanted = ("id", "topic", "filter", "expires", "owner", "location")
     body = {name: found[name] for name in wanted if found.get(name) is not None}
     sink = found.get("sink")
@@ -111,7 +108,7 @@ def _body(found: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _import(url: str, path: str, parallel: int, advance: Callable[[int], None]) -> tuple[int, int, int]:
-    """How many there are now; how many of them are paused; how many had expired."""
+    """Returns the numbers of imported, paused and expired subscriptions."""
     from edn.client import AsyncClient
 
     now = time.time()
@@ -123,12 +120,12 @@ async def _import(url: str, path: str, parallel: int, advance: Callable[[int], N
         from edn.client.encoding import encode
 
         for found in read(path):
-            if _over(found, now):
+            if _is_expired(found, now):
                 expired += 1
                 continue
             if found.get("state") == "paused":
                 if "id" not in found:
-                    fail(f"{path}: a paused subscription has no id; `edn export` writes them", USAGE)
+                    fail(f"{path}: a paused subscription must have an id, as in an `edn export`", USAGE)
                 paused.append(found["id"])
             yield encode(_body(found))
 
@@ -178,13 +175,11 @@ async def _post_all(
     return count
 
 
-def _over(found: dict[str, Any], now: float) -> bool:
-    from datetime import datetime
-
+def _is_expired(found: dict[str, Any], now: float) -> bool:
     expires = found.get("expires")
     if not isinstance(expires, str):
         return False
     try:
         return datetime.fromisoformat(expires).timestamp() <= now
-    except ValueError:  # a duration, or something that the network refuses with a reason
+    except ValueError:  # a duration, or a value that the network refuses
         return False

@@ -1,4 +1,4 @@
-"""`edn listen`: a receiver in the terminal, that may subscribe for as long as it runs."""
+"""`edn listen`: a receiver in the terminal that can subscribe while it runs."""
 
 from __future__ import annotations
 
@@ -10,52 +10,42 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from edn.cli.subscriptions import FILTER_HELP, read_filter
-from edn.tools.console import (
-    DEFAULT_URL,
-    USAGE,
-    UrlOption,
-    compact,
-    fail,
-    failing_readably,
-    say,
-    show_json,
-)
+from edn.cli.arguments import FILTER_HELP, read_filter
+from edn.cli.output import JsonLinesOption, show
+from edn.tools.console import DEFAULT_URL, USAGE, UrlOption, compact, fail, failing_readably, say
 
 if TYPE_CHECKING:
     from edn.client import AsyncClient
     from edn.receiver import Forward, Notification
 
-#: a listener that is killed leaves a subscription that ends by itself after so long
+#: expiry of the subscription: it ends by itself if the listener is killed
 LEASE = "PT2M"
 RENEW_SECONDS = 40.0
 
 
 def listen(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 is a free one.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 0,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     topic: Annotated[str | None, typer.Option(help="Subscribe to this topic while listening.")] = None,
     filter: Annotated[str | None, typer.Option(help=FILTER_HELP)] = None,
-    count: Annotated[
-        int | None, typer.Option(min=1, help="Stop after so many notifications; without it, at Ctrl-C.")
-    ] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after this many notifications.")] = None,
     forward_to: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="Pass every POST on to this address, as it came; its answer is the network's answer.",
+            help="Forward every POST unchanged to this URL, and return its status to the network.",
         ),
     ] = None,
     url: UrlOption = DEFAULT_URL,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line, for programs.")] = False,
+    json: JsonLinesOption = False,
 ) -> None:
     """Receive notifications and print them.
 
-    Without --topic it only listens: subscribe its address with `edn subscribe … --to`. Repeats of a POST
-    (same webhook-id) are printed once.
+    Without --topic it only listens: subscribe its URL with `edn subscribe … --to`. A POST that is repeated
+    with the same webhook-id is printed once.
     """
     if filter is not None and topic is None:
-        fail("--filter belongs to --topic", USAGE)
+        fail("--filter requires --topic", USAGE)
     import asyncio
 
     with failing_readably():
@@ -86,14 +76,11 @@ async def _listen(
         loop.add_signal_handler(number, enough.set)
     left = count
 
-    def show(notification: Notification) -> None:
+    def print_notification(notification: Notification) -> None:
         nonlocal left
         if left == 0:
             return
-        if json:
-            show_json(notification)
-        else:
-            typer.echo(readable_notification(notification))
+        show(json, notification, readable_notification(notification))
         if left is not None:
             left -= 1
             if left == 0:
@@ -101,7 +88,7 @@ async def _listen(
 
     async with (
         _forwarder(forward_to) as forward,
-        Receiver(show, host=host, port=port, forward=forward) as receiver,
+        Receiver(print_notification, host=host, port=port, forward=forward) as receiver,
     ):
         say(f"listening on {receiver.url}" + (f", forwarding to {forward_to}" if forward_to else ""))
         if topic is None:
@@ -109,25 +96,25 @@ async def _listen(
             return
         async with AsyncClient(url) as client:
             made = await client.subscribe(topic, filter, url=receiver.url, expires=LEASE)
-            say(f"subscribed to {topic} as {made.id}; Ctrl-C ends both")
-            again = functools.partial(
+            say(f"subscribed to {topic} as {made.id}; press Ctrl-C to unsubscribe and stop")
+            resubscribe = functools.partial(
                 client.subscribe, topic, filter, url=receiver.url, expires=LEASE, id=made.id
             )
-            renewing = asyncio.create_task(_renew(client, made.id, again))
+            renewing = asyncio.create_task(_renew(client, made.id, resubscribe))
             try:
                 await enough.wait()
             finally:
                 renewing.cancel()
-                await _end(client, made.id)
+                await _unsubscribe(client, made.id)
 
 
-#: header fields that belong to a connection, and not to what it carries
-_OF_A_HOP = {b"host", b"connection", b"content-length", b"transfer-encoding", b"keep-alive"}
+#: headers of a connection, not of the forwarded request
+_HOP_BY_HOP = {b"host", b"connection", b"content-length", b"transfer-encoding", b"keep-alive"}
 
 
 @asynccontextmanager
 async def _forwarder(url: str | None) -> AsyncIterator[Forward | None]:
-    """Passes a POST on, headers and body as they came, so that signatures stay good; the status it got."""
+    """Yields a function that forwards a POST unchanged, so that signatures stay valid."""
     if url is None:
         yield None
         return
@@ -136,9 +123,9 @@ async def _forwarder(url: str | None) -> AsyncIterator[Forward | None]:
     async with httpx.AsyncClient(timeout=14.0, trust_env=False) as client:
 
         async def forward(headers: list[tuple[bytes, bytes]], body: bytes) -> int:
-            kept = [(name, value) for name, value in headers if name.lower() not in _OF_A_HOP]
+            forwarded = [(name, value) for name, value in headers if name.lower() not in _HOP_BY_HOP]
             try:
-                answer = await client.post(url, headers=kept, content=body)
+                answer = await client.post(url, headers=forwarded, content=body)
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 say(f"{url} does not answer: {str(error) or type(error).__name__}")
                 return 502
@@ -148,8 +135,8 @@ async def _forwarder(url: str | None) -> AsyncIterator[Forward | None]:
         yield forward
 
 
-async def _renew(client: AsyncClient, id: str, again: Callable[[], Awaitable[object]]) -> None:
-    """Keep the subscription; `again` makes it anew when it ended while the network could not be reached."""
+async def _renew(client: AsyncClient, id: str, resubscribe: Callable[[], Awaitable[object]]) -> None:
+    """Renews the subscription until cancelled; subscribes again if it expired while offline."""
     import asyncio
 
     from edn.client import ClientError, ProblemError
@@ -160,28 +147,28 @@ async def _renew(client: AsyncClient, id: str, again: Callable[[], Awaitable[obj
             await client.renew(id, LEASE)
         except ProblemError as problem:
             if problem.status != 404:
-                say(f"could not renew the subscription: {problem}")
+                say(f"cannot renew the subscription: {problem}")
                 continue
-            say("the subscription had ended; subscribing again")
+            say("the subscription has ended; subscribing again")
             try:
-                await again()
+                await resubscribe()
             except ClientError as error:
-                say(f"could not subscribe again: {error}")
+                say(f"cannot subscribe again: {error}")
         except ClientError as error:
-            say(f"could not renew the subscription: {error}")
+            say(f"cannot renew the subscription: {error}")
 
 
-async def _end(client: AsyncClient, id: str) -> None:
+async def _unsubscribe(client: AsyncClient, id: str) -> None:
     from edn.client import ClientError
 
     try:
         await client.unsubscribe(id)
     except ClientError as error:
-        say(f"could not unsubscribe, it will end by itself: {error}")
+        say(f"cannot unsubscribe: {error}; the subscription expires by itself")
 
 
 def readable_notification(notification: Notification) -> str:
-    """One line: when, topic, attributes, for whom."""
+    """Formats a notification as one line: time, topic, attributes, recipients."""
     event = notification.event
     attributes = " ".join(f"{name}={compact(value)}" for name, value in event.attributes.items())
     recipients = ", ".join(match.recipient or match.subscription for match in notification.matches)

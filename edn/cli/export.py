@@ -1,11 +1,11 @@
-"""`edn export`: a snapshot of all subscriptions, as Parquet for `edn repartition plan` or as JSON lines.
+"""`edn export`: all subscriptions, as Parquet for `edn repartition plan` or as JSON lines.
 
-Subscriptions are read page by page from the directory and written as they come, so memory does not grow with
-their number. Each is as it was when its page was read: one that comes, goes or changes meanwhile is there or
-not, and never half. A file appears under its name when it is whole.
+Subscriptions are read page by page and written as they arrive, so memory does not grow with their number.
+A subscription that changes during the export is exported in one of its states, never half. The file gets its
+name when it is complete.
 
-One to a subtree is one JSON line. In Parquet, which holds one topic, there is the part of it that is to that
-topic, to be planned for and moved; it cannot be imported from there.
+A subtree subscription is one JSON line. A Parquet file contains one topic, so it contains the member of that
+topic, which can be planned and moved, but not imported.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import msgspec
 import typer
 
+from edn.cli.output import show_progress
 from edn.tools.console import DEFAULT_URL, USAGE, JsonOption, UrlOption, connected, fail, say, show_json
 
 if TYPE_CHECKING:
     from edn.client import Client, Subscription
     from edn.model.schema import Schema
 
-#: subscriptions of one request, and of one group of rows in a file
+#: subscriptions per request, and per row group of a file
 PAGE = 1000
 GROUP = 10_000
 
@@ -34,54 +35,51 @@ GROUP = 10_000
 def export(
     path: Annotated[str, typer.Argument(help="File to write; - writes JSON lines to standard output.")],
     topic: Annotated[
-        str | None,
-        typer.Option(help="Only those of this topic. Parquet holds one topic: there are as many spaces."),
+        str | None, typer.Option(help="Only this topic. Required for Parquet if there are several topics.")
     ] = None,
     json_lines: Annotated[
-        bool, typer.Option("--json-lines", help="One JSON object a subscription and line, as it is read.")
+        bool, typer.Option("--json-lines", help="Write one JSON object per line instead of Parquet.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Write all subscriptions to a file: rectangles as Parquet for `edn repartition plan`, or JSON lines."""
+    """Export all subscriptions to a file: Parquet for `edn repartition plan`, or JSON lines."""
     to_stdout = path == "-"
     if to_stdout and (not json_lines or json):
-        fail("standard output takes JSON lines only: `edn export - --json-lines`", USAGE)
+        fail("only JSON lines can be written to standard output: `edn export - --json-lines`", USAGE)
     target = Path(path)
     if not to_stdout and target.exists() and not overwrite:
-        fail(f"{path} exists; choose another file, or --overwrite it", USAGE)
+        fail(f"{path} exists; choose another file or use --overwrite", USAGE)
     rows = 0
-    with connected(url) as client, counting("exporting") as advance:
+    with connected(url) as client, show_progress("exporting") as advance:
         if to_stdout:
-            count = _write_lines(
-                _counted(client.subscriptions(topic=topic, limit=PAGE), advance), sys.stdout.buffer
-            )
+            count = _write_lines(client, topic, sys.stdout.buffer, advance)
         elif json_lines:
-            with _whole_file(target) as partial, partial.open("wb") as file:
-                count = _write_lines(_counted(client.subscriptions(topic=topic, limit=PAGE), advance), file)
+            with _complete_file(target) as partial, partial.open("wb") as file:
+                count = _write_lines(client, topic, file, advance)
         else:
             name = topic or _only_topic(client)
-            with _whole_file(target) as partial:
+            with _complete_file(target) as partial:
                 count, rows = _write_parquet(client, name, partial, advance)
     if json:
         show_json({"subscriptions": count, **({} if json_lines else {"rectangles": rows})})
     elif not to_stdout:
-        say(f"{count:,} subscriptions in {path}")
+        say(f"exported {count:,} subscriptions to {path}")
 
 
 def _only_topic(client: Client) -> str:
     names = [topic.name for topic in client.topics()]
     if len(names) != 1:
-        there = ", ".join(sorted(names)[:10]) or "none"
-        fail(f"a Parquet file holds one topic: choose it by --topic (there are {there})", USAGE)
+        known = ", ".join(sorted(names)[:10]) or "none"
+        fail(f"a Parquet file contains one topic: choose it with --topic (topics: {known})", USAGE)
     return names[0]
 
 
-def _write_lines(found: Iterable[Subscription], file: BinaryIO) -> int:
+def _write_lines(client: Client, topic: str | None, file: BinaryIO, advance: Callable[[int], None]) -> int:
     encode = msgspec.json.Encoder().encode
     count = 0
-    for one in found:
+    for one in _counted(client.subscriptions(topic=topic, limit=PAGE), advance):
         file.write(encode(one) + b"\n")
         count += 1
     file.flush()
@@ -89,12 +87,12 @@ def _write_lines(found: Iterable[Subscription], file: BinaryIO) -> int:
 
 
 def _write_parquet(client: Client, topic: str, path: Path, advance: Callable[[int], None]) -> tuple[int, int]:
-    """A row for each rectangle; how many subscriptions and rows there were."""
+    """Writes one row per rectangle; returns the numbers of subscriptions and rows."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ModuleNotFoundError as error:
-        fail(f'{error.name} is not installed; `pip install "edn[spark]"` brings it', USAGE)
+        fail(f'{error.name} is not installed; run `pip install "edn[spark]"`', USAGE)
     bounds = pa.list_(pa.float64())
     text = pa.string()
     schema = pa.schema(
@@ -115,7 +113,7 @@ def _write_parquet(client: Client, topic: str, path: Path, advance: Callable[[in
 
 
 class _Binder:
-    """Filters of one topic as rectangles, also of those that use an attribute that came meanwhile."""
+    """Binds filters to a topic's schema, and reads the schema again if an attribute was added since."""
 
     def __init__(self, client: Client, topic: str) -> None:
         from edn.model.schema import Schema
@@ -125,13 +123,13 @@ class _Binder:
         self._schema: Schema = Schema.parse(client.topic(topic).attributes)
 
     def rows(self, one: Subscription) -> list[tuple[str, str | None, Any, Any, str | None]]:
-        """One for each rectangle; the first tells all of the subscription, for `edn import`."""
+        """Returns one row per rectangle; the first contains the whole subscription, for `edn import`."""
         from edn.model.namespace import is_member
 
         found = self._rectangles(one)
-        told = None if is_member(one.id) else msgspec.json.encode(one).decode()
-        whole = [told, *[None] * (len(found) - 1)]
-        return [(one.id, one.server, lo, hi, text) for (lo, hi), text in zip(found, whole, strict=True)]
+        whole = None if is_member(one.id) else msgspec.json.encode(one).decode()
+        texts = [whole, *[None] * (len(found) - 1)]
+        return [(one.id, one.server, lo, hi, text) for (lo, hi), text in zip(found, texts, strict=True)]
 
     def _rectangles(self, one: Subscription) -> list[tuple[Any, Any]]:
         from edn.errors import InvalidFilter
@@ -144,21 +142,21 @@ class _Binder:
             self._schema = self._schema.evolve(self._client.topic(self._topic).attributes)
             rects = parsed.bind(self._schema).rects()
         if not len(rects):
-            # It matches nothing, yet has a server: the point at which everything is missing stands for it.
+            # It matches nothing, but has a server: the point without any value represents it.
             nowhere = [float("-inf")] * self._schema.width
             return [(nowhere, nowhere)]
         return list(zip(rects.lo.tolist(), rects.hi.tolist(), strict=True))
 
 
 @contextmanager
-def _whole_file(target: Path) -> Iterator[Path]:
-    """Where to write; it takes the target's name when all went well, and is gone otherwise."""
+def _complete_file(target: Path) -> Iterator[Path]:
+    """Yields a temporary path; it is renamed to the target on success and deleted on failure."""
     partial = target.with_name(target.name + ".partial")
     try:
         yield partial
         partial.replace(target)
     except OSError as error:
-        fail(f"{target} cannot be written: {error.strerror}", USAGE)
+        fail(f"cannot write {target}: {error.strerror}", USAGE)
     finally:
         partial.unlink(missing_ok=True)
 
@@ -167,18 +165,3 @@ def _counted(found: Iterable[Subscription], advance: Callable[[int], None]) -> I
     for one in found:
         yield one
         advance(1)
-
-
-@contextmanager
-def counting(what: str) -> Iterator[Callable[[int], None]]:
-    """A count on stderr if somebody is looking."""
-    if not sys.stderr.isatty():
-        yield lambda _count: None
-        return
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda count: progress.advance(task, count)

@@ -1,15 +1,18 @@
-"""Bounds what a client can send before anybody knows who it is: bytes and fields of a head, connections.
+"""Limits of unauthenticated clients: bytes and fields of a head, time of a request, connections.
 
 Theory of operation
 -------------------
-The parser calls back when something is complete: a field, the head, a piece of a body. Until then it buffers.
-So bytes are counted that were fed since the last sign of progress (`_idle`): the end of a head, a chunk's
-header, a piece of a body, the end of a message. Beyond `HEAD_BYTES` of them the connection ends. One count
-covers heads without end, a single field without end, trailers and chunk extensions. What is complete is
-counted exactly, field by field. Trailers are counted and dropped: nothing here reads them, and a field that
-arrives after the head must not pass for one of the head.
+The parser buffers until something is complete: a field, the head, a chunk's header, a piece of a body, the
+message. `_idle` counts the bytes since the last such progress, and beyond `HEAD_BYTES` the connection ends.
+One count covers endless heads, endless fields, trailers and chunk extensions. Complete fields are counted
+exactly. Trailers are counted and dropped: nothing reads them, and a field after the head must not be mistaken
+for one of the head.
 
-`Connections` counts the open connections of a process by the client's address.
+uvicorn waits without limit for the rest of a request. One timer per connection runs from the connection's
+start, and from the first byte of each request to its last. A request that arrives in one piece never starts
+it. Answers have no time limit; between requests uvicorn's keep-alive timeout applies.
+
+`Connections` counts the open connections of a process by client address.
 """
 
 from __future__ import annotations
@@ -27,21 +30,23 @@ from typing import Any
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-#: bytes of a request line and its fields, as complete or incomplete as they are
+#: bytes of a request line and its fields, complete or not
 HEAD_BYTES = 64 << 10
 #: fields of a head, and of a trailer
 HEAD_FIELDS = 100
-#: requests of one connection that wait for the answer to an earlier one
+#: pipelined requests of one connection that wait for an earlier answer
 PIPELINED = 32
-#: open connections from one client address, at most; fewer where the process may have few descriptors
+#: seconds for a whole request, from its first byte
+REQUEST_SECONDS = 30.0
+#: open connections per client address; fewer if the process may open few descriptors
 PER_ADDRESS = 1000
-#: clients that stand for many others: a proxy on the same machine
+#: networks without that limit: a proxy on the same machine represents many clients
 UNCOUNTED = ("127.0.0.0/8", "::1/128")
-#: share of the descriptors in use beyond which no connection is accepted: files and sinks need the rest
+#: share of descriptors in use above which no connection is accepted: files and sinks need the rest
 _FULL_SHARE = 7 / 8
-#: and beyond which no new stream begins and connections end with their answers: other calls need the rest
+#: share above which no stream begins and connections close after their answer: other calls need the rest
 _CROWDED_SHARE = 3 / 4
-#: seconds for which a count of descriptors holds
+#: seconds for which a count of descriptors is cached
 _COUNT_SECONDS = 0.1
 
 _TOO_LARGE = (
@@ -53,18 +58,18 @@ _FULL = ("503 Service Unavailable", "too many connections")
 
 
 def descriptor_limit() -> int:
-    """Return how many descriptors this process may have open."""
+    """Returns the number of descriptors that this process may open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return soft if soft != resource.RLIM_INFINITY else 1 << 20
 
 
 def descriptors() -> int:
-    """Count the descriptors that are open."""
+    """Counts the open descriptors."""
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def has_room_for_streams() -> bool:
-    """Whether enough descriptors are free that a connection may be held open for long."""
+    """Whether enough descriptors are free for a long-lived connection."""
     return descriptors() < descriptor_limit() * _CROWDED_SHARE
 
 
@@ -82,7 +87,7 @@ class Connections:
         self._counted = -math.inf
 
     def _share(self) -> float:
-        """Return the share of the descriptors in use; 0 where connections are few."""
+        """Returns the share of descriptors in use; 0 while there are few connections."""
         if self._total < self._most // 8:
             return 0.0
         now = time.monotonic()
@@ -91,19 +96,19 @@ class Connections:
         return self._used / self._most
 
     @property
-    def crowded(self) -> bool:
-        """Whether connections that wait for nothing must make room."""
+    def is_crowded(self) -> bool:
+        """Whether idle connections must be closed."""
         return self._share() > _CROWDED_SHARE
 
     def refusal(self, address: str) -> tuple[str, str] | None:
-        """Return the status line and the reason to refuse one more connection, None to accept it."""
+        """Returns the status line and the reason to refuse a connection, or None to accept it."""
         if self._share() > _FULL_SHARE:
             return _FULL
-        if self._per_address and self._by_address[address] >= self._per_address and self._counts(address):
+        if self._per_address and self._by_address[address] >= self._per_address and self._is_limited(address):
             return _TOO_MANY
         return None
 
-    def _counts(self, address: str) -> bool:
+    def _is_limited(self, address: str) -> bool:
         try:
             parsed = ipaddress.ip_address(address)
         except ValueError:
@@ -122,56 +127,63 @@ class Connections:
             del self._by_address[address]
 
 
-class _Excess(Exception):
-    """Raised inside the parser: it stops there, and the connection ends."""
+class _LimitExceeded(Exception):
+    """Stops the parser; the connection is closed."""
 
 
-class BoundedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, with bounds on heads, trailers, pipelines and connections."""
+class LimitedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with limits on heads, trailers, pipelines, connections and the time of a request."""
 
-    #: bytes fed without progress; bytes and fields of the head or trailer at hand that are complete
+    #: bytes since the last progress; bytes and fields of the current head or trailer that are complete
     _idle = 0
     _size = 0
     _fields = 0
-    _progress = False
-    #: the head is complete: what follows is its body, and then its trailer
-    _in_body = False
-    _excess = False
-    _upgraded = False
-    #: counted under this address
+    _has_progress = False
+    #: a request has begun and is not complete
+    _is_receiving = False
+    #: the head is complete; its body and trailer follow
+    _is_in_body = False
+    _is_exceeded = False
+    _is_upgraded = False
+    #: address under which the connection is counted
     _address: str | None = None
+    _timer: asyncio.TimerHandle | None = None
 
     def __init__(self, *args: Any, connections: Connections | None = None, **more: Any) -> None:
         super().__init__(*args, **more)
-        self._count = connections
+        self._connections = connections
 
     # -- connections ------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn's
         super().connection_made(transport)
-        if self._count is None:
+        self._start_timer()
+        if self._connections is None:
             return
         address = self.client[0] if self.client else ""
-        refusal = self._count.refusal(address)
+        refusal = self._connections.refusal(address)
         if refusal is not None:
             self._refuse(*refusal)
             return
         self._address = address
-        self._count.opened(address)
+        self._connections.opened(address)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
         self._release()
         super().connection_lost(exc)
 
     def _release(self) -> None:
-        if self._count is not None and self._address is not None:
-            self._count.closed(self._address)
+        if self._connections is not None and self._address is not None:
+            self._connections.closed(self._address)
             self._address = None
 
     def handle_websocket_upgrade(self) -> None:
-        self._upgraded = True
+        self._stop_timer()
+        self._is_receiving = False
+        self._is_upgraded = True
         super().handle_websocket_upgrade()
-        # Another protocol has the connection from here on, and hears of its end.
+        # Another protocol owns the connection now, and is notified of its end.
         protocol: Any = self.transport.get_protocol()
         lost = protocol.connection_lost
 
@@ -183,47 +195,71 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self._count is not None and not self.pipeline and not self._amid_request() and self._count.crowded:
+        if (
+            self._connections is not None
+            and not self.pipeline
+            and not self._is_receiving
+            and self._connections.is_crowded
+        ):
             self.transport.close()
 
-    def _amid_request(self) -> bool:
-        return self._in_body or self._size > 0
+    # -- time -------------------------------------------------------------------------------------------
+
+    def _start_timer(self) -> None:
+        self._timer = self.loop.call_later(REQUEST_SECONDS, self._time_out)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_out(self) -> None:
+        self._timer = None
+        if not self.transport.is_closing():
+            self.transport.abort()
 
     # -- bytes ------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if len(data) <= HEAD_BYTES or self._in_body:
+        if len(data) <= HEAD_BYTES or self._is_in_body:
             self._feed(data)
-            return
-        rest = memoryview(data)
-        while rest and not self._upgraded and not self.transport.is_closing():
-            # What follows a head in one read is fed at once: bodies are bounded elsewhere.
-            part = rest if self._in_body else rest[:HEAD_BYTES]
-            rest = rest[len(part) :]
-            self._feed(bytes(part))
+        else:
+            rest = memoryview(data)
+            while rest and not self._is_upgraded and not self.transport.is_closing():
+                # The part behind a head is fed at once: bodies are limited elsewhere.
+                part = rest if self._is_in_body else rest[:HEAD_BYTES]
+                rest = rest[len(part) :]
+                self._feed(bytes(part))
+        if not self._is_receiving:
+            self._stop_timer()
+        elif self._timer is None:
+            self._start_timer()
 
     def _feed(self, data: bytes) -> None:
-        self._progress = False
+        self._has_progress = False
         super().data_received(data)
-        self._idle = 0 if self._progress else self._idle + len(data)
-        if self._idle > HEAD_BYTES and not self._upgraded and not self.transport.is_closing():
+        self._idle = 0 if self._has_progress else self._idle + len(data)
+        if self._idle > HEAD_BYTES and not self._is_upgraded and not self.transport.is_closing():
             self._refuse(*_TOO_LARGE)
 
     def _grow(self, size: int) -> None:
         self._size += size
         if self._size > HEAD_BYTES or self._fields > HEAD_FIELDS:
-            self._excess = True
-            raise _Excess
+            self._exceed()
+
+    def _exceed(self) -> None:
+        self._is_exceeded = True
+        raise _LimitExceeded
 
     def _begin(self) -> None:
-        self._progress, self._size, self._fields = True, 0, 0
+        self._has_progress, self._size, self._fields = True, 0, 0
 
     def on_message_begin(self) -> None:
+        self._is_receiving = True
         self._begin()
-        self._in_body = False
+        self._is_in_body = False
         if len(self.pipeline) >= PIPELINED:
-            self._excess = True
-            raise _Excess
+            self._exceed()
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -233,36 +269,36 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         self._fields += 1
         self._grow(len(name) + len(value) + 4)
-        if not self._in_body:
+        if not self._is_in_body:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._begin()
-        self._in_body = True
+        self._is_in_body = True
         super().on_headers_complete()
 
     def on_chunk_header(self) -> None:
-        self._progress = True
+        self._has_progress = True
 
     def on_body(self, body: bytes) -> None:
-        self._progress = True
+        self._has_progress = True
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._begin()
-        self._in_body = False
+        self._is_receiving = self._is_in_body = False
         super().on_message_complete()
 
-    # -- refusing ---------------------------------------------------------------------------------------
+    # -- refusals ---------------------------------------------------------------------------------------
 
     def send_400_response(self, msg: str) -> None:
-        if self._excess:
+        if self._is_exceeded:
             self._refuse(*_TOO_LARGE)
         else:
             super().send_400_response(msg)
 
     def _refuse(self, status: str, reason: str) -> None:
-        """End a connection with an answer, if none is under way."""
+        """Closes the connection, with an answer unless another one is being sent."""
         if self.cycle is None or self.cycle.response_complete:
             code, _, title = status.partition(" ")
             problem = {"type": "about:blank", "title": title, "status": int(code), "detail": reason}

@@ -1,4 +1,4 @@
-"""`edn config check`: validates a settings file and shows the effective settings."""
+"""`edn config check`: validate a settings file and show the effective settings."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import typer
 
 from edn.tools.console import USAGE, JsonOption, fail, say, show_json
 
-app = typer.Typer(help="Settings of the services.", no_args_is_help=True)
+app = typer.Typer(help="Check settings of dispatchers and servers.", no_args_is_help=True)
 
 _MODULES = {"dispatcher": "dispatcher", "server": "edn_server"}
 
 
 @app.callback()
 def config() -> None:
-    """Settings of the services."""
+    """Check settings of dispatchers and servers."""
 
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(help="Settings in TOML, with the sections to check.")],
+    file: Annotated[Path, typer.Argument(help="Settings file in TOML.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Check a file: every error in it, or each setting, its value in this environment, and its origin.
+    """Check a settings file. Print all its errors, or each setting with its value and origin.
 
-    Nothing is started. Exit code 2 if something is wrong.
+    Environment variables are taken into account. Nothing is started. Exit code 2 if there are errors.
     """
     import json
     import tomllib
@@ -36,15 +36,15 @@ def check(
     try:
         sections = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        fail(f"{file} cannot be read: {error.strerror}", USAGE)
+        fail(f"cannot read {file}: {error.strerror}", USAGE)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         fail(f"{file} must be TOML: {error}", USAGE)
     reports = {}
-    wrong = False
+    has_errors = False
     for name in [name for name in _MODULES if name in sections] or list(_MODULES):
         command = [sys.executable, "-m", _MODULES[name], "--config-file", str(file), "--check-config"]
         done = subprocess.run([*command, "--json"] if as_json else command, capture_output=True, text=True)
-        wrong = wrong or done.returncode != 0
+        has_errors = has_errors or done.returncode != 0
         if as_json and done.stdout:
             reports[name] = json.loads(done.stdout)
         elif not as_json:
@@ -54,5 +54,5 @@ def check(
             say(done.stderr.rstrip())
     if as_json:
         show_json(reports)
-    if wrong:
+    if has_errors:
         raise typer.Exit(USAGE)

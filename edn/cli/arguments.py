@@ -1,0 +1,73 @@
+"""Arguments that several commands share: filters, events, secret files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from edn.errors import InvalidInput
+from edn.formats import strict_json
+from edn.tools.console import USAGE, fail
+
+Event = dict[str, Any]
+
+FILTER_HELP = (
+    """Filter: text such as 'symbol == "GE" and price > 30', or JSON such as """
+    """'{"symbol": "GE", "price": {"gt": 30}}'. Default: all events."""
+)
+
+
+def parse_json(text: str, what: str) -> Any:
+    """Decodes JSON as strictly as the network does; `what` names the argument in errors."""
+    try:
+        return strict_json.decode(text.encode("utf-8", "surrogateescape"))
+    except InvalidInput as error:
+        fail(f"invalid {what}: {error.detail}", USAGE)
+
+
+def read_filter(given: str | None) -> dict[str, Any] | str | None:
+    """Decodes a filter that begins with a brace; the network parses other texts."""
+    if given is None or not given.lstrip().startswith("{"):
+        return given
+    parsed: dict[str, Any] = parse_json(given, "filter")
+    return parsed
+
+
+def read_secret_file(file: Path | None) -> str | None:
+    """Reads a secret from a file: arguments of a command are visible to other users of the machine."""
+    if file is None:
+        return None
+    try:
+        return file.read_text().strip()
+    except OSError as error:
+        fail(f"cannot read {file}: {error.strerror}", USAGE)
+
+
+def parse_event(pairs: Iterable[str], attributes: Mapping[str, str]) -> Event:
+    """Builds an event from NAME=VALUE arguments, with values of the topic's types."""
+    event: Event = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            fail(f'an attribute must be NAME=VALUE, or the whole event JSON, got "{pair}"', USAGE)
+        if name in event:
+            fail(f'attribute "{name}" is given twice', USAGE)
+        event[name] = _parse_value(name, text, attributes.get(name))
+    return event
+
+
+def _parse_value(name: str, text: str, kind: str | None) -> Any:
+    try:
+        match kind:
+            case "integer":
+                return int(text)
+            case "number":
+                return float(text)
+            case "boolean":
+                return {"true": True, "false": False}[text]
+            case _:
+                return text  # a string, a time, $id and the like, or an attribute that the network refuses
+    except (ValueError, KeyError):
+        rule = {"integer": "an integer", "number": "a number"}.get(kind or "", "true or false")
+        fail(f'attribute "{name}" must be {rule}, got "{text}"', USAGE)
