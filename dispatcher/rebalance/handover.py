@@ -25,7 +25,7 @@ from dispatcher.servers.client import ServerClient
 from dispatcher.servers.registry import ServerRegistry
 from dispatcher.store import repartitions
 from dispatcher.store.event_log import Log
-from dispatcher.store.repartitions import Unsettled
+from dispatcher.store.repartitions import Migration
 from edn import protocol
 from edn.errors import EdnError
 
@@ -49,12 +49,12 @@ class _Delivered:
     """Moves away from one server that wait for nothing there any more."""
 
     source: str
-    moves: list[Unsettled]
+    moves: list[Migration]
     #: it has ended some of what it was asked about
     ended: bool
 
-    def by_destination(self) -> dict[str, list[Unsettled]]:
-        found: dict[str, list[Unsettled]] = defaultdict(list)
+    def by_destination(self) -> dict[str, list[Migration]]:
+        found: dict[str, list[Migration]] = defaultdict(list)
         for move in self.moves:
             found[move.destination].append(move)
         return found
@@ -138,7 +138,7 @@ class Handover:
             found += [part[name] for name in departed.delivered]
         return _Delivered(source, found, ended)
 
-    async def _ask(self, source: str, moves: Mapping[str, Unsettled]) -> protocol.Departed:
+    async def _ask(self, source: str, moves: Mapping[str, Migration]) -> protocol.Departed:
         """Ask a server how far the hand-over of these subscriptions is."""
         member = self._members.get(source)
         if member is None or member.leaving == "lost":
@@ -147,7 +147,7 @@ class Handover:
         answer = await self._tell(source, "/internal/departures", protocol.Departures(versions))
         return _departed.decode(answer)
 
-    async def _departed(self, source: str, moves: Mapping[str, Unsettled]) -> protocol.Departed:
+    async def _departed(self, source: str, moves: Mapping[str, Migration]) -> protocol.Departed:
         """How far these are, once what was kept for some of them is handed over."""
         departed = await self._ask(source, moves)
         kept_back: set[str] = set()
@@ -184,14 +184,14 @@ class Handover:
             return ()
         return those
 
-    async def _hand_over(self, source: str, move: Unsettled) -> None:
+    async def _hand_over(self, source: str, move: Migration) -> None:
         """Copy the buffered notifications of a paused subscription, then have the old server forget them."""
         await self._copy_kept(source, move)
         forget = protocol.Departures([], forget=[move.subscription])
         await self._tell(source, "/internal/departures", forget)
         await self._log.submit(lambda transaction: repartitions.mark_handed_over(transaction, move))
 
-    async def _copy_kept(self, source: str, move: Unsettled) -> None:
+    async def _copy_kept(self, source: str, move: Migration) -> None:
         """Copy the buffered notifications of a subscription to its new server, page by page."""
         position = 0
         while True:
@@ -212,6 +212,6 @@ class Handover:
                 await self._tell(destination, "/internal/arrivals/told", page)
             following = page.following
 
-    async def _forget(self, moves: Sequence[Unsettled]) -> None:
+    async def _forget(self, moves: Sequence[Migration]) -> None:
         if moves:
             await self._log.submit(lambda transaction: repartitions.delete_moves(transaction, moves))

@@ -155,7 +155,7 @@ class RepartitionRunner:
         """A new one, to which assignments can be added."""
         await self._check_none_runs()
         made = await self._log.submit(
-            lambda transaction: repartitions.make(transaction, kind, server, rate, expected_hit_ratio)
+            lambda transaction: repartitions.create(transaction, kind, server, rate, expected_hit_ratio)
         )
         return await self.get(made)
 
@@ -412,7 +412,7 @@ class RepartitionRunner:
             later = {name for name, when in self._later.items() if when > now}
 
             left = await self._log.scanning(
-                lambda connection: repartitions.left(connection, running.id, WINDOW + len(later))
+                lambda connection: repartitions.assignments(connection, running.id, WINDOW + len(later))
             )
             groups: dict[tuple[str, str], Rows] = defaultdict(list)
             for name, source, server in left:

@@ -77,7 +77,7 @@ def choose(record: EventsRecord, replay: Replay, rects: Rects) -> npt.NDArray[np
     if replay.after is not None:
         wanted |= offsets > replay.after
     begun = replay.after is None or record.time <= replay.time
-    if replay.past and begun and record.expiries is not None and record.time >= (replay.since or 0):
+    if replay.has_retained and begun and record.expiries is not None and record.time >= (replay.since or 0):
         wanted |= record.expiries > replay.time
     chosen &= wanted
     if not chosen.any():
@@ -135,7 +135,9 @@ class Replayer:
         """Whether an event of that time or before is still available."""
         log = self._log
         now = log.now()
-        return await log.reading(lambda connection: replays.reaches(connection, topic, now, since))
+        return await log.reading(
+            lambda connection: replays.has_available_before(connection, topic, now, since)
+        )
 
     def begin(self, replay: Replay) -> None:
         self.running += 1

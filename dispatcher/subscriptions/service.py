@@ -220,7 +220,7 @@ class Subscriptions:
 
     async def _check_departures(self, names: Sequence[str]) -> None:
         """What a server still keeps under an id is not to be taken for that of a new subscription."""
-        row = await self._log.reading(lambda connection: repartitions.find_keeping(connection, names))
+        row = await self._log.reading(lambda connection: repartitions.find_buffered(connection, names))
         if row is not None:
             raise Unavailable(
                 f'subscription "{namespace.told_as(row[0])}" ended while it was being moved away from '
