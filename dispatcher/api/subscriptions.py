@@ -13,7 +13,7 @@ from dispatcher.api.caller import Who
 from dispatcher.auth.caller import Need, needs
 from dispatcher.servers.client import ServerClient
 from dispatcher.store.event_log import Log
-from dispatcher.subscriptions.bulk_unsubscribe import Covering
+from dispatcher.subscriptions.bulk_unsubscribe import BulkUnsubscriber
 from dispatcher.subscriptions.expiry import parse_expires
 from dispatcher.subscriptions.requests import Change, SubscriptionRequests
 from dispatcher.subscriptions.service import Subscriptions
@@ -33,7 +33,7 @@ def routes(
     calls: ServerClient,
     requests: SubscriptionRequests,
     subscriptions: Subscriptions,
-    covering: Covering,
+    covering: BulkUnsubscriber,
 ) -> APIRouter:
     router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"], route_class=StrictRoute)
 
@@ -67,7 +67,7 @@ def routes(
         ] = False,
     ) -> Any:
         """In the order of creation; `next` is the cursor of the following page. The operator sees all."""
-        wanted = requests.place(topic, who) if topic is not None else None
+        wanted = requests.resolve(topic, who) if topic is not None else None
         tenant = None if who.operates else who.tenant
         found, following = await subscriptions.page(
             limit=limit,
@@ -89,7 +89,7 @@ def routes(
         owner: Annotated[str | None, Query(max_length=128)] = None,
     ) -> Any:
         """Cancel all of an owner's subscriptions whose filter this one covers; none covered, no effect."""
-        place = requests.place(topic, who)
+        place = requests.resolve(topic, who)
         given = strict_json.decode(filter.encode()) if filter.lstrip().startswith("{") else filter
         try:
             parsed = Filter.parse(given)
@@ -106,7 +106,7 @@ def routes(
     async def get_subscription(id: str, who: Who) -> Any:
         """One subscription, with the state of its delivery and its counters."""
         found = await requests.find(who, id)
-        view = await requests.whole_view(found, who)
+        view = await requests.full_view(found, who)
         return {**view, "delivery": await delivery.glance(log, calls, found)}
 
     @router.put("/{id}", response_model=document(api.Subscription), response_model_exclude_unset=True)

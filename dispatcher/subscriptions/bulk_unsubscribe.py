@@ -1,15 +1,15 @@
-"""Unsubscribing by a filter: all of an owner's subscriptions that it covers end.
+"""Ends all subscriptions of an owner that a filter covers.
 
-One to a topic is covered by a filter on that topic, or on a subtree that it is in. One to a subtree is
-covered by a filter on that or a larger subtree, if it is on every topic that it has.
+A subscription to a topic is covered by a filter on that topic, or on a subtree that contains it. A subtree
+subscription is covered by a filter on that or a larger subtree, if the filter covers it on all its topics.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
@@ -29,7 +29,7 @@ from edn.model.filter import Filter
 PAGE = 200
 
 
-class Covering:
+class BulkUnsubscriber:
     def __init__(
         self, log: Log, topics: Topics, subscriptions: Subscriptions, installer: SubscriptionInstaller
     ) -> None:
@@ -38,47 +38,47 @@ class Covering:
         self._subscriptions = subscriptions
         self._installer = installer
 
-    async def unsubscribe(self, place: Topic | Subtree, owner: str, filter: Filter) -> list[str]:
-        """Cancel what is covered; the ids, in the order of creation.
+    async def unsubscribe(self, topic: Topic | Subtree, owner: str, filter: Filter) -> list[str]:
+        """End the covered subscriptions; return their keys in the order of creation.
 
-        One that changes meanwhile is left alone: it is not the one that was compared.
+        A subscription that changes after the comparison is not ended.
         """
         ended: list[str] = []
         cursor: str | None = None
         while True:
-            page, cursor = await self._subscriptions.page(limit=PAGE, cursor=cursor, topic=place, owner=owner)
-            # Comparing filters may take a while; publishers shall not wait for it.
-            found = await asyncio.to_thread(self._covered, place, filter, page)
+            page, cursor = await self._subscriptions.page(limit=PAGE, cursor=cursor, topic=topic, owner=owner)
+            # In a thread, because comparing filters may be slow.
+            found = await asyncio.to_thread(self._covered, topic, filter, page)
             if found:
-                gone, by_server = await self._log.submit(functools.partial(_end, versions=found))
-                self._installer.ended(by_server)
+                gone, by_server = await self._log.submit(partial(_end, versions=found))
+                self._installer.release_capacity(by_server)
                 ended += [name for name, _ in found if name in gone]
             if cursor is None:
                 return ended
 
     def _covered(
-        self, place: Topic | Subtree, filter: Filter, page: Sequence[Subscription]
+        self, topic: Topic | Subtree, filter: Filter, page: Sequence[Subscription]
     ) -> list[tuple[str, int]]:
         """Return the covered subscriptions, with the compared version."""
-        return [(one.id, one.version) for one in page if self._covers(place, filter, one)]
+        return [(one.id, one.version) for one in page if self._covers(topic, filter, one)]
 
-    def _covers(self, place: Topic | Subtree, filter: Filter, one: Subscription) -> bool:
+    def _covers(self, topic: Topic | Subtree, filter: Filter, one: Subscription) -> bool:
         if one.subtree is not None:
-            return namespace.reaches(place.path, one.subtree) and subtree.covers(
+            return namespace.reaches(topic.path, one.subtree) and subtree.covers(
                 filter, one, self._topics.below(one.subtree)
             )
-        topic = self._topics.by_uid(one.topic)
-        if topic is None:
+        own = self._topics.by_uid(one.topic)
+        if own is None:
             return False
-        theirs = Filter.parse(one.filter).bind(topic.schema)
+        theirs = Filter.parse(one.filter).bind(own.schema)
         try:
-            return subtree.bind(filter, topic).covers(theirs)
+            return subtree.bind(filter, own).covers(theirs)
         except EdnError:
-            return False  # on this topic of the subtree it means nothing
+            return False  # the filter does not fit this topic of the subtree
 
 
 def _end(transaction: Transaction, versions: list[tuple[str, int]]) -> tuple[set[str], Counter[str]]:
-    """End those that are still of that version; their ids, and how many ended on which server."""
+    """End subscriptions that still have the compared version; return their keys, and the ends per server."""
     found = [(directory.find(transaction.connection, name), version) for name, version in versions]
     same = [one for one, version in found if one is not None and one.version == version]
     return {one.id for one in same}, lifecycle.end(transaction, same, CANCELLED)

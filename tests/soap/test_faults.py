@@ -97,7 +97,7 @@ TABLE = [
         "an unknown topic",
         lambda client: client.subscribe("nothing", SINK),
         same("InvalidMessage"),
-        "no topic",
+        "does not exist",
     ),
     Wrong(
         "no topic at all",
@@ -109,13 +109,13 @@ TABLE = [
         "a renewal of nothing",
         lambda client: client.manage("Renew", "nobody"),
         {"2004": "UnableToRenew", "2011": "UnknownSubscription"},
-        "no subscription",
+        "does not exist",
     ),
     Wrong(
         "an end of nothing",
         lambda client: client.manage("Unsubscribe", "nobody"),
         {"2004": "InvalidMessage", "2011": "UnknownSubscription"},
-        "no subscription",
+        "does not exist",
     ),
     Wrong(
         "a status without a subscription",

@@ -50,7 +50,7 @@ def routes(runner: RepartitionRunner, handover: Handover, advisor: RepartitionAd
     router = APIRouter(prefix="/v1", tags=["repartitions"], route_class=StrictRoute)
 
     async def view(row: Row) -> FullRepartition:
-        return shown(row, await handover.unsettled())
+        return shown(row, await handover.count_unfinished())
 
     def shown(row: Row, unsettled: int) -> FullRepartition:
         return fill(
@@ -67,7 +67,7 @@ def routes(runner: RepartitionRunner, handover: Handover, advisor: RepartitionAd
     @needs(Need.OPERATOR)
     async def list_repartitions() -> Any:
         """The last repartitions, how good the present partition is, and whether another one is proposed."""
-        proposal, unsettled = advisor.proposal, await handover.unsettled()
+        proposal, unsettled = advisor.proposal, await handover.count_unfinished()
         return Repartitions(
             repartitions=[shown(row, unsettled) for row in await runner.newest()],
             unsettled=unsettled,
