@@ -171,7 +171,7 @@ def _routers(parts: Services) -> list[APIRouter]:
     return [
         topics_door.routes(topics, parts.subtree_sync, guard.quotas),
         explain.routes(topics, parts.explainer, parts.event_trace),
-        subscriptions.routes(log, calls, requests, parts.subscriptions, parts.covering),
+        subscriptions.routes(log, calls, requests, parts.subscriptions),
         operations.routes(members, parts.table, pipeline, descriptions, leadership, parts.admission),
         clock.routes(members, calls, parts.subscriptions, leadership),
         internal.routes(

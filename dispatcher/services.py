@@ -35,7 +35,6 @@ from dispatcher.servers.summaries import Summaries
 from dispatcher.servers.upkeep import Upkeep
 from dispatcher.store import change_feed
 from dispatcher.store.event_log import Log
-from dispatcher.subscriptions.bulk_unsubscribe import BulkUnsubscriber
 from dispatcher.subscriptions.installer import SubscriptionInstaller
 from dispatcher.subscriptions.replay import Replayer
 from dispatcher.subscriptions.requests import SubscriptionRequests
@@ -134,7 +133,6 @@ class Services:
             self.replayer.begin,
         )
         self.subscriptions = Subscriptions(self.log, self.topics, self.placing, self.installer)
-        self.covering = BulkUnsubscriber(self.log, self.topics, self.subscriptions, self.installer)
         self.requests = SubscriptionRequests(
             settings,
             self.log,

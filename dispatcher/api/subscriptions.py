@@ -13,7 +13,6 @@ from dispatcher.api.caller import Who
 from dispatcher.auth.caller import Need, needs
 from dispatcher.servers.client import ServerClient
 from dispatcher.store.event_log import Log
-from dispatcher.subscriptions.bulk_unsubscribe import BulkUnsubscriber
 from dispatcher.subscriptions.expiry import parse_expires
 from dispatcher.subscriptions.requests import Change, SubscriptionRequests
 from dispatcher.subscriptions.service import Subscriptions
@@ -33,7 +32,6 @@ def routes(
     calls: ServerClient,
     requests: SubscriptionRequests,
     subscriptions: Subscriptions,
-    covering: BulkUnsubscriber,
 ) -> APIRouter:
     router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"], route_class=StrictRoute)
 
@@ -98,7 +96,7 @@ def routes(
         except EdnError as error:
             error.pointer = "/filter" + (error.pointer or "")
             raise
-        ended = await covering.unsubscribe(place, owner or who.name, parsed)
+        ended = await subscriptions.delete_covered(place, owner or who.name, parsed)
         return {"ids": [namespace.told_as(key) for key in ended]}
 
     @router.get("/{id}", response_model=document(api.Subscription), response_model_exclude_unset=True)

@@ -36,11 +36,8 @@ _KEY = "hit_ratio"
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    #: time of the proposal, microseconds
     since: int
-    #: best hit ratio since the last repartition
     best: float
-    #: hit ratio at the time of the proposal
     then: float
 
 
@@ -53,7 +50,6 @@ class Watch:
     best: dict[int, float]
     #: hit ratio of the last interval with enough events
     now: float | None = None
-    #: consecutive worse intervals
     worse: int = 0
 
     def update(self, counts: Counts, precision: float) -> bool:
@@ -71,7 +67,6 @@ class Watch:
         return self.threshold > 0 and self.worse >= IN_A_ROW
 
     def reset(self) -> None:
-        """Forget the hit ratios from before a repartition."""
         self.best.clear()
         self.worse = 0
 
@@ -94,7 +89,6 @@ class RepartitionAdvisor:
         self.proposal: Proposal | None = None
 
     def hit_ratio(self) -> float | None:
-        """Return the hit ratio of the last interval with enough events."""
         return self._watch.now
 
     def describe(self) -> dict[str, Any]:

@@ -31,7 +31,6 @@ from edn.errors import EdnError
 
 logger = structlog.get_logger()
 
-#: migrations per request
 BATCH = 500
 #: shortest and longest delay between two polls of a server, seconds
 MIN_DELAY, MAX_DELAY = 0.05, 3.0
@@ -71,7 +70,6 @@ class Handover:
         self._tell = calls.tell
         self._backup_gate = backup_gate
         self._woken = asyncio.Event()
-        #: old server → delay of its next poll
         self._delays: dict[str, float] = {}
 
     def wake(self) -> None:
@@ -80,7 +78,6 @@ class Handover:
         self._woken.set()
 
     async def count_unfinished(self, source: str | None = None) -> int:
-        """Count the unfinished migrations, all or those from a server."""
         return await self._log.reading(repartitions.count_moves, source)
 
     async def run(self) -> None:
@@ -140,7 +137,6 @@ class Handover:
         return _Delivered(source, found, ended)
 
     async def _ask(self, source: str, moves: Mapping[str, Migration]) -> protocol.Departed:
-        """Ask a server for the state of departed subscriptions."""
         member = self._members.get(source)
         if member is None or member.leaving == "lost":
             return protocol.Departed([], [], list(moves))  # its notifications are lost
@@ -193,7 +189,6 @@ class Handover:
         await self._log.submit(lambda transaction: repartitions.mark_handed_over(transaction, move))
 
     async def _copy_kept(self, source: str, move: Migration) -> None:
-        """Copy the buffered notifications of a subscription to its new server, page by page."""
         position = 0
         while True:
             question = protocol.KeptAfter(move.subscription, position)

@@ -24,7 +24,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dispatcher.servers.placement import Candidate, Placing
+from dispatcher.servers.placement import Placing
 from dispatcher.store import change_feed, directory, repartitions, replays
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
@@ -61,8 +61,6 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """A subscription before its move, and its new version."""
-
     before: Subscription
     item: PendingVersion
 
@@ -91,7 +89,6 @@ class Mover:
         on_moved: Callable[[], None],
         on_replay: Callable[[Replay], None],
     ) -> None:
-        """`lock`: of subscriptions. `on_moved` starts the hand-over."""
         self._log = log
         self._placing = placing
         self._topics = topics
@@ -125,11 +122,7 @@ class Mover:
                 raise
             for move in moved:
                 item = move.item
-                self._placing.moved(
-                    move.before.server,
-                    item.subscription.server,
-                    Candidate(item.topic.uid, item.bound.rects(), item.subscription.location),
-                )
+                self._placing.moved(move.before.server, item.subscription.server, item.candidate())
             for replay in replays:
                 self._on_replay(replay)
             if moved:

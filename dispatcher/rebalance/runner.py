@@ -60,11 +60,9 @@ BATCH = 25
 WINDOW = 10_000
 #: rest after a step while events are published, as a multiple of its duration
 RESTS = 16.0
-#: default rate, subscriptions per second
 RATE = 1000.0
 #: largest lag of a server, in records, during moves
 LAG = 50_000
-#: seconds until a failed step is retried
 RETRY_SECONDS = 0.5
 
 #: (subscription, destination); placement chooses an empty destination
@@ -112,13 +110,10 @@ class RepartitionRunner:
         for server, state in self._log.load(servers.leaving):
             members.set_leaving(server, state)
 
-    # -- reading ----------------------------------------------------------------------------------------
-
     async def get(self, repartition: int) -> Repartition:
         return await self._log.reading(repartitions.find, repartition)
 
     async def newest(self) -> list[Repartition]:
-        """Return the last 20 repartitions."""
         return await self._log.reading(repartitions.newest, 20)
 
     async def running(self) -> Repartition | None:
@@ -150,7 +145,6 @@ class RepartitionRunner:
         kind: Kind = "apply",
         server: str | None = None,
     ) -> Repartition:
-        """Create a repartition, to which assignments can be added."""
         await self._check_none_runs()
         created = await self._log.submit(
             lambda transaction: repartitions.create(transaction, kind, server, rate, expected_hit_ratio)
@@ -238,10 +232,7 @@ class RepartitionRunner:
         return await self._move_all(server, "replace", rate)
 
     async def fill(self, server: str, *, rate: float = RATE) -> Repartition:
-        """Move subscriptions to a server from all others that have more than the average.
-
-        A drained server gets subscriptions again.
-        """
+        """Move subscriptions to a server from all others that have more than the average."""
         member = self._find_server(server)
         await self._check_none_runs()
         if member.leaving == "draining":
@@ -262,7 +253,6 @@ class RepartitionRunner:
         return await self.start(created.id)
 
     async def forget(self, server: str) -> None:
-        """Remove a server without subscriptions from the network."""
         member = self._find_server(server)
         hosted = await self._log.reading(directory.count_on, server)
         if hosted:
@@ -286,8 +276,6 @@ class RepartitionRunner:
             lambda transaction: repartitions.assign_all_of(transaction, created.id, server)
         )
         return await self.start(created.id)
-
-    # -- checks -----------------------------------------------------------------------------------------
 
     async def _check_none_runs(self) -> None:
         running = await self.running()
@@ -395,7 +383,6 @@ class RepartitionRunner:
             return await self._move(running, rows)
 
     async def _next_rows(self, running: Repartition) -> Rows:
-        """Return the next step: subscriptions of one server for one other."""
         if self._steps_of != running.id:
             self._steps.clear()
             self._steps_of = running.id
@@ -412,7 +399,6 @@ class RepartitionRunner:
         return self._steps.popleft() if self._steps else []
 
     async def _finish(self, running: Repartition) -> None:
-        """End a repartition without assignments."""
         if await self._log.reading(repartitions.has_assignments, running.id):
             return
 

@@ -14,7 +14,6 @@ from edn.errors import InvalidFilter
 from edn.model.filter import Filter
 from edn.model.schema import Schema
 
-#: limit of the subscriptions per server
 MAX_SUBSCRIPTIONS = 50_000
 
 

@@ -86,12 +86,10 @@ class Key:
 
 
 def all_keys(connection: Connection) -> dict[str, Key]:
-    """Return all keys by id."""
     return {row[0]: _load(row) for row in connection.execute(f"SELECT {_FIELDS} FROM keys ORDER BY id")}
 
 
 def insert(transaction: Transaction, key: Key) -> None:
-    """Insert or replace a key."""
     scopes = msgspec.json.encode(sorted(key.scopes)).decode()
     row = row_of(key, scopes=scopes, quota=msgspec.json.encode(key.quota).decode())
     insert_row(transaction.connection, "keys", row, key="id")

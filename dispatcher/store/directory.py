@@ -51,7 +51,6 @@ class Subscription:
     created: int
     #: position in listings
     serial: int = 0
-    #: location of the subscriber
     location: tuple[float, ...] | None = None
     #: id of the key ring; empty if notifications are not signed
     ring: str = ""
@@ -64,7 +63,6 @@ class Subscription:
 
 
 _FIELDS = column_names(Subscription)
-#: columns that `replace` writes
 _CHANGEABLE = ("version", "filter", "attributes", "url", "recipient", "expires", "ring", "predicates")
 
 
@@ -90,7 +88,6 @@ def find(connection: Connection, subscription: str) -> Subscription | None:
 
 
 def find_live(connection: Connection, subscription: str, now: int) -> Subscription | None:
-    """Return a subscription that has not expired."""
     found = find(connection, subscription)
     return None if found is None or found.is_expired(now) else found
 
@@ -125,7 +122,6 @@ def _row(one: Subscription, attributes: frozenset[str]) -> dict[str, Any]:
 
 
 def move(connection: Connection, subscription: str, server: str, version: int) -> None:
-    """Set the server and the version of a subscription."""
     connection.execute(
         "UPDATE subscriptions SET server = ?, version = ? WHERE id = ?", (server, version, subscription)
     )
@@ -226,7 +222,6 @@ def reaching(connection: Connection, path: str, now: int) -> list[Subscription]:
 
 
 def of_subtrees(connection: Connection) -> list[Subscription]:
-    """Return all subtree subscriptions."""
     return _select(connection, "subtree IS NOT NULL")
 
 
@@ -280,7 +275,6 @@ def attribute_users(connection: Connection, topic: int, attributes: set[str]) ->
 
 
 def attributes_of(connection: Connection, subscription: str) -> list[str]:
-    """Return the attributes that a subscription's filter uses."""
     (names,) = connection.execute(
         "SELECT attributes FROM subscriptions WHERE id = ?", (subscription,)
     ).fetchone()
@@ -301,7 +295,6 @@ def count(connection: Connection, topic: int, *, members: bool = True) -> int:
 
 
 def count_by_server(connection: Connection, topic: int | None = None) -> dict[str, int]:
-    """Count the subscriptions per server, of one topic or of all."""
     where, values = ("", ()) if topic is None else (" WHERE topic = ?", (topic,))
     return dict(
         connection.execute(f"SELECT server, count(*) FROM subscriptions{where} GROUP BY server", values)
@@ -317,12 +310,10 @@ def count_by_topic(connection: Connection) -> dict[tuple[int, str], int]:
 
 
 def topics_on(connection: Connection, server: str) -> list[int]:
-    """Return the topics of the subscriptions on a server."""
     return first_column(connection, "SELECT DISTINCT topic FROM subscriptions WHERE server = ?", server)
 
 
 def count_on(connection: Connection, server: str) -> int:
-    """Count the subscriptions on a server."""
     return read_int(connection, "SELECT count(*) FROM subscriptions WHERE server = ?", server)
 
 
@@ -331,10 +322,7 @@ _TOPICS = "SELECT uid FROM topics WHERE tenant = ?1"
 
 
 def count_of_tenant(connection: Connection, tenant: str, without: Collection[str] = ()) -> tuple[int, int]:
-    """Count a tenant's subscriptions and their predicates; a subtree subscription counts once.
-
-    `without`: ids that do not count.
-    """
+    """Count a tenant's subscriptions and their predicates, `without` some; members do not count."""
     count, predicates = connection.execute(
         "SELECT count(*), coalesce(sum(predicates), 0) FROM subscriptions"
         f" WHERE (topic IN ({_TOPICS}) AND instr(id, '{namespace.MEMBER}') = 0"

@@ -13,8 +13,6 @@ generated event id is the beginning of the log's id and the offset. A record's t
 commit (`edn.runtime.clock`), which moves backward when a wrong clock is corrected. Numbers that must grow,
 such as the versions of subscriptions, come from `next_version`.
 
-Readers use separate connections, which see committed state.
-
 Truncation and vacuum run in separate transactions (`upkeep`), in steps that are bounded in bytes, so that
 they succeed on a disk that is nearly full (`edn.runtime.disk`). An I/O error ends the process.
 """
@@ -27,8 +25,9 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import structlog
 
@@ -63,7 +62,6 @@ def _last_touched(connection: Connection) -> int:
 
 
 def read_records(connection: Connection, after: int, limit_bytes: int) -> list[Record]:
-    """Return the records after an offset, up to about `limit_bytes` of payload."""
     rows = connection.execute(
         "SELECT last, count, time, topic, server, payload FROM records WHERE last > ? ORDER BY last",
         (after,),
@@ -83,8 +81,6 @@ def read_records(connection: Connection, after: int, limit_bytes: int) -> list[R
 
 
 class _Submitted(Operation[Transaction]):
-    """A queued operation and the future of its caller."""
-
     __slots__ = ("future", "operation")
 
     def __init__(
@@ -105,8 +101,6 @@ class _Submitted(Operation[Transaction]):
 
 
 class _LogWriter(SqliteWriter[Transaction]):
-    """The thread that writes a log."""
-
     def __init__(self, log: Log, connection: sqlite3.Connection, on_failure: Callable[[], None]) -> None:
         super().__init__(connection, name="log-writer", on_failure=on_failure)
         self._log = log
@@ -131,7 +125,7 @@ class _LogWriter(SqliteWriter[Transaction]):
         self._log.committed(context, operations, failed=error is not None)
 
 
-class Log:
+class Log(LogStore):
     """Owns the file. Call `submit` on the event loop only."""
 
     def __init__(
@@ -222,9 +216,9 @@ class Log:
         return now if self._estimate is None else max(now, int(self._estimate() * 1e6))
 
     def next_version(self) -> int:
-        """Return a number above all earlier ones, also of earlier processes: the time, or one more.
+        """Return the time, or a number above all that were returned before, also by earlier processes.
 
-        Any thread may call it; two threads that get the same number use it for different subscriptions.
+        Two threads may get the same number, because they number different subscriptions.
         """
         self._version = version = max(self._version + 1, self.now())
         return version
@@ -236,21 +230,21 @@ class Log:
 
     # -- start and stop ---------------------------------------------------------------------------------
 
-    def perform_at_start(self, operation: Callable[[Transaction], None]) -> None:
+    def perform_at_start(self, operation: Callable[[Transaction], T]) -> T:
         """Run an operation that appends nothing, before `start`."""
         transaction = self.transaction()
         connection = self._writer.connection
         connection.execute("BEGIN IMMEDIATE")
-        operation(transaction)
+        result = operation(transaction)
         connection.execute("COMMIT")
         self.touched = _last_touched(connection)
+        return result
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._writer.start()
 
     async def stop(self) -> None:
-        """Commit all queued operations, then close the file."""
         await asyncio.to_thread(self._writer.close)
         self._reader.close()
 
@@ -261,13 +255,8 @@ class Log:
 
     # -- writing ----------------------------------------------------------------------------------------
 
-    @property
-    def patience(self) -> float:
-        """Seconds that a commit waits for more operations if the last one had more than one."""
-        return self._writer.patience
-
-    @patience.setter
-    def patience(self, seconds: float) -> None:
+    def set_patience(self, seconds: float) -> None:
+        """Let a commit wait for more operations if the last one had more than one."""
         self._writer.patience = seconds
 
     def submit(
@@ -319,18 +308,12 @@ class Log:
         """Return committed records after an offset, from disk, up to about `limit_bytes` of payload."""
         return await self.reading(read_records, after, limit_bytes)
 
-    # -- upkeep -----------------------------------------------------------------------------------------
-
     async def truncate(self, upto: int, ids_before: int) -> None:
-        """Delete records up to an offset and event ids older than a steady time, in bounded steps.
-
-        Retained events stay until their availability ends.
-        """
+        """Delete records up to an offset, except retained events, and event ids older than a steady time."""
+        step = partial(retention.delete_step, upto=upto, ids_before=ids_before)
         more = True
         while more:
-            more, floor = await self.upkeep(
-                lambda transaction: retention.delete_step(transaction, upto, ids_before)
-            )
+            more, floor = await self.upkeep(step)
             self.floor = max(self.floor, floor)
 
     def _truncate_at_start(self, connection: sqlite3.Connection) -> None:
@@ -340,10 +323,7 @@ class Log:
         try:
             more = upto > 0
             while more and time.monotonic() < until:
-                transaction = self.transaction()
-                connection.execute("BEGIN IMMEDIATE")
-                more, floor = retention.delete_step(transaction, upto, 0)
-                connection.execute("COMMIT")
+                more, floor = self.perform_at_start(partial(retention.delete_step, upto=upto, ids_before=0))
                 self.floor = max(self.floor, floor)
             slack = self.disk.slack(self.disk.measure(connection))
             while disk.reclaim(connection, slack) and time.monotonic() < until:
@@ -368,7 +348,6 @@ class Log:
         """Do nothing: the lock of the data folder ensures the ownership."""
 
     async def backup(self, target: Path) -> None:
-        """Write a consistent, compact copy."""
         await asyncio.to_thread(disk.copy, self._path, target, watermark=self.disk.watermark)
 
     # -- the writer thread ------------------------------------------------------------------------------
@@ -397,8 +376,6 @@ class Log:
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._answer, operations, transaction.records, transaction.noted)
 
-    # -- the event loop ---------------------------------------------------------------------------------
-
     def _answer(
         self, operations: Sequence[Operation[Transaction]], records: list[Record], changed: bool
     ) -> None:
@@ -417,9 +394,3 @@ class Log:
                 submitted.future.set_exception(submitted.error)
             else:
                 submitted.future.set_result(submitted.result)
-
-
-if TYPE_CHECKING:
-
-    def _check(log: Log) -> LogStore:
-        return log

@@ -1,12 +1,8 @@
 """The interface of the store: transactions, the log, errors, and helpers for queries.
 
-One store holds the log *and* every table that changes together with it. An **operation** is a function of a
-`Transaction`; concurrent operations share a commit. After the commit `on_commit` receives the new records, in
-order, and only then do the operations return.
-
-The event loop reads state with `await store.reading(function)`. SQLite runs the function at once; another
-engine may use a thread, and other tasks run meanwhile. So a check and the write that relies on it belong
-into one operation, or under the lock that guards both.
+An **operation** is a function of a `Transaction`. A read, `await store.reading(function)`, is immediate in
+SQLite, but another engine may use a thread, and other tasks run meanwhile. So a check and the write that
+relies on it belong into one operation, or under the lock that guards both.
 
 SQL is portable where that costs nothing: `?` parameters, `ON CONFLICT`, `RETURNING`.
 """
@@ -39,8 +35,6 @@ class InDoubt(Unavailable):
 
 
 class Rows(Protocol):
-    """The result of a statement."""
-
     @property
     def rowcount(self) -> int: ...
     @property
@@ -105,7 +99,6 @@ class Transaction:
     """A transaction of the log; times are microseconds."""
 
     connection: Connection
-    #: id of the log
     log: str
     incarnation: int
     #: last assigned offset
@@ -144,8 +137,7 @@ class Transaction:
     ) -> list[str]:
         """Append events of one topic; return their ids, generated where the publisher set none.
 
-        `availability`: seconds per event; None is 0 for all. `trace`: the trace context of the request
-        (`edn.formats.trace_context`).
+        `availability`: seconds per event; None is 0 for all. `trace`: trace context of the request.
         """
         first, count = self.head + 1, len(ids)
         made = protocol.made_ids(self.log, first, count)
@@ -171,10 +163,9 @@ class Transaction:
 
 
 class LogStore(Protocol):
-    """A log with its tables, opened by the constructor."""
+    """A log with its tables, opened by the constructor; `event_log.Log` describes the methods."""
 
     id: str
-    #: how often this log was opened
     incarnation: int
     #: last committed offset
     head: int
@@ -186,34 +177,17 @@ class LogStore(Protocol):
     def start(self) -> None: ...
     async def stop(self) -> None: ...
 
-    def submit(self, operation: Callable[[Transaction], T], size: int = 0) -> asyncio.Future[T]:
-        """Run an operation in the next transaction; the future is done after the commit."""
-        ...
-
+    def submit(self, operation: Callable[[Transaction], T], size: int = 0) -> asyncio.Future[T]: ...
     async def reading(
         self, function: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Run a short read of committed state."""
-        ...
-
+    ) -> T: ...
     async def scanning(
         self, function: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Run a long read of committed state in a thread, on its own connection."""
-        ...
-
-    async def read(self, after: int, limit_bytes: int) -> list[Record]:
-        """Return committed records after an offset, up to about `limit_bytes` of payload."""
-        ...
-
-    async def truncate(self, upto: int, ids_before: int) -> None:
-        """Delete records up to an offset, and event ids older than a steady time."""
-        ...
+    ) -> T: ...
+    async def read(self, after: int, limit_bytes: int) -> list[Record]: ...
+    async def truncate(self, upto: int, ids_before: int) -> None: ...
+    async def backup(self, target: Path) -> None: ...
 
     async def renew(self) -> None:
         """Renew the ownership of the log; raises `Fenced` if another process owns it."""
-        ...
-
-    async def backup(self, target: Path) -> None:
-        """Write a consistent copy to a file."""
         ...

@@ -43,13 +43,11 @@ class EventsRecord:
 
     #: offset of the first event
     first: int
-    #: network time of the commit, microseconds
     time: int
     #: uid of the topic
     topic: int
     #: event ids; empty if all are generated, which means derived from the offsets
     ids: list[str]
-    #: times of the events, microseconds
     stamps: npt.NDArray[np.int64]
     #: attributes as JSON, one line per event
     lines: bytes
@@ -78,7 +76,6 @@ class EventsRecord:
         self.servers = (*self.servers, server)
 
     def routed_to(self, server: str) -> npt.NDArray[np.bool_]:
-        """Return which events are routed to a server of `servers`."""
         assert self.routed is not None
         return self.routed[:, self.servers.index(server)]
 
@@ -88,7 +85,6 @@ class EventsRecord:
 
     @property
     def ends(self) -> npt.NDArray[np.int64]:
-        """End of each line in `lines`."""
         if self._ends is None:
             self._ends = ends_of(self.lines)
         return self._ends
@@ -108,7 +104,6 @@ class _StoredEvents(msgspec.Struct, frozen=True, array_like=True):
     lines: bytes
     width: int
     points: bytes
-    #: empty if no event is retained
     expiries: bytes = b""
     traces: Sequence[str] = ()
 

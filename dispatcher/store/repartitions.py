@@ -32,11 +32,9 @@ class Repartition:
     state: State
     #: server that is drained, replaced or filled
     server: str | None
-    #: microseconds since 1970
     created: int
     began: int | None
     ended: int | None
-    #: subscriptions per second
     rate: float
     #: subscriptions; skipped ones have ended or are on their server already
     total: int
@@ -66,7 +64,6 @@ class Preview:
     unknown: int
     #: subscriptions without an assignment, which stay
     unassigned: int
-    #: server → subscriptions
     before: Mapping[str, int]
     after: Mapping[str, int]
 
@@ -236,12 +233,10 @@ def count_moves(connection: Connection, source: str | None = None) -> int:
 
 
 def sources(connection: Connection) -> list[str]:
-    """Return the old servers of unfinished migrations."""
     return first_column(connection, "SELECT DISTINCT source FROM moves")
 
 
 def moves_from(connection: Connection, source: str) -> list[Migration]:
-    """Return the unfinished migrations from a server."""
     query = "SELECT subscription, version, destination FROM moves WHERE source = ?"
     return [Migration(*row) for row in connection.execute(query, (source,))]
 

@@ -19,7 +19,6 @@ class Replay:
     version: int
     server: str
     topic: int
-    #: filter as JSON; None matches everything
     filter: Any
     #: offset of the activation: later events are matched live
     upto: int

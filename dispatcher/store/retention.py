@@ -22,7 +22,6 @@ STEP_IDS = 250
 
 
 def used(connection: Connection, tenant: str) -> int:
-    """Return the bytes of a tenant's retained events."""
     return read_int(connection, "SELECT coalesce(max(bytes), 0) FROM retained WHERE tenant = ?", tenant)
 
 

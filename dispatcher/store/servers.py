@@ -32,13 +32,11 @@ def put(transaction: Transaction, server: str, url: str, key: str, epoch: int) -
 
 
 def delete(transaction: Transaction, server: str) -> None:
-    """Delete a server and its cursor."""
     for table, column in (("servers", "id"), ("cursors", "server"), ("leaving", "server")):
         transaction.connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (server,))
 
 
 def first_record(connection: Connection, server: str) -> int | None:
-    """Return the offset of the first control record for a server."""
     (first,) = connection.execute("SELECT min(last) FROM records WHERE server = ?", (server,)).fetchone()
     return None if first is None else int(first)
 
@@ -60,7 +58,6 @@ def put_cursors(transaction: Transaction, cursors: Sequence[tuple[str, int]]) ->
 
 
 def cursor(connection: Connection, server: str) -> int:
-    """Return the last stored cursor of a server."""
     return read_int(connection, "SELECT coalesce(max(cursor), 0) FROM cursors WHERE server = ?", server)
 
 
@@ -81,7 +78,6 @@ def leaving(connection: Connection) -> list[tuple[str, Leaving]]:
 
 
 def lost(connection: Connection) -> dict[str, int]:
-    """Return the lost servers with their cursors."""
     return dict(connection.execute("SELECT server, cursor FROM leaving WHERE state = 'lost'"))
 
 

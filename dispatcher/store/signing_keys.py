@@ -77,7 +77,6 @@ def of_subscription(connection: Connection, subscription: str) -> str | None:
 
 
 def hosts(connection: Connection, ring: str) -> list[str]:
-    """Return the servers that host subscriptions of a ring."""
     return first_column(
         connection,
         "SELECT DISTINCT server FROM subscriptions WHERE ring = ? AND ring != '' AND server != ''",

@@ -1,7 +1,6 @@
 """Topics, and bindings: the servers and engines that operators bind to names.
 
-A topic is identified by tenant and name. Its **path** is `tenant/name`, or the bare name for a topic of the
-operator.
+The **path** of a topic is `tenant/name`, or the bare name for a topic of the operator.
 """
 
 from __future__ import annotations
@@ -27,9 +26,7 @@ _FIELDS = "uid, tenant, name, revision, columns, attributes, engine, created, av
 class Topic:
     #: never reused, not even by a topic of the same name
     uid: int
-    #: unique; see `dispatcher.subscriptions.topics.path_of`
     path: str
-    #: number of the schema; rises with each change
     revision: int
     schema: Schema
     engine: str
@@ -71,7 +68,6 @@ def stored_schema(columns: str, attributes: str) -> Schema:
 
 
 def _split(path: str) -> tuple[str, str]:
-    """Split a path into tenant and name."""
     tenant, _, name = path.rpartition("/")
     return tenant, name
 
@@ -130,7 +126,6 @@ def count_of_tenant(connection: Connection, tenant: str) -> tuple[int, int]:
 
 
 def insert(transaction: Transaction, topic: Topic) -> None:
-    """Insert or replace a topic."""
     schema = topic.schema
     row = row_of(
         topic,
@@ -153,9 +148,6 @@ def delete(transaction: Transaction, uid: int) -> None:
     connection.execute("DELETE FROM topics WHERE uid = ?", (uid,))
 
 
-# -- bindings -------------------------------------------------------------------------------------------
-
-
 def all_bindings(connection: Connection) -> list[Binding]:
     rows = connection.execute("SELECT name, servers, engine, created FROM bindings ORDER BY name")
     return [
@@ -169,7 +161,6 @@ def find_binding(connection: Connection, name: str) -> Binding | None:
 
 
 def insert_binding(transaction: Transaction, binding: Binding) -> None:
-    """Insert or replace a binding."""
     servers = None if binding.servers is None else json.dumps(binding.servers)
     insert_row(transaction.connection, "bindings", row_of(binding, servers=servers), key="name")
 

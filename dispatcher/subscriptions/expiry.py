@@ -42,10 +42,7 @@ def parse_expires(text: str, now: int, *, estimate: int = 0, pointer: str = "/ex
 
 
 def parse_since(text: str, now: int, *, pointer: str = "/from") -> int | None:
-    """Parse the start of a subscription; return None for now, else microseconds since 1970, up to `now`.
-
-    A duration means that long ago.
-    """
+    """Parse the start of a subscription; return None for now, else microseconds since 1970, up to `now`."""
     if text == "now":
         return None
     found = _DURATION.fullmatch(text)

@@ -5,9 +5,8 @@ leave the table too narrow. If a later step fails, the stored versions are disca
 then they only widen the table. A server refuses a store request that arrives after the discard
 (`edn_server.subscriptions.store`), and discards the leftovers of an earlier incarnation with the next join.
 
-A subtree subscription may have thousands of members. Each server receives them in requests of one topic each,
-a few at a time, so that its writer and both event loops serve others in between. After a failure no further
-request is sent.
+Servers receive the members of a subtree subscription in requests of one topic each, a few at a time, so that
+others are served in between. After a failure no further request is sent.
 """
 
 from __future__ import annotations
@@ -37,13 +36,11 @@ from edn.runtime.tasks import Tasks
 
 logger = structlog.get_logger()
 
-#: subscriptions per store request
 STORED_AT_ONCE = 1000
 #: concurrent store requests per server; its writer commits waiting ones together
 REQUESTS_AT_ONCE = 16
 #: seconds for which placement may block the event loop
 SLICE_SECONDS = 0.005
-#: seconds until a failed discard is retried
 RETRY_SECONDS = 1.0
 
 
@@ -60,7 +57,6 @@ class SubscriptionInstaller:
         tasks: Tasks,
         on_replay: Callable[[Replay], None],
     ) -> None:
-        """`on_replay` starts the replay of a new subscription."""
         self._log = log
         self._placing = placing
         self._bindings = bindings
@@ -72,10 +68,7 @@ class SubscriptionInstaller:
     async def place(
         self, items: Sequence[PendingVersion], suggested: Mapping[str, str] | None = None
     ) -> list[PendingVersion]:
-        """Choose a server for each version and reserve capacity there; yields to the event loop in between.
-
-        `suggested`: subscription id → server.
-        """
+        """Choose a server for each version and reserve capacity there; `suggested`: id → server."""
         placed: list[PendingVersion] = []
         began = time.monotonic()
         try:
@@ -108,8 +101,7 @@ class SubscriptionInstaller:
     ) -> None:
         """Store new and changed versions on their servers, then activate them with `commit`.
 
-        `commit` returns how many subscriptions ended per server, and the replays that begin. `ask_consent` as
-        in `store`.
+        `commit` returns how many subscriptions ended per server, and the replays that begin.
         """
         together = [*placed, *changed]
         try:
@@ -134,10 +126,9 @@ class SubscriptionInstaller:
     async def store(
         self, items: Sequence[PendingVersion], *, ask_consent: bool = False
     ) -> dict[tuple[str, int], protocol.Stored]:
-        """Store versions durably on their servers and widen the routing table for them.
+        """Store versions on their servers and widen the routing table; return the answers.
 
-        Return the answers by server and topic. `ask_consent`: ask sinks that must consent now, not at the
-        first notification.
+        `ask_consent`: ask sinks that must consent now, not at the first notification.
         """
         groups: dict[str, dict[int, list[PendingVersion]]] = {}
         for item in items:
@@ -183,11 +174,12 @@ class SubscriptionInstaller:
     def _widen(
         self, server: str, topic: Topic, items: Sequence[PendingVersion], stored: protocol.Stored
     ) -> None:
-        """Add the rectangles of versions to the routing table."""
         self._summaries.widen(server, topic.uid, [item.bound.rects() for item in items], stored)
 
     async def discard(self, items: Sequence[PendingVersion]) -> None:
         """Delete stored versions from their servers, through the log."""
+        if not items:
+            return
 
         def forget(transaction: Transaction) -> None:
             append_versions(transaction, "deactivate", [item.subscription for item in items])

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from dispatcher.servers.placement import Candidate
 from dispatcher.store import change_feed, directory, replays, topic_rows
 from dispatcher.store.change_feed import Kind
 from dispatcher.store.directory import Subscription
@@ -38,9 +39,12 @@ class PendingVersion:
     #: it comes from another server, which may still have notifications to deliver
     arriving: bool = False
 
+    def candidate(self) -> Candidate:
+        """Return the version as placement sees it."""
+        return Candidate(self.topic.uid, self.bound.rects(), self.subscription.location)
+
 
 def store_item(one: Subscription, topic: Topic, arriving: bool) -> protocol.StoreItem:
-    """Return the message that stores a version on its server."""
     return protocol.StoreItem(
         one.id,
         one.version,
@@ -56,7 +60,6 @@ def store_item(one: Subscription, topic: Topic, arriving: bool) -> protocol.Stor
 
 
 def not_found(subscription: str) -> NotFound:
-    """Return the error for the key of a missing subscription."""
     return NotFound(f'subscription "{namespace.told_as(subscription)[:80]}" does not exist')
 
 
@@ -141,7 +144,6 @@ def activate(
 def replay_of(
     item: PendingVersion, offset: int, time: int, *, since: int | None, after: int | None = None
 ) -> Replay:
-    """Return the replay of a version that is activated at an offset; `since` and `after` as in `Replay`."""
     one = item.subscription
     return Replay(one.id, one.version, one.server, item.topic.uid, one.filter, offset, time, since, after)
 

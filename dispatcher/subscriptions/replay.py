@@ -16,9 +16,7 @@ read, and of the rest of its own replay.
 
 With several dispatchers, a replay begins when all of them know the subscription and this one is in sync. A
 subscription that was unknown to the others when its dispatcher died may exist again with the same id on
-another server. It then *displaces* the first: it gets the retained events from before the first began, and
-the first only the later ones. A subscription that began and ended while a dispatcher was offline begins in
-the log of that dispatcher and ends at once, so that it gets the events that were retained there.
+another server. It then *displaces* the first: it gets the retained events from before the first began.
 
 A separate thread with its own connection reads and selects, so that publishers do not wait. The interpreter
 runs one thread at a time; so while events are published, this thread works in short slices with rests.
@@ -61,7 +59,6 @@ PAGE_RECORDS = 400
 #: records per slice; while events are published, a rest follows: a multiple of the slice's CPU time, and the
 #: minimum in seconds
 FETCH, RESTS, REST = 16, 12.0, 0.004
-#: concurrent replays
 CONCURRENCY = 4
 
 _ack = protocol.Decoder(protocol.ReplayAck)
@@ -116,7 +113,6 @@ class Replayer:
         self._slots = asyncio.Semaphore(CONCURRENCY)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="replay")
         self._reader: Connection | None = None
-        #: number of unfinished replays
         self.running = 0
 
     def start(self) -> None:
@@ -203,7 +199,6 @@ class Replayer:
                 await asyncio.sleep(1.0)  # the disk is full; until then the row stays
 
     def _page(self, replay: Replay, rects: Rects | None, after: int) -> protocol.ReplayPage:
-        """Read the next page; in the thread."""
         assert self._reader is not None
         builder = FrameBuilder()
         upto, read = after, 0

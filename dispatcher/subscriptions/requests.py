@@ -33,16 +33,12 @@ from edn.model import namespace
 from edn.model.coordinates import rfc3339
 from edn.model.filter import BoundFilter, Filter
 
-#: subscriptions per request
 MAX_SUBSCRIPTIONS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Filter, sink and expiry in a request."""
-
     filter: Any = None
-    #: None for a stream
     sink: Sink | None = None
     expires: str | None = None
 
@@ -75,8 +71,6 @@ class SubscriptionRequests:
         self._subscriptions = subscriptions
         self._quotas = quotas
 
-    # -- lookup -----------------------------------------------------------------------------------------
-
     def resolve(self, name: str, who: Caller) -> Topic | Subtree:
         """Return the topic or subtree of a caller's tenant by name."""
         if not namespace.is_subtree(name):
@@ -98,8 +92,6 @@ class SubscriptionRequests:
         """Return the topic or subtree of a subscription; None if the topic was just deleted."""
         return self._topics.by_uid(found.topic) if found.subtree is None else Subtree(found.subtree)
 
-    # -- changes ----------------------------------------------------------------------------------------
-
     async def subscribe(
         self,
         body: NewSubscription | list[NewSubscription],
@@ -119,7 +111,7 @@ class SubscriptionRequests:
         ]
         await self._check_room(who, requests)
         requests, secrets = await signing_rings.assign(self._log, requests)
-        with contextlib.nullcontext() if many else _point_at_sink():
+        with contextlib.nullcontext() if many else _locate_sink():
             created = await self._subscriptions.create(requests, self._quotas.room(who)) if requests else []
         status = 200 if created and not any(new for _, new in created) else 201
         if many:
@@ -129,7 +121,6 @@ class SubscriptionRequests:
         return await self.full_view(found, who, secrets), status, headers
 
     async def change(self, id: str, body: Change, who: Caller) -> dict[str, Any]:
-        """Replace filter, sink and expiry; return the view of the subscription."""
         found = await self.find(who, id)
         topic = self._topic_of(found)
         if topic is None:
@@ -141,7 +132,7 @@ class SubscriptionRequests:
             request = replace(request, ring=found.ring)  # the address stays the same
         else:
             [request], secrets = await signing_rings.assign(self._log, [request])
-        with _point_at_sink():
+        with _locate_sink():
             changed = await self._subscriptions.change(found.id, request, self._quotas.room(who))
         return await self.full_view(changed, who, secrets)
 
@@ -151,58 +142,42 @@ class SubscriptionRequests:
         self, body: NewSubscription, who: Caller, prefix: str, suggested: str | None
     ) -> SubscriptionRequest:
         """Validate a request for a new subscription; `prefix`: its JSON pointer in the body."""
-        try:
+        with _located(f"{prefix}/topic", override=True):
             topic = self.resolve(body.topic, who)
-        except (NotFound, InvalidInput) as error:
-            error.pointer = f"{prefix}/topic"
-            raise
         # The URL of a stream contains the id, so the id comes first.
         id = None if body.id is None else namespace.key_of(who.tenant, body.id)
         if body.sink is None and id is None:
             id = new_id(who.tenant)
         owner = _owner(body.owner, who, prefix)
         request = await self._validate(topic, body, prefix, id=id, owner=owner)
-        request = replace(
-            request, since=await self._validate_since(topic, body.since, prefix), suggested=suggested
-        )
+        since = await self._validate_since(topic, body.since, prefix)
         if body.location is None:
-            return request
-        try:
+            return replace(request, since=since, suggested=suggested)
+        with _located(f"{prefix}/location"):
             self._placing.check_location(body.location)
-        except EdnError as error:
-            error.pointer = f"{prefix}/location"
-            raise
-        return replace(request, location=tuple(body.location))
+        return replace(request, since=since, suggested=suggested, location=tuple(body.location))
 
     async def _validate(
         self, topic: Topic | Subtree, body: Change, prefix: str, *, id: str | None, owner: str
     ) -> SubscriptionRequest:
-        """Validate filter, sink and expiry of a new subscription or a change."""
-        place = "/filter"
-        sink = body.sink or Sink(url=sinks.stream_url(id or ""))
-        try:
+        with _located(f"{prefix}/filter"):
             parsed = Filter.parse(body.filter)
             bound = await self._bind(parsed, topic)
-            if body.sink is not None:
-                place = "/sink/url"
+        sink = body.sink or Sink(url=sinks.stream_url(id or ""))
+        if body.sink is not None:
+            with _located(f"{prefix}/sink/url"):
                 self._check_sink(body.sink.url)
-            place = "/sink/secret"
-            if sink.secret is not None:
+        if sink.secret is not None:
+            with _located(f"{prefix}/sink/secret"):
                 check_secret(sink.secret)
-            place = "/sink"
+        with _located(f"{prefix}/sink"):
             # A stream has no sink that could consent.
             required = self._settings.require_consent and body.sink is not None
             url = sinks.stored_url(sink, require_consent=required)
-            place = ""
-            log = self._log
-            expires = (
-                None
-                if body.expires is None
-                else parse_expires(body.expires, log.now(), estimate=log.estimate())
-            )
-        except EdnError as error:
-            error.pointer = prefix + place + (error.pointer or "")
-            raise
+        expires, log = None, self._log
+        if body.expires is not None:
+            pointer = f"{prefix}/expires"
+            expires = parse_expires(body.expires, log.now(), estimate=log.estimate(), pointer=pointer)
         return SubscriptionRequest(
             id=id,
             owner=owner,
@@ -322,10 +297,15 @@ def _visible_name(topic: Topic | Subtree | None, who: Caller) -> str:
 
 
 @contextlib.contextmanager
-def _point_at_sink() -> Iterator[None]:
-    """Add the pointer of the sink to errors that servers report about it, such as a refused consent."""
+def _located(pointer: str, errors: type[EdnError] = EdnError, *, override: bool = False) -> Iterator[None]:
+    """Prepend a place in the request to the pointer of errors, or replace the pointer by it."""
     try:
         yield
-    except InvalidSink as error:
-        error.pointer = "/sink/url"
+    except errors as error:
+        error.pointer = pointer if override else pointer + (error.pointer or "")
         raise
+
+
+def _locate_sink() -> contextlib.AbstractContextManager[None]:
+    """Locate errors that servers report about a sink, such as a refused consent."""
+    return _located("/sink/url", InvalidSink, override=True)

@@ -17,7 +17,6 @@ from dispatcher.subscriptions.lifecycle import store_item
 from dispatcher.subscriptions.topics import Topics
 from edn import protocol
 
-#: subscriptions per request
 STEP = 500
 
 

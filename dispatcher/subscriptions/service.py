@@ -16,9 +16,10 @@ import secrets
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from dispatcher.auth.quotas import Room
-from dispatcher.servers.placement import Candidate, Placing
+from dispatcher.servers.placement import Placing
 from dispatcher.store import change_feed, directory, repartitions
 from dispatcher.store.change_feed import Kind
 from dispatcher.store.directory import Subscription
@@ -37,6 +38,9 @@ from edn.model import namespace
 from edn.model.filter import BoundFilter, Filter
 from edn.runtime import clock
 
+#: subscriptions that are compared, and ended, at once
+COVERED_PAGE = 200
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionRequest:
@@ -52,13 +56,11 @@ class SubscriptionRequest:
     url: str
     recipient: str | None
     expires: int | None
-    #: location of the subscriber
     location: tuple[float, ...] | None = None
     #: server that another server suggests
     suggested: str | None = None
     #: network time of the first replayed event; None: no replay
     since: int | None = 0
-    #: secret that the subscriber gave
     secret: str | None = field(default=None, repr=False)
     #: id of the key ring; `signing_rings` assigns it
     ring: str = ""
@@ -75,7 +77,6 @@ def check_room(room: Room | None, connection: Connection, requests: Sequence[Sub
 
 
 def new_id(tenant: str) -> str:
-    """Generate the key of a tenant's subscription."""
     return namespace.key_of(tenant, f"sub_{secrets.token_urlsafe(15)}")
 
 
@@ -86,8 +87,6 @@ class Subscriptions:
         self._placing = placing
         self._installer = installer
         self.lock = KeyedLock()
-
-    # -- reading ----------------------------------------------------------------------------------------
 
     async def get(self, subscription: str) -> Subscription:
         found = await self._log.reading(directory.find_live, subscription, self._log.now())
@@ -125,7 +124,6 @@ class Subscriptions:
     def _scope(
         self, topic: Topic | Subtree | None, tenant: str | None
     ) -> tuple[list[int] | None, str | None]:
-        """Return `topics` and `below` of `directory.page`."""
         if isinstance(topic, Topic):
             return [topic.uid], None
         if topic is None and tenant is None:
@@ -149,7 +147,6 @@ class Subscriptions:
 
     @contextlib.asynccontextmanager
     async def lock_family(self, subscription: str) -> AsyncIterator[None]:
-        """Lock a subscription and its members."""
         async with contextlib.AsyncExitStack() as stack:
             names = [subscription]
             found = await self._log.reading(directory.find, subscription)
@@ -261,7 +258,6 @@ class Subscriptions:
         return [replace(row, server=servers.get(row.id, "")) for row in rows]
 
     def _row(self, connection: Connection, request: SubscriptionRequest) -> Subscription:
-        """Return the row of a new subscription, without a server."""
         id, version = request.id or new_id(request.topic.tenant), self._log.next_version()
         if request.id and self._log.noting:
             version = subtree.first_version(connection, id, version)
@@ -325,7 +321,7 @@ class Subscriptions:
         except EdnError:
             await self._installer.discard([item])
             raise
-        self._placing.changed(changed.server, Candidate(item.topic.uid, item.bound.rects(), changed.location))
+        self._placing.changed(changed.server, item.candidate())
 
     async def align(
         self,
@@ -333,10 +329,9 @@ class Subscriptions:
         room: Room | None = None,
         request: SubscriptionRequest | None = None,
     ) -> bool:
-        """Align the members of a subtree subscription with it; return whether anything changed.
+        """Align members with their parent, and commit its changed row with them; return whether they changed.
 
-        The caller must hold the lock of the family. `request`: the change of the subtree subscription, which
-        is committed together with its members. `room`: of the caller.
+        The caller must hold the lock of the family. `request`: the change of the parent.
         """
         plan = await self._plan(parent)
         if plan.empty and request is None:
@@ -403,6 +398,43 @@ class Subscriptions:
         async with self.lock_family(subscription):
             self._installer.release_capacity(await self._log.submit(operation))
 
+    async def delete_covered(self, topic: Topic | Subtree, owner: str, filter: Filter) -> list[str]:
+        """End the subscriptions of an owner that a filter on a topic or subtree covers; return their keys.
+
+        A subtree subscription is covered if the filter covers it on all its topics. A subscription that
+        changes after the comparison is not ended.
+        """
+        ended: list[str] = []
+        cursor: str | None = None
+        while True:
+            page, cursor = await self.page(limit=COVERED_PAGE, cursor=cursor, topic=topic, owner=owner)
+            # In a thread, because comparing filters may be slow.
+            covered = await asyncio.to_thread(self._find_covered, topic, filter, page)
+            if covered:
+                unchanged, by_server = await self._log.submit(partial(_end_unchanged, compared=covered))
+                self._installer.release_capacity(by_server)
+                ended += unchanged
+            if cursor is None:
+                return ended
+
+    def _find_covered(
+        self, topic: Topic | Subtree, filter: Filter, page: Sequence[Subscription]
+    ) -> list[Subscription]:
+        return [one for one in page if self._is_covered(topic, filter, one)]
+
+    def _is_covered(self, topic: Topic | Subtree, filter: Filter, one: Subscription) -> bool:
+        if one.subtree is not None:
+            below = self._topics.below(one.subtree)
+            return namespace.reaches(topic.path, one.subtree) and subtree.covers(filter, one, below)
+        own = self._topics.by_uid(one.topic)
+        if own is None:
+            return False
+        theirs = Filter.parse(one.filter).bind(own.schema)
+        try:
+            return subtree.bind(filter, own).covers(theirs)
+        except EdnError:
+            return False  # the filter does not fit this topic of the subtree
+
     async def end_expired(self) -> int:
         """End up to 1000 expired subscriptions; return how many."""
         if not await self._log.reading(directory.expired, self._log.now(), 1):
@@ -433,8 +465,16 @@ class Subscriptions:
         return ended
 
 
+def _end_unchanged(
+    transaction: Transaction, compared: Sequence[Subscription]
+) -> tuple[list[str], Counter[str]]:
+    """End subscriptions that still have the compared version; return their keys, and the ends per server."""
+    found = [(directory.find(transaction.connection, one.id), one.version) for one in compared]
+    same = [one for one, version in found if one is not None and one.version == version]
+    return [one.id for one in same], lifecycle.end(transaction, same, CANCELLED)
+
+
 def _is_to(found: Subscription, topic: Topic | Subtree) -> bool:
-    """Return whether a subscription is to a topic or subtree."""
     if isinstance(topic, Subtree):
         return found.subtree == topic.path
     return found.subtree is None and found.topic == topic.uid

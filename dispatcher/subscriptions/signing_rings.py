@@ -1,12 +1,11 @@
 """Key rings of webhook signatures: one per tenant, owner and URL.
 
 All subscriptions of an owner to one URL share a ring, so that their notifications merge and one secret
-verifies them; a secret that the subscriber gives has a ring of its own. Two tenants never share a ring,
-whatever owner, URL and secret they use. Rings of different owners are different addresses on the servers,
-although the URL is the same. A ring is created before its first subscription is stored. Servers receive it
-with the subscription, and a rotation through the log, so that an offline server receives it later.
+verifies them; a secret that the subscriber gives has a ring of its own. Two tenants never share a ring, and
+rings of different owners are different addresses on the servers. Servers receive a ring with the first
+subscription, and a rotation through the log, so that an offline server receives it later.
 
-A generated secret is part of one answer, that to the request that created it.
+A generated secret is shown once, in the answer to the request that created it.
 """
 
 from __future__ import annotations
@@ -76,10 +75,7 @@ def _key(request: SubscriptionRequest) -> signing_keys.Key | None:
 
 
 def _owner_mark(request: SubscriptionRequest) -> str:
-    """Return a mark of the owner in place of a ring, for sinks without signatures.
-
-    It keeps the notifications of two owners apart. A stream has one subscription and needs none.
-    """
+    """Return a substitute for the ring of unsigned sinks that keeps notifications of two owners apart."""
     if is_stream(request.url):
         return ""
     return "-" + hashlib.blake2b(request.owner.encode(), digest_size=8).hexdigest()
@@ -88,7 +84,6 @@ def _owner_mark(request: SubscriptionRequest) -> str:
 @dataclass(frozen=True, slots=True)
 class Rotated:
     ring: KeyRing
-    #: number of subscriptions of the ring
     subscriptions: int
 
 

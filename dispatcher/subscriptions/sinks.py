@@ -27,8 +27,6 @@ def is_stream(url: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """A sink, as in a request."""
-
     url: str
     recipient: str | None = None
     format: str = "json"

@@ -41,7 +41,6 @@ from edn.model.wording import quoted
 
 @dataclass(frozen=True, slots=True)
 class Subtree:
-    #: as `Topic.path`
     path: str
 
     @property
@@ -55,8 +54,6 @@ class Subtree:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A topic that a filter does not fit."""
-
     topic: Topic
     reason: str
 
@@ -83,7 +80,6 @@ def _bind_if_fits(filter: Filter, topic: Topic) -> BoundFilter | LeftOut:
 def sort_out(
     filter: Filter, topics: Iterable[Topic]
 ) -> tuple[list[tuple[Topic, BoundFilter]], list[LeftOut]]:
-    """Return the topics that a filter fits, and the others."""
     fitting: list[tuple[Topic, BoundFilter]] = []
     others: list[LeftOut] = []
     for topic in topics:
@@ -120,9 +116,6 @@ def covers(filter: Filter, found: Subscription, topics: Sequence[Topic]) -> bool
         return False  # the filter does not fit one of the topics
 
 
-# -- aligning ---------------------------------------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class Alignment:
     """A plan that aligns the members with their subtree subscription."""
@@ -154,10 +147,7 @@ def align(
     new: bool = False,
     since: int | None = None,
 ) -> Alignment:
-    """Plan the alignment with the topics of the subtree; `new`: there are no members yet.
-
-    `since` of new members is as in `PendingVersion`.
-    """
+    """Plan the alignment with the topics of the subtree; `new`: there are no members yet."""
     members = {} if new else {one.topic: one for one in directory.members(connection, parent.id)}
     plan = Alignment(
         parent,
@@ -186,7 +176,6 @@ def align(
 
 
 def new_member(connection: Connection, parent: Subscription, topic: Topic, now: int) -> Subscription:
-    """Return a new member, without a server."""
     version = first_version(connection, namespace.member_id(parent.id, topic.uid), now)
     return replace(_member(parent, topic, parent), version=version, server="", created=now, serial=0)
 
@@ -243,7 +232,6 @@ def pause(transaction: Transaction, id: str, paused: bool) -> None:
 
 
 def _check(transaction: Transaction, plan: Alignment) -> None:
-    """Raise if topics or members have changed since the plan."""
     assert plan.parent.subtree is not None
     topics = topic_rows.revisions_below(transaction.connection, plan.parent.subtree)
     members = directory.members(transaction.connection, plan.parent.id)

@@ -26,7 +26,8 @@ from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Connection, Transaction
-from dispatcher.subscriptions import lifecycle, subtree
+from dispatcher.store.replays import Replay
+from dispatcher.subscriptions import lifecycle, subtree, topics
 from dispatcher.subscriptions.installer import SubscriptionInstaller
 from dispatcher.subscriptions.lifecycle import PendingVersion, Stored
 from dispatcher.subscriptions.service import Subscriptions
@@ -37,7 +38,6 @@ from edn.model.filter import Filter
 
 logger = structlog.get_logger()
 
-#: seconds between two attempts to sync
 RETRY_SECONDS = 1.0
 
 
@@ -60,8 +60,6 @@ class SubtreeSync:
         self._requested = asyncio.Event()
         self._requested.set()
 
-    # -- requests ---------------------------------------------------------------------------------------
-
     async def put(
         self,
         name: str,
@@ -76,58 +74,44 @@ class SubtreeSync:
         async with self._subscriptions.lock_tenant(tenant):
             draft = await self._topics.draft(name, attributes, engine, availability, tenant=tenant)
             if not self._topics.exists(draft):
-                topic, new = await self._create(draft, availability, room)
-                if new:
-                    return topic, True
-            else:
-                topic, _ = await self._topics.put(draft, availability, room=room)
+                return await self._create(draft, availability, room), True
+            topic, _ = await self._topics.put(draft, availability, room)
             for parent in await self._find_unjoined(topic):
                 await self._align(parent, room)
             return topic, False
 
     async def delete(self, name: str, *, cascade: bool, tenant: str = "") -> None:
-        """Delete a topic, as `Topics.delete` does."""
         async with self._subscriptions.lock_tenant(tenant):
             uid, ended = await self._topics.delete(name, cascade=cascade, tenant=tenant)
         self._summaries.forget_topic(uid)
         self._installer.release_capacity(ended)
 
-    async def _create(
-        self, draft: Topic, availability: float | None, room: Room | None
-    ) -> tuple[Topic, bool]:
+    async def _create(self, draft: Topic, availability: float | None, room: Room | None) -> Topic:
+        created: list[Topic] = []
+        items: list[PendingVersion] = []
         parents = await self._log.reading(directory.reaching, draft.path, self._log.now())
-        if not parents:
-            return await self._topics.put(
-                draft, availability, lambda transaction: _check_parents(transaction, draft, []), room
-            )
-        items = await self._log.scanning(_new_members, draft, parents, self._log.next_version())
+        if parents:
+            items = await self._log.scanning(_new_members, draft, parents, self._log.next_version())
         if room is not None:
             # Also before servers store members in vain.
             await self._log.reading(room.check_topics, 1, len(draft.schema.columns))
             await self._log.reading(room.check_members, len(items))
         placed = await self._installer.place(items)
 
-        def also(transaction: Transaction, stored: Stored) -> None:
+        def commit(transaction: Transaction, stored: Stored) -> tuple[Counter[str], list[Replay]]:
             _check_parents(transaction, draft, parents)
+            topic, new = topics.write(transaction, draft, availability, room)
+            if not new:  # another dispatcher created it
+                raise Unavailable(f'topic "{draft.name}" was just created: try again', retry_after=0.1)
             if room is not None:
                 room.check_members(transaction.connection, len(placed))
-            lifecycle.begin(transaction, placed, stored)
+            created.append(topic)
+            return Counter(), lifecycle.begin(transaction, placed, stored)
 
-        reserved = Counter(item.subscription.server for item in placed)
-        try:
-            stored = await self._installer.store(placed)
-            topic, new = await self._topics.put(
-                draft, availability, lambda transaction: also(transaction, stored), room
-            )
-        except BaseException as error:
-            self._installer.release_capacity(reserved)
-            if isinstance(error, EdnError):
-                await self._installer.discard(placed)
-            raise
-        if not new:  # another dispatcher created it at the same time
-            self._installer.release_capacity(reserved)
-            await self._installer.discard(placed)
-        return topic, new
+        await self._installer.install(placed, commit)
+        [topic] = created
+        self._topics.remember(topic)
+        return topic
 
     async def _find_unjoined(self, topic: Topic) -> list[Subscription]:
         """Return the subtree subscriptions that a topic fits, but that have no member for it."""
@@ -148,8 +132,6 @@ class SubtreeSync:
         family = await self._log.reading(directory.family, parent)
         async with self._subscriptions.lock.hold([one.id for one in family]):
             return await self._subscriptions.align(parent, room)
-
-    # -- repair -----------------------------------------------------------------------------------------
 
     def request_sync(self) -> None:
         """Request a sync after another dispatcher has changed topics or subtree subscriptions."""

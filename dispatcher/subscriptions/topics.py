@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -69,7 +68,6 @@ class Topics:
             self.remember(topic)
 
     def remember(self, topic: Topic) -> None:
-        """Cache a stored topic."""
         self._by_name[topic.tenant, topic.name] = topic
         self._by_uid[topic.uid] = topic
 
@@ -85,7 +83,6 @@ class Topics:
             raise not_found(name) from None
 
     def exists(self, draft: Topic) -> bool:
-        """Return whether a topic of this tenant and name exists."""
         return (draft.tenant, draft.name) in self._by_name
 
     def by_uid(self, uid: int) -> Topic | None:
@@ -130,35 +127,9 @@ class Topics:
         )
 
     async def put(
-        self,
-        draft: Topic,
-        availability: float | None,
-        also: Callable[[Transaction], None] = lambda _: None,
-        room: Room | None = None,
+        self, draft: Topic, availability: float | None, room: Room | None = None
     ) -> tuple[Topic, bool]:
-        """Create a topic, or change it to the draft; return it and whether it is new.
-
-        An engine that the draft inherits, or an availability of None, does not change an existing topic.
-        `also` runs in the transaction that creates a topic. `room`: of the caller.
-        """
-        engine = draft.engine if draft.chosen else None
-
-        def operation(transaction: Transaction) -> tuple[Topic, bool]:
-            topic = topic_rows.find(transaction.connection, draft.path)
-            if topic is None:
-                if room is not None:
-                    room.check_topics(transaction.connection, 1, len(draft.schema.columns))
-                topic = _store(transaction, replace(draft, created=transaction.time))
-                also(transaction)
-                return topic, True
-            kept = topic.availability if availability is None else availability
-            if room is not None:
-                wider = topic.schema.evolve(draft.schema.attributes)
-                more = len(wider.columns) - len(topic.schema.columns)
-                room.check_topics(transaction.connection, 0, more)
-            return _change(transaction, topic, draft.schema.attributes, engine, kept), False
-
-        topic, new = await self._log.submit(operation)
+        topic, new = await self._log.submit(lambda transaction: write(transaction, draft, availability, room))
         self.remember(topic)
         return topic, new
 
@@ -181,10 +152,29 @@ class Topics:
         return uid, ended
 
     def forget(self, uid: int) -> None:
-        """Remove a deleted topic from the cache."""
         topic = self._by_uid.pop(uid, None)
         if topic is not None and self._by_name[topic.tenant, topic.name].uid == uid:
             del self._by_name[topic.tenant, topic.name]
+
+
+def write(
+    transaction: Transaction, draft: Topic, availability: float | None, room: Room | None
+) -> tuple[Topic, bool]:
+    """Create a topic, or change it to the draft; return it and whether it is new.
+
+    An engine that the draft inherits, or an availability of None, does not change an existing topic.
+    """
+    topic = topic_rows.find(transaction.connection, draft.path)
+    if room is not None:
+        columns = () if topic is None else topic.schema.columns
+        schema = draft.schema if topic is None else topic.schema.evolve(draft.schema.attributes)
+        room.check_topics(transaction.connection, int(topic is None), len(schema.columns) - len(columns))
+    if topic is None:
+        return _store(transaction, replace(draft, created=transaction.time)), True
+    if availability is None:
+        availability = topic.availability
+    engine = draft.engine if draft.chosen else None
+    return _change(transaction, topic, draft.schema.attributes, engine, availability), False
 
 
 def remove(transaction: Transaction, uid: int, end: str = "") -> dict[str, int]:

@@ -21,7 +21,6 @@ from dispatcher.auth.quotas import Quotas, Room
 from dispatcher.routing.point_sample import Recent
 from dispatcher.store import directory
 from dispatcher.store.records import ControlRecord
-from dispatcher.subscriptions.bulk_unsubscribe import BulkUnsubscriber
 from dispatcher.subscriptions.installer import REQUESTS_AT_ONCE
 from dispatcher.subscriptions.service import SubscriptionRequest
 from dispatcher.subscriptions.subtree import Subtree
@@ -294,9 +293,8 @@ def test_unsubscribing_by_a_covering_filter_reaches_down(
         for name in ("a", "a.b", "c"):
             await made.put(name, "price")
         await made.subscribe("w", to, other)
-        covering = BulkUnsubscriber(made.log, made.topics, made.subscriptions, made.installer)
         place = Subtree(by) if "**" in by else made.topics.get(by)
-        ended = await covering.unsubscribe(place, "o", Filter.parse(filter))
+        ended = await made.subscriptions.delete_covered(place, "o", Filter.parse(filter))
         assert ended == (["w"] if goes else [])
         (left,) = made.log._reader.execute("SELECT count(*) FROM subscriptions").fetchone()
         assert (left == 0) == goes
