@@ -24,6 +24,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from dispatcher.servers.bindings import Bindings
 from dispatcher.servers.placement import Placing
 from dispatcher.store import change_feed, directory, repartitions, replays
 from dispatcher.store.directory import Subscription
@@ -53,7 +54,7 @@ class Outcome:
     """The outcome of a batch: ids of subscriptions."""
 
     moved: list[str] = field(default_factory=list)
-    #: ended, or on their server already
+    #: ended, on their server already, or bound to other servers
     skipped: list[str] = field(default_factory=list)
     #: to retry later: their last migration is unfinished, or they changed at this moment
     deferred: list[str] = field(default_factory=list)
@@ -83,6 +84,7 @@ class Mover:
         log: Log,
         topics: Topics,
         placing: Placing,
+        bindings: Bindings,
         lock: KeyedLock,
         installer: SubscriptionInstaller,
         *,
@@ -90,8 +92,9 @@ class Mover:
         on_replay: Callable[[Replay], None],
     ) -> None:
         self._log = log
-        self._placing = placing
         self._topics = topics
+        self._placing = placing
+        self._bindings = bindings
         self._lock = lock
         self._installer = installer
         self._on_moved = on_moved
@@ -106,13 +109,14 @@ class Mover:
     ) -> Outcome:
         """Move subscriptions (id → server) in one transaction; raises `EdnError` if a server does not store.
 
-        `lost`: lost server → its cursor. `also` runs in the same transaction.
+        Placement chooses an empty server. `lost`: lost server → its cursor. `also` runs in the same
+        transaction.
         """
         lost = lost or {}
         async with self._lock.hold(wanted):
             outcome = Outcome()
             chosen = await self._log.reading(self._choose, wanted, lost, outcome)
-            moves = await asyncio.to_thread(self._bind, chosen, lost)
+            moves = self._place(await asyncio.to_thread(self._bind, chosen, lost), outcome)
             items = [move.item for move in moves]
             try:
                 stored = await self._installer.store(items)
@@ -137,7 +141,9 @@ class Mover:
         for id, server in wanted.items():
             found = directory.find(connection, id)
             topic = None if found is None else self._topics.by_uid(found.topic)
-            if found is None or topic is None or found.server == server:
+            binding = None if topic is None else self._bindings.hosts_of(topic.path)
+            is_bound_elsewhere = bool(server) and binding is not None and not binding.allows(server)
+            if found is None or topic is None or found.server == server or is_bound_elsewhere:
                 outcome.skipped.append(id)
                 continue
             moving = repartitions.is_moving(connection, id)
@@ -165,6 +171,20 @@ class Mover:
             )
             for found, topic, server, moving in chosen
         ]
+
+    def _place(self, moves: Sequence[_Move], outcome: Outcome) -> list[_Move]:
+        """Choose the missing servers; skip subscriptions that are on the chosen one already."""
+        placed = []
+        for move in moves:
+            item, one = move.item, move.item.subscription
+            if not one.server:
+                candidate = replace(item.candidate(), binding=self._bindings.hosts_of(item.topic.path))
+                one = replace(one, server=self._placing.choose(candidate))
+            if one.server == move.before.server:
+                outcome.skipped.append(one.id)
+            else:
+                placed.append(_Move(move.before, replace(item, subscription=one)))
+        return placed
 
     async def _record(self, batch: _Batch) -> tuple[list[Replay], list[_Move]]:
         """Commit a batch; return the replays that begin, and the moves that were made."""

@@ -39,7 +39,6 @@ from dispatcher.servers.admission import Leadership
 from dispatcher.servers.backup_gate import BackupGate
 from dispatcher.servers.bindings import Bindings
 from dispatcher.servers.pipeline import Pipeline
-from dispatcher.servers.placement import Candidate, Placing
 from dispatcher.servers.registration import Registration
 from dispatcher.servers.registry import Leaving, Server, ServerRegistry
 from dispatcher.servers.summaries import Summaries
@@ -50,7 +49,6 @@ from dispatcher.store.repartitions import Kind, Preview, Repartition
 from dispatcher.store.topic_rows import Binding
 from dispatcher.subscriptions.topics import Topics
 from edn.errors import Conflict, EdnError, InvalidInput, NotFound, Unavailable
-from edn.model.filter import Filter
 
 logger = structlog.get_logger()
 
@@ -77,7 +75,6 @@ class RepartitionRunner:
         members: ServerRegistry,
         registration: Registration,
         bindings: Bindings,
-        placing: Placing,
         pipeline: Pipeline,
         summaries: Summaries,
         backup_gate: BackupGate,
@@ -91,7 +88,6 @@ class RepartitionRunner:
         self._members = members
         self._registration = registration
         self._bindings = bindings
-        self._placing = placing
         self._pipeline = pipeline
         self._summaries = summaries
         self._backup_gate = backup_gate
@@ -248,7 +244,7 @@ class RepartitionRunner:
         schemas = {topic.uid: topic.schema for topic in self._topics.all()}
         chosen = (await self._log.scanning(select_surplus, schemas, above))[: max(lacking, 0)]
         bindings = await self._bindings_of(chosen)
-        allowed = [(name, server) for name in chosen if _allows(bindings.get(name), server)]
+        allowed = [(one, server) for one in chosen if one not in bindings or bindings[one].allows(server)]
         await self.assign(created.id, allowed)
         return await self.start(created.id)
 
@@ -313,7 +309,7 @@ class RepartitionRunner:
         bindings = await self._bindings_of([subscription for subscription, _ in rows])
         for subscription, server in rows:
             binding = bindings.get(subscription)
-            if server and binding is not None and not _allows(binding, server):
+            if server and binding is not None and not binding.allows(server):
                 raise InvalidInput(
                     f'server of subscription "{subscription}" must be one of '
                     f'{", ".join(binding.servers or ())} (route "{binding.name}"), got {server}; '
@@ -424,7 +420,7 @@ class RepartitionRunner:
         logger.info("repartition_done", repartition=ended.id, moved=ended.moved, skipped=ended.skipped)
         self._advisor.reset()
 
-    async def _move(self, running: Repartition, rows: Sequence[tuple[str, str]]) -> int:
+    async def _move(self, running: Repartition, rows: Rows) -> int:
         lost = await self._log.reading(servers.lost)
 
         def also(transaction: Transaction, outcome: Outcome) -> None:
@@ -432,45 +428,25 @@ class RepartitionRunner:
                 raise Conflict(f"repartition {running.id} was cancelled")
             repartitions.progress(transaction, running.id, outcome.moved, outcome.skipped)
 
-        bindings = await self._bindings_of([name for name, _ in rows])
-        bound = [name for name, server in rows if server and not _allows(bindings.get(name), server)]
-        if bound:
-            await self._log.submit(lambda transaction: also(transaction, Outcome(skipped=bound)))
-            rows = [(name, server) for name, server in rows if name not in bound]
-        wanted = {name: server or await self._place(name) for name, server in rows}
         try:
             async with self._backup_gate.step():
-                outcome = await self._mover.move(wanted, lost=lost, also=also)
+                outcome = await self._mover.move(dict(rows), lost=lost, also=also)
         except InvalidInput as error:
             # A server refuses one of the subscriptions: move them one by one to find it.
             if len(rows) > 1:
-                return len(bound) + sum([await self._move(running, [row]) for row in rows])
+                return sum([await self._move(running, [row]) for row in rows])
             logger.warning("subscription_not_movable", subscription=rows[0][0], reason=str(error))
             outcome = Outcome(skipped=[rows[0][0]])
             await self._log.submit(lambda transaction: also(transaction, outcome))
         if outcome.deferred:
             self.waiting = f"{len(outcome.deferred)} subscriptions wait for the end of their last migration"
             self._deferred.update(dict.fromkeys(outcome.deferred, time.monotonic() + 4 * RETRY_SECONDS))
-        return len(outcome.moved) + len(outcome.skipped) + len(bound)
-
-    async def _place(self, subscription: str) -> str:
-        """Return the server that the placement policy chooses, empty if the subscription has ended."""
-        found = await self._log.reading(directory.find, subscription)
-        topic = None if found is None else self._topics.by_uid(found.topic)
-        if found is None or topic is None:
-            return ""
-        rects = Filter.parse(found.filter).bind(topic.schema).rects()
-        binding = self._bindings.hosts_of(topic.path)
-        return self._placing.choose(Candidate(found.topic, rects, found.location, binding=binding))
+        return len(outcome.moved) + len(outcome.skipped)
 
 
 def _check_open(found: Repartition) -> None:
     if found.state != "open":
         raise Conflict(f"repartition {found.id} must be open to add assignments, got {found.state}")
-
-
-def _allows(binding: Binding | None, server: str) -> bool:
-    return binding is None or binding.servers is None or server in binding.servers
 
 
 def _busy(running: Repartition) -> Conflict:

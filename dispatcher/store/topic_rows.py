@@ -60,6 +60,9 @@ class Binding:
     #: microseconds since 1970
     created: int
 
+    def allows(self, server: str) -> bool:
+        return self.servers is None or server in self.servers
+
 
 def stored_schema(columns: str, attributes: str) -> Schema:
     wanted = json.loads(attributes)

@@ -38,6 +38,7 @@ async def replaced(
         core.log,
         core.topics,
         core.network.placing,
+        core.network.bindings,
         core.subscriptions.lock,
         core.installer,
         on_moved=lambda: None,

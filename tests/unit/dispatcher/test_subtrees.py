@@ -586,6 +586,33 @@ def test_members_that_were_stored_for_nothing_are_ended(tmp_path: Path, gone: st
     run(tmp_path, work)
 
 
+def test_a_cancelled_creation_of_a_topic_discards_its_stored_members(tmp_path: Path) -> None:
+    async def work(made: Core) -> None:
+        await made.subscribe("w", "**")
+        store, stored = made.network.calls.store, asyncio.Event()
+
+        async def slow(server: str, request: protocol.Store) -> protocol.Stored:
+            await store(server, request)
+            stored.set()
+            await asyncio.sleep(60)
+            raise AssertionError("the request was not cancelled")
+
+        made.network.calls.store = slow  # type: ignore[method-assign]  # the stub of this test
+        head = made.log.head
+        call = asyncio.create_task(made.put("t", "price"))
+        await asyncio.wait_for(stored.wait(), 30)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await appended(made, head)
+        [(kind, _, ids)] = made.controls(head)
+        assert (kind, ids) == ("deactivate", [item.id for _, item in made.servers.items])
+        assert [member.subscriptions for member in made.network.members] == [0, 0]
+        assert made.topics.all() == []
+
+    run(tmp_path, work)
+
+
 def test_an_end_that_the_log_did_not_take_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
