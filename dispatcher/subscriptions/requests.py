@@ -230,8 +230,7 @@ class SubscriptionRequests:
 
     async def _check_room(self, who: Caller, requests: Sequence[SubscriptionRequest]) -> None:
         """Refuse early if a quota is exceeded; the transaction checks again."""
-        room = self._quotas.room(who)
-        await self._log.reading(lambda connection: check_room(room, connection, requests))
+        await self._log.reading(check_room, self._quotas.room(who), requests)
 
     # -- views ------------------------------------------------------------------------------------------
 

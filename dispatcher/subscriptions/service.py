@@ -66,7 +66,7 @@ class SubscriptionRequest:
     ring: str = ""
 
 
-def check_room(room: Room | None, connection: Connection, requests: Sequence[SubscriptionRequest]) -> None:
+def check_room(connection: Connection, room: Room | None, requests: Sequence[SubscriptionRequest]) -> None:
     """Raise `Overloaded` if a quota is exceeded; a subscription that is replaced does not count."""
     if room is not None:
         room.check_subscriptions(
@@ -242,7 +242,7 @@ class Subscriptions:
             ended: Counter[str] = Counter()
             for row in rows:
                 ended += lifecycle.end_expired(transaction, row.id)
-            check_room(room, transaction.connection, requests)
+            check_room(transaction.connection, room, requests)
             if room is not None:
                 room.check_members(transaction.connection, len(members))
             replays = lifecycle.begin(transaction, topics, stored)
@@ -309,7 +309,7 @@ class Subscriptions:
 
         def switch(transaction: Transaction) -> None:
             find_live(transaction, changed.id)
-            check_room(room, transaction.connection, [request])
+            check_room(transaction.connection, room, [request])
             check_topic(transaction, item)
             directory.replace(transaction.connection, changed, item.bound.attributes)
             transaction.append_control(changed.server, "change", versions=[(changed.id, changed.version)])
@@ -346,7 +346,7 @@ class Subscriptions:
             if room is not None:
                 room.check_members(transaction.connection, more)
             if request is not None:
-                check_room(room, transaction.connection, [request])
+                check_room(transaction.connection, room, [request])
                 directory.replace(transaction.connection, parent, request.filter.attributes)
                 change_feed.note(transaction, Kind.SUBSCRIPTION, parent.id)
             return subtree.apply(transaction, plan, stored)
@@ -424,8 +424,9 @@ class Subscriptions:
 
     def _is_covered(self, topic: Topic | Subtree, filter: Filter, one: Subscription) -> bool:
         if one.subtree is not None:
-            below = self._topics.below(one.subtree)
-            return namespace.reaches(topic.path, one.subtree) and subtree.covers(filter, one, below)
+            return namespace.reaches(topic.path, one.subtree) and subtree.covers(
+                filter, one, self._topics.below(one.subtree)
+            )
         own = self._topics.by_uid(one.topic)
         if own is None:
             return False
