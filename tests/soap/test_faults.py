@@ -49,13 +49,13 @@ TABLE = [
         "an expiry in the past",
         lambda client: client.subscribe("stocks", SINK, expires="2001-01-01T00:00:00Z"),
         {"2004": "InvalidExpirationTime", "2011": "UnsupportedExpirationValue"},
-        "not in the future",
+        "in the future",
     ),
     Wrong(
         "a negative duration",
         lambda client: client.subscribe("stocks", SINK, expires="-PT1H"),
         {"2004": "InvalidExpirationTime", "2011": "UnsupportedExpirationValue"},
-        "not in the future",
+        "in the future",
     ),
     Wrong(
         "an expiry that is none",
