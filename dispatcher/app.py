@@ -157,7 +157,7 @@ def _routers(parts: Services) -> list[APIRouter]:
     requests, descriptions, leadership = parts.requests, parts.descriptions, parts.leadership
     return [
         topic_routes.routes(topics, parts.subtree_sync, guard.quotas, parts.explainer, parts.event_trace),
-        subscriptions.routes(log, calls, requests, parts.subscriptions, parts.covering),
+        subscriptions.routes(log, calls, requests, parts.subscriptions),
         operations.routes(members, parts.table, pipeline, descriptions, leadership, parts.admission),
         operations.clock_routes(members, calls, parts.subscriptions, leadership),
         internal.routes(

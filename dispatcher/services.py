@@ -35,11 +35,10 @@ from dispatcher.servers.summaries import Summaries
 from dispatcher.servers.upkeep import Upkeep
 from dispatcher.store import change_feed
 from dispatcher.store.event_log import Log
-from dispatcher.subscriptions.bulk_unsubscribe import Covering
 from dispatcher.subscriptions.installer import SubscriptionInstaller
 from dispatcher.subscriptions.replay import Replayer
 from dispatcher.subscriptions.requests import SubscriptionRequests
-from dispatcher.subscriptions.restore import Restoring
+from dispatcher.subscriptions.restore import ServerRestore
 from dispatcher.subscriptions.service import Subscriptions
 from dispatcher.subscriptions.subtree_sync import SubtreeSync
 from dispatcher.subscriptions.topics import Topics
@@ -134,14 +133,12 @@ class Services:
             self.replayer.begin,
         )
         self.subscriptions = Subscriptions(self.log, self.topics, self.placing, self.installer)
-        self.covering = Covering(self.log, self.topics, self.subscriptions, self.installer)
         self.requests = SubscriptionRequests(
             settings,
             self.log,
             self.topics,
             self.placing,
             self.subscriptions,
-            self.replayer,
             self.guard.quotas,
         )
         self.subtree_sync = SubtreeSync(
@@ -158,7 +155,7 @@ class Services:
             self.pipeline,
             self.summaries,
             self.tasks,
-            Restoring(self.log, self.topics, self.calls).store_again,
+            ServerRestore(self.log, self.topics, self.calls).store_missing,
         )
         self.merger = Merger(
             self.log,
@@ -170,7 +167,7 @@ class Services:
             self.summaries,
             self.replayer.begin,
             on_keys=self.keys.reload,
-            on_names=self.subtree_sync.doubt,
+            on_names=self.subtree_sync.request_sync,
         )
 
     def _make_rebalance(self, settings: Settings) -> None:
@@ -191,6 +188,7 @@ class Services:
             self.log,
             self.topics,
             self.placing,
+            self.bindings,
             self.subscriptions.lock,
             self.installer,
             on_moved=self.handover.wake,
@@ -203,7 +201,6 @@ class Services:
             self.members,
             self.registration,
             self.bindings,
-            self.placing,
             self.pipeline,
             self.summaries,
             self.backup_gate,
@@ -251,7 +248,7 @@ class Services:
         self.audit.close()
 
     async def _end_expired(self) -> None:
-        while self.leadership.leads() and await self.subscriptions.sweep():
+        while self.leadership.leads() and await self.subscriptions.end_expired():
             pass
 
     async def _save_clock(self, text: str) -> None:

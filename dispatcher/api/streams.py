@@ -39,7 +39,7 @@ from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Connection
-from dispatcher.subscriptions.stream_address import is_stream
+from dispatcher.subscriptions.sinks import is_stream
 from edn.errors import Conflict, EdnError
 from edn.http.asgi import refuse
 from edn.http.control_client import CallFailed

@@ -11,7 +11,6 @@ from dispatcher.api.bodies import Who
 from dispatcher.auth.caller import Need, needs
 from dispatcher.servers.client import ServerClient
 from dispatcher.store.event_log import Log
-from dispatcher.subscriptions.bulk_unsubscribe import Covering
 from dispatcher.subscriptions.expiry import parse_expires
 from dispatcher.subscriptions.requests import Change, SubscriptionRequests
 from dispatcher.subscriptions.service import Subscriptions
@@ -31,7 +30,6 @@ def routes(
     calls: ServerClient,
     requests: SubscriptionRequests,
     subscriptions: Subscriptions,
-    covering: Covering,
 ) -> APIRouter:
     router = APIRouter(prefix="/v1/subscriptions", tags=["subscriptions"], route_class=StrictRoute)
 
@@ -65,7 +63,7 @@ def routes(
         ] = False,
     ) -> Any:
         """List subscriptions in order of creation. The operator sees those of all tenants."""
-        wanted = requests.place(topic, who) if topic is not None else None
+        wanted = requests.resolve(topic, who) if topic is not None else None
         tenant = None if who.is_operator else who.tenant
         found, following = await subscriptions.page(
             limit=limit,
@@ -87,7 +85,7 @@ def routes(
         owner: Annotated[str | None, Query(max_length=128)] = None,
     ) -> Any:
         """Delete all subscriptions of an owner whose filters this filter covers."""
-        place = requests.place(topic, who)
+        place = requests.resolve(topic, who)
         given = strict_json.decode(filter.encode()) if filter.lstrip().startswith("{") else filter
         try:
             parsed = Filter.parse(given)
@@ -96,7 +94,7 @@ def routes(
         except EdnError as error:
             error.pointer = "/filter" + (error.pointer or "")
             raise
-        ended = await covering.unsubscribe(place, owner or who.name, parsed)
+        ended = await subscriptions.delete_covered(place, owner or who.name, parsed)
         return {"ids": [namespace.told_as(key) for key in ended]}
 
     @router.get("/{id}", response_model=document(api.Subscription), response_model_exclude_unset=True)
@@ -104,7 +102,7 @@ def routes(
     async def get_subscription(id: str, who: Who) -> Any:
         """Get a subscription with its delivery state and counters."""
         found = await requests.find(who, id)
-        view = await requests.whole_view(found, who)
+        view = await requests.full_view(found, who)
         return {**view, "delivery": await delivery.delivery_state(log, calls, found)}
 
     @router.put("/{id}", response_model=document(api.Subscription), response_model_exclude_unset=True)

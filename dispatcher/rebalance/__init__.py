@@ -1,4 +1,4 @@
-"""Moves subscriptions between servers: choice, move, hand-over, advice when to repartition.
+"""Migrates subscriptions between servers: selection, move, hand-over, proposals of repartitions.
 
 May import `routing`, `servers`, `store` and `subscriptions`.
 """

@@ -1,10 +1,10 @@
-"""When a repartition would be worth its while: the hit ratio has grown since the last one.
+"""Proposes a repartition when too many events are routed to too many servers.
 
-The share of (event, server) pairs that are forwarded is looked at once an interval, over the events of that
-interval. The best that was seen since the last repartition, at the precision of now, is what the present one
-is compared with: when it is worse by more than `threshold`, three times in a row, a repartition is proposed,
-and stays so until one is done. Where a command is set it is started then, once a proposal, with the
-dispatcher's address in `EDN_URL`: planning needs Spark, and no service does.
+Once per interval, the advisor computes the share of (event, server) pairs that were routed. It compares it
+with the lowest share since the last repartition at the same precision. If it is worse by more than
+`threshold` three times in a row, it proposes a repartition; the proposal stays until one is done. If a
+command is set, it is started once per proposal, with the dispatcher's URL in `EDN_URL`: planning needs Spark,
+which no service does.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from selftune.tuning import Tuning
 
 logger = structlog.get_logger()
 
-#: events that an interval must have had to count, and how often in a row it must be worse
+#: events below which an interval does not count
 ENOUGH = 200
+#: consecutive worse intervals before a proposal
 IN_A_ROW = 3
 _KEY = "hit_ratio"
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    #: microseconds: when it was made
     since: int
-    #: hit ratios: the best since the last repartition, and that of then
     best: float
     then: float
 
 
 @dataclass(slots=True)
 class Watch:
-    """The rule, without clocks and networks."""
+    """The rule of proposals, without I/O."""
 
     threshold: float
-    #: precision in hundredths → the best hit ratio at it
+    #: precision in hundredths → best hit ratio
     best: dict[int, float]
+    #: hit ratio of the last interval with enough events
     now: float | None = None
     worse: int = 0
 
-    def look(self, counts: Counts, precision: float) -> bool:
-        """Count an interval, and return whether a repartition should be proposed."""
+    def update(self, counts: Counts, precision: float) -> bool:
+        """Add the counts of an interval; return whether to propose a repartition."""
         if counts.events < ENOUGH or not counts.asked:
             return False
         self.now = counts.hits / counts.asked
@@ -66,8 +66,7 @@ class Watch:
         self.worse = self.worse + 1 if self.now > best * (1 + self.threshold) else 0
         return self.threshold > 0 and self.worse >= IN_A_ROW
 
-    def begin_again(self) -> None:
-        """There was a repartition: what is seen from now on counts."""
+    def reset(self) -> None:
         self.best.clear()
         self.worse = 0
 
@@ -84,47 +83,45 @@ class RepartitionAdvisor:
         self._tuning = tuning
         self._tasks = tasks
         self._before = counters.snapshot()
-        text = log.load(lambda connection: meta.read(connection, _KEY)).get(_KEY, "{}")
-        kept = {int(place): best for place, best in json.loads(text).items()}
-        self._watch = Watch(settings.repartition_threshold, kept)
-        self._kept = dict(kept)
+        text = log.load(meta.read, _KEY).get(_KEY, "{}")
+        self._saved: dict[int, float] = {int(place): best for place, best in json.loads(text).items()}
+        self._watch = Watch(settings.repartition_threshold, dict(self._saved))
         self.proposal: Proposal | None = None
 
     def hit_ratio(self) -> float | None:
-        """Of the last interval that had events."""
         return self._watch.now
 
     def describe(self) -> dict[str, Any]:
         best = self._watch.best.get(round(100 * self._tuning.precision))
         return {"now": self._watch.now, "best": best, "threshold": self._watch.threshold}
 
-    def done(self) -> None:
-        """A repartition has just ended."""
-        self._watch.begin_again()
+    def reset(self) -> None:
+        """Withdraw the proposal after a repartition."""
+        self._watch.reset()
         self.proposal = None
 
     async def run(self) -> None:
-        await periodic(self._settings.repartition_seconds, self._look, "proposing a repartition")
+        await periodic(self._settings.repartition_seconds, self._check, "proposing a repartition")
 
-    async def _look(self) -> None:
+    async def _check(self) -> None:
         counts = self._counters.snapshot()
-        worse = self._watch.look(counts.since(self._before), self._tuning.precision)
+        worse = self._watch.update(counts.since(self._before), self._tuning.precision)
         self._before = counts
         if worse and self.proposal is None and await self._log.reading(repartitions.running) is None:
-            await self._propose()
-        if self._watch.best != self._kept:
-            await self._keep()
+            self._propose()
+        if self._watch.best != self._saved:
+            await self._save()
 
-    async def _propose(self) -> None:
+    def _propose(self) -> None:
         watch = self._watch
         best = watch.best[round(100 * self._tuning.precision)]
         self.proposal = Proposal(self._log.now(), best, watch.now or best)
-        logger.warning("a repartition is proposed", best=round(best, 4), now=round(self.proposal.then, 4))
+        logger.warning("repartition_proposed", best=round(best, 4), now=round(self.proposal.then, 4))
         command = self._settings.repartition_command
         if command:
-            self._tasks.spawn(self._start(command), "repartition command")
+            self._tasks.spawn(self._run_command(command), "repartition command")
 
-    async def _start(self, command: str) -> None:
+    async def _run_command(self, command: str) -> None:
         environment = {**os.environ, "EDN_URL": self._settings.url or ""}
         process = await asyncio.create_subprocess_exec(*shlex.split(command), env=environment)
         try:
@@ -132,11 +129,11 @@ class RepartitionAdvisor:
         except asyncio.CancelledError:
             process.terminate()
             raise
-        logger.info("the repartition command has ended", code=code)
+        logger.info("repartition_command_ended", code=code)
 
-    async def _keep(self) -> None:
+    async def _save(self) -> None:
         best = dict(self._watch.best)
         values = {_KEY: json.dumps(best)}
-        # If the disk is full, this is tried again after the next interval.
+        # On a full disk it fails, and is retried after the next interval.
         await self._log.submit(lambda transaction: meta.write(transaction.connection, values))
-        self._kept = best
+        self._saved = best

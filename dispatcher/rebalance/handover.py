@@ -1,13 +1,13 @@
 """Completes a migration: once the old server has drained its outbox, the new server starts delivering.
 
-For every move that is not settled the old server is asked, again and again, whether all logs have ended the
-subscription there, what it kept for it if it is paused, and whether anything is left to be delivered. What is
-kept goes to the new server first, and with several dispatchers also whom the old one told of events whose ids
-their publishers chose: another log may bring those again. When nothing is left, the new server is told, and
-the move forgotten. Each step may be repeated, so a crash of anybody costs only that.
+The dispatcher polls the old server of every unfinished migration: whether all logs have ended the
+subscription there, whether notifications are buffered for a pause, and whether any are left to deliver. It
+first copies buffered notifications to the new server, and with several dispatchers also the delivered ids of
+events whose publishers set the id, because another log may contain the same events. When the old server has
+nothing left, the dispatcher releases the new server and deletes the migration. All steps are idempotent, so a
+crash only repeats some.
 
-Notifications to an address that does not answer are retried and given up by the old server as ever; nobody
-else waits for them.
+The old server retries and dead-letters notifications to failing addresses as usual.
 """
 
 from __future__ import annotations
@@ -25,17 +25,16 @@ from dispatcher.servers.client import ServerClient
 from dispatcher.servers.registry import ServerRegistry
 from dispatcher.store import repartitions
 from dispatcher.store.event_log import Log
-from dispatcher.store.repartitions import Unsettled
+from dispatcher.store.repartitions import Migration
 from edn import protocol
 from edn.errors import EdnError
 
 logger = structlog.get_logger()
 
-#: moves that one question is about
-TOGETHER = 500
-#: seconds between two questions to a server, at first and when nothing has come of them for long
-SOON, LATE = 0.05, 3.0
-#: and at least so many times what asking took: on a busy machine more is asked at once, not more often
+BATCH = 500
+#: shortest and longest delay between two polls of a server, seconds
+MIN_DELAY, MAX_DELAY = 0.05, 3.0
+#: shortest delay as a multiple of the duration of a poll, so that polls are larger, not denser, under load
 RESTS = 3.0
 
 _departed = protocol.Decoder(protocol.Departed)
@@ -46,22 +45,22 @@ _taken = protocol.Decoder(protocol.Taken)
 
 @dataclass(frozen=True, slots=True)
 class _Delivered:
-    """Moves away from one server that wait for nothing there any more."""
+    """Migrations whose old server has nothing left to deliver."""
 
     source: str
-    moves: list[Unsettled]
-    #: it has ended some of what it was asked about
+    moves: list[Migration]
+    #: whether some of the subscriptions have ended on the old server
     ended: bool
 
-    def by_destination(self) -> dict[str, list[Unsettled]]:
-        found: dict[str, list[Unsettled]] = defaultdict(list)
+    def by_destination(self) -> dict[str, list[Migration]]:
+        found: dict[str, list[Migration]] = defaultdict(list)
         for move in self.moves:
             found[move.destination].append(move)
         return found
 
 
 class Handover:
-    """Settles what this dispatcher has moved, also in an earlier life. Event loop only."""
+    """Completes the migrations of this log, including those of an earlier process. Event loop only."""
 
     def __init__(
         self, log: Log, members: ServerRegistry, calls: ServerClient, backup_gate: BackupGate
@@ -71,128 +70,125 @@ class Handover:
         self._tell = calls.tell
         self._backup_gate = backup_gate
         self._woken = asyncio.Event()
-        self._pauses: dict[str, float] = {}
+        self._delays: dict[str, float] = {}
 
     def wake(self) -> None:
-        """There is something to settle."""
-        self._pauses.clear()
+        """Poll now, after subscriptions have moved."""
+        self._delays.clear()
         self._woken.set()
 
-    async def unsettled(self, source: str | None = None) -> int:
-        """How many moves are not settled; those away from a server."""
-        return await self._log.reading(lambda connection: repartitions.count_moves(connection, source))
+    async def count_unfinished(self, source: str | None = None) -> int:
+        return await self._log.reading(repartitions.count_moves, source)
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         due: dict[str, float] = {}
         while True:
-            # Cleared before the read: a move during it is not missed.
+            # Cleared before the read, so that a move during it is not missed.
             self._woken.clear()
             sources = await self._log.reading(repartitions.sources)
             began = loop.time()
             for source in sources:
                 due.setdefault(source, began)
-                if not self._pauses.get(source):
+                if not self._delays.get(source):
                     due[source] = began
             ready = [source for source in sources if due[source] <= began]
             try:
-                settled = await self._round(ready) if ready else set()
+                finished = await self._poll(ready) if ready else set()
             except (EdnError, msgspec.MsgspecError) as error:
-                # A full disk, say: what was told is told again, and nothing comes of that.
-                logger.warning("what was settled could not be noted", reason=str(error))
-                settled = set()
+                # For example on a full disk; the steps are repeated.
+                logger.warning("handover_not_recorded", reason=str(error))
+                finished = set()
             ended = loop.time()
-            soon = max(SOON, RESTS * (ended - began))
+            least = max(MIN_DELAY, RESTS * (ended - began))
             for source in ready:
-                pause = soon if source in settled else min(LATE, max(soon, 2 * self._pauses.get(source, 0.0)))
-                self._pauses[source] = pause
-                due[source] = ended + pause
-            left = min((due[source] for source in sources), default=None)
+                doubled = max(least, 2 * self._delays.get(source, 0.0))
+                self._delays[source] = least if source in finished else min(MAX_DELAY, doubled)
+                due[source] = ended + self._delays[source]
+            following = min((due[source] for source in sources), default=None)
             try:
-                async with asyncio.timeout(None if left is None else max(SOON, left - ended)):
+                async with asyncio.timeout(None if following is None else max(MIN_DELAY, following - ended)):
                     await self._woken.wait()
-                    await asyncio.sleep(soon)  # what comes together is asked together
+                    await asyncio.sleep(least)  # to poll for several moves at once
             except TimeoutError:
                 pass
 
-    async def _round(self, sources: Sequence[str]) -> set[str]:
-        """One look at all that has left these servers; those of which moves were settled."""
+    async def _poll(self, sources: Sequence[str]) -> set[str]:
+        """Poll old servers and complete the migrations that are ready; return the servers of these."""
         async with self._backup_gate.step():
-            delivered = await asyncio.gather(*(self._delivered(source) for source in sources))
-            settled = await self._release(delivered)
-            await self._forget([move for one in settled for move in one.moves])
-            return {one.source for one in settled}
+            delivered = await asyncio.gather(*(self._find_delivered(source) for source in sources))
+            released = await self._release(delivered)
+            await self._forget([move for one in released for move in one.moves])
+            return {one.source for one in released}
 
-    async def _delivered(self, source: str) -> _Delivered:
-        """Subscriptions that have left a server and have nothing more to deliver there."""
-        moves = await self._log.reading(lambda connection: repartitions.moves_from(connection, source))
+    async def _find_delivered(self, source: str) -> _Delivered:
+        """Return the migrations from a server that has nothing left to deliver for them."""
+        moves = await self._log.reading(repartitions.moves_from, source)
         found, ended = [], False
-        for start in range(0, len(moves), TOGETHER):
-            part = {move.subscription: move for move in moves[start : start + TOGETHER]}
+        for start in range(0, len(moves), BATCH):
+            part = {move.subscription: move for move in moves[start : start + BATCH]}
             try:
                 departed = await self._departed(source, part)
             except (EdnError, msgspec.MsgspecError) as error:
-                logger.warning("what was moved is not settled yet", source=source, reason=str(error))
+                logger.warning("handover_poll_failed", source=source, reason=str(error))
                 break
             ended = ended or bool(departed.ended)
             found += [part[name] for name in departed.delivered]
         return _Delivered(source, found, ended)
 
-    async def _ask(self, source: str, moves: Mapping[str, Unsettled]) -> protocol.Departed:
-        """Ask a server how far the hand-over of these subscriptions is."""
+    async def _ask(self, source: str, moves: Mapping[str, Migration]) -> protocol.Departed:
         member = self._members.get(source)
         if member is None or member.leaving == "lost":
-            return protocol.Departed([], [], list(moves))  # nobody is left to wait for
+            return protocol.Departed([], [], list(moves))  # its notifications are lost
         versions = [(move.subscription, move.version) for move in moves.values()]
         answer = await self._tell(source, "/internal/departures", protocol.Departures(versions))
         return _departed.decode(answer)
 
-    async def _departed(self, source: str, moves: Mapping[str, Unsettled]) -> protocol.Departed:
-        """How far these are, once what was kept for some of them is handed over."""
+    async def _departed(self, source: str, moves: Mapping[str, Migration]) -> protocol.Departed:
+        """Hand over buffered notifications; return the state of the departed subscriptions."""
         departed = await self._ask(source, moves)
-        kept_back: set[str] = set()
+        failed: set[str] = set()
         for name in departed.keeping:
             try:
                 await self._hand_over(source, moves[name])
             except EdnError as error:
-                kept_back.add(name)  # its new server is away; the others need not wait for that
-                logger.warning("what was kept is not handed over yet", subscription=name, reason=str(error))
-        delivered = [name for name in departed.delivered if name not in kept_back]
+                failed.add(name)  # its new server is offline; the others need not wait
+                logger.warning("handover_failed", subscription=name, reason=str(error))
+        delivered = [name for name in departed.delivered if name not in failed]
         return msgspec.structs.replace(departed, delivered=delivered)
 
     async def _release(self, delivered: Sequence[_Delivered]) -> list[_Delivered]:
-        """Release the moves on their new servers; return the ones that were released."""
+        """Release buffered notifications on the new servers; return the migrations that were released."""
         by_destination: dict[str, list[_Delivered]] = defaultdict(list)
         for one in delivered:
             for destination, moves in one.by_destination().items():
                 by_destination[destination].append(_Delivered(one.source, moves, one.ended))
-        arrived = await asyncio.gather(
-            *(self._arrive(destination, those) for destination, those in by_destination.items())
+        released = await asyncio.gather(
+            *(self._release_on(destination, parts) for destination, parts in by_destination.items())
         )
-        return [one for those in arrived for one in those]
+        return [one for parts in released for one in parts]
 
-    async def _arrive(self, destination: str, those: Sequence[_Delivered]) -> Sequence[_Delivered]:
-        """Tell a server, in one message, what it may send now; what it was told."""
+    async def _release_on(self, destination: str, parts: Sequence[_Delivered]) -> Sequence[_Delivered]:
+        """Release migrations on one server in one request; return them, or nothing if it failed."""
         try:
-            for one in those:
+            for one in parts:
                 if self._log.noting and one.ended:
                     await self._tell_told(one.source, destination, [move.subscription for move in one.moves])
-            arrived = [(move.subscription, move.version) for one in those for move in one.moves]
+            arrived = [(move.subscription, move.version) for one in parts for move in one.moves]
             await self._tell(destination, "/internal/arrivals", protocol.Arrivals(arrived))
         except EdnError as error:
-            logger.warning("a server does not know yet", destination=destination, reason=str(error))
+            logger.warning("handover_release_failed", destination=destination, reason=str(error))
             return ()
-        return those
+        return parts
 
-    async def _hand_over(self, source: str, move: Unsettled) -> None:
-        """Copy the buffered notifications of a paused subscription, then have the old server forget them."""
+    async def _hand_over(self, source: str, move: Migration) -> None:
+        """Copy the buffered notifications of a subscription, then delete them on the old server."""
         await self._copy_kept(source, move)
         forget = protocol.Departures([], forget=[move.subscription])
         await self._tell(source, "/internal/departures", forget)
         await self._log.submit(lambda transaction: repartitions.mark_handed_over(transaction, move))
 
-    async def _copy_kept(self, source: str, move: Unsettled) -> None:
-        """Copy the buffered notifications of a subscription to its new server, page by page."""
+    async def _copy_kept(self, source: str, move: Migration) -> None:
         position = 0
         while True:
             question = protocol.KeptAfter(move.subscription, position)
@@ -212,6 +208,6 @@ class Handover:
                 await self._tell(destination, "/internal/arrivals/told", page)
             following = page.following
 
-    async def _forget(self, moves: Sequence[Unsettled]) -> None:
+    async def _forget(self, moves: Sequence[Migration]) -> None:
         if moves:
             await self._log.submit(lambda transaction: repartitions.delete_moves(transaction, moves))

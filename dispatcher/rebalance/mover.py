@@ -1,19 +1,18 @@
-"""A subscription goes to another server while events are published: nothing is missed, nothing told twice.
+"""Moves subscriptions to other servers while events are published, without a gap or a duplicate.
 
 Theory of operation
 -------------------
-The new server stores the filter under a version of its own, inactive, and the routing table is widened for
-it, as for every new subscription. Then one transaction writes the directory and, beside each other in the
-log, a *move* record for each of the two: up to there the old server matches, after it the new one does. With
-several dispatchers each of the others does the same in its own log, when it learns of the change, after it
-has widened its own table (see `replication.reconcile`).
+The new server stores the filter as a new version, inactive, and the routing table is widened for it, as for
+every new subscription. Then one transaction writes the directory and appends two adjacent *move* records, one
+per server: the old server matches events up to there, the new one after it. With several dispatchers, each of
+the others does the same in its own log when it receives the change (`replication.reconcile`).
 
-Order is kept by waiting: what the new server finds stays there until the old one has delivered, or given up,
-what it had found. `handover` sees to that afterwards; the records of what is not settled yet are the table
-`moves`, written in the same transaction. One that is not settled is not moved again.
+To keep the order, the new server buffers its notifications until the old one has delivered its own or has
+dead-lettered them. `handover` completes that; the table `moves`, written in the same transaction, lists the
+unfinished migrations. A subscription is not moved again before its migration is finished.
 
-A server that is *lost* can be asked for nothing. Its subscriptions begin elsewhere, behind a replay of all
-that the log holds beyond the place up to which it had read.
+A *lost* server does not answer. Its subscriptions begin on another server, with a replay of all events in the
+log after the cursor of the lost server.
 
 Event loop only.
 """
@@ -25,7 +24,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dispatcher.servers.placement import Candidate, Placing
+from dispatcher.servers.bindings import Bindings
+from dispatcher.servers.placement import Placing
 from dispatcher.store import change_feed, directory, repartitions, replays
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
@@ -33,33 +33,49 @@ from dispatcher.store.interface import Connection, Transaction
 from dispatcher.store.replays import Replay
 from dispatcher.subscriptions.installer import SubscriptionInstaller
 from dispatcher.subscriptions.keyed_lock import KeyedLock
-from dispatcher.subscriptions.lifecycle import Prepared, Stored, check_topic, replay_of
-from dispatcher.subscriptions.stream_address import is_stream
+from dispatcher.subscriptions.lifecycle import (
+    PendingVersion,
+    Stored,
+    append_versions,
+    check_topic,
+    replay_of,
+)
+from dispatcher.subscriptions.sinks import is_stream
 from dispatcher.subscriptions.topics import Topic, Topics
 from edn.errors import EdnError
 from edn.model.filter import Filter
 
-#: called in the transaction of a move, with the ids that are dealt with by it
+#: called in the transaction of a batch, with its outcome
 Also = Callable[[Transaction, "Outcome"], None]
 
 
 @dataclass(slots=True)
 class Outcome:
-    """The outcome for each subscription of a batch."""
+    """The outcome of a batch: ids of subscriptions."""
 
     moved: list[str] = field(default_factory=list)
-    #: it has ended, or is there already
+    #: ended, on their server already, or bound to other servers
     skipped: list[str] = field(default_factory=list)
-    #: its former server has not delivered everything yet, or it was changed at this moment: try later
+    #: to retry later: their last migration is unfinished, or they changed at this moment
     deferred: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class _Move:
-    """A subscription as it was, and as it shall go on."""
-
     before: Subscription
-    item: Prepared
+    item: PendingVersion
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Moves whose new versions are stored, to be committed in one transaction."""
+
+    moves: Sequence[_Move]
+    stored: Stored
+    #: lost server → its cursor
+    lost: Mapping[str, int]
+    outcome: Outcome
+    also: Also | None
 
 
 class Mover:
@@ -68,16 +84,17 @@ class Mover:
         log: Log,
         topics: Topics,
         placing: Placing,
+        bindings: Bindings,
         lock: KeyedLock,
         installer: SubscriptionInstaller,
         *,
         on_moved: Callable[[], None],
         on_replay: Callable[[Replay], None],
     ) -> None:
-        """`lock`: of calls about subscriptions; `on_moved` hears that there is something to settle."""
         self._log = log
-        self._placing = placing
         self._topics = topics
+        self._placing = placing
+        self._bindings = bindings
         self._lock = lock
         self._installer = installer
         self._on_moved = on_moved
@@ -90,140 +107,136 @@ class Mover:
         lost: Mapping[str, int] | None = None,
         also: Also | None = None,
     ) -> Outcome:
-        """Move each to its server, all in one transaction; raises `EdnError` if a server did not store.
+        """Move subscriptions (id → server) in one transaction; raises `EdnError` if a server does not store.
 
-        `lost`: servers that are gone, and up to which offset they had read. `also` is done in the same
+        Placement chooses an empty server. `lost`: lost server → its cursor. `also` runs in the same
         transaction.
         """
-        gone = lost or {}
+        lost = lost or {}
         async with self._lock.hold(wanted):
             outcome = Outcome()
-            chosen = await self._log.reading(
-                lambda connection: self._chosen(connection, wanted, gone, outcome)
-            )
-            moves = await asyncio.to_thread(self._bind, chosen, gone)
+            chosen = await self._log.reading(self._choose, wanted, lost, outcome)
+            moves = self._place(await asyncio.to_thread(self._bind, chosen, lost), outcome)
+            items = [move.item for move in moves]
             try:
-                stored = await self._installer.store([move.item for move in moves])
-                replays, passed = await self._record(moves, stored, gone, outcome, also)
+                stored = await self._installer.store(items)
+                replays, moved = await self._record(_Batch(moves, stored, lost, outcome, also))
             except EdnError:
-                await self._installer.discard([move.item for move in moves])
+                await self._installer.discard(items)
                 raise
-            for move in passed:
+            for move in moved:
                 item = move.item
-                self._placing.moved(
-                    move.before.server,
-                    item.subscription.server,
-                    Candidate(item.topic.uid, item.bound.rects(), item.subscription.location),
-                )
+                self._placing.moved(move.before.server, item.subscription.server, item.candidate())
             for replay in replays:
                 self._on_replay(replay)
-            if passed:
+            if moved:
                 self._on_moved()
             return outcome
 
-    def _chosen(
+    def _choose(
         self, connection: Connection, wanted: Mapping[str, str], lost: Mapping[str, int], outcome: Outcome
     ) -> list[tuple[Subscription, Topic, str, bool]]:
-        """Those that can be moved now, and whether they were on their way already."""
+        """Return the subscriptions that can move now, and whether their last migration is unfinished."""
         chosen = []
         for id, server in wanted.items():
             found = directory.find(connection, id)
             topic = None if found is None else self._topics.by_uid(found.topic)
-            if found is None or topic is None or found.server == server:
+            binding = None if topic is None else self._bindings.hosts_of(topic.path)
+            is_bound_elsewhere = bool(server) and binding is not None and not binding.allows(server)
+            if found is None or topic is None or found.server == server or is_bound_elsewhere:
                 outcome.skipped.append(id)
                 continue
-            unsettled = repartitions.is_moving(connection, id)
-            if unsettled and found.server not in lost:
+            moving = repartitions.is_moving(connection, id)
+            if moving and found.server not in lost:
                 outcome.deferred.append(id)
             else:
-                chosen.append((found, topic, server, unsettled))
+                chosen.append((found, topic, server, moving))
         return chosen
 
     def _bind(
         self, chosen: Sequence[tuple[Subscription, Topic, str, bool]], lost: Mapping[str, int]
     ) -> list[_Move]:
-        """Understand their filters, which takes a while: in a thread."""
+        """Bind the filters of subscriptions to new versions; in a thread, because it is slow."""
         now = self._log.next_version()
         return [
             _Move(
                 found,
-                Prepared(
+                PendingVersion(
                     replace(found, server=server, version=max(found.version + 1, now)),
                     topic,
                     Filter.parse(found.filter).bind(topic.schema),
-                    # Of one that was lost on its way the server before it may have something to deliver.
-                    arriving=found.server not in lost or unsettled,
+                    # If the lost server was the destination of a migration, the server before it delivers.
+                    arriving=found.server not in lost or moving,
                 ),
             )
-            for found, topic, server, unsettled in chosen
+            for found, topic, server, moving in chosen
         ]
 
-    async def _record(
-        self,
-        moves: Sequence[_Move],
-        stored: Stored,
-        lost: Mapping[str, int],
-        outcome: Outcome,
-        also: Also | None,
-    ) -> tuple[list[Replay], list[_Move]]:
-        """Commit the moves: the replays that begin, and the subscriptions that were moved."""
-        return await self._log.submit(
-            lambda transaction: self._append(transaction, moves, stored, lost, outcome, also)
-        )
-
-    def _append(
-        self,
-        transaction: Transaction,
-        moves: Sequence[_Move],
-        stored: Stored,
-        lost: Mapping[str, int],
-        outcome: Outcome,
-        also: Also | None,
-    ) -> tuple[list[Replay], list[_Move]]:
-        """The records of what is still as it was; the replays that begin, and what was moved."""
-        passed: list[_Move] = []
+    def _place(self, moves: Sequence[_Move], outcome: Outcome) -> list[_Move]:
+        """Choose the missing servers; skip subscriptions that are on the chosen one already."""
+        placed = []
         for move in moves:
-            before, after = move.before, move.item.subscription
-            found = directory.find(transaction.connection, before.id)
-            if found is None or (found.expires is not None and found.expires <= transaction.time):
-                outcome.skipped.append(before.id)
-            elif (found.version, found.server) != (before.version, before.server):
-                outcome.deferred.append(before.id)
+            item, one = move.item, move.item.subscription
+            if not one.server:
+                candidate = replace(item.candidate(), binding=self._bindings.hosts_of(item.topic.path))
+                one = replace(one, server=self._placing.choose(candidate))
+            if one.server == move.before.server:
+                outcome.skipped.append(one.id)
             else:
-                check_topic(transaction, move.item)
-                directory.move(transaction.connection, after.id, after.server, after.version)
-                passed.append(move)
-                outcome.moved.append(after.id)
-        replays = _append_records(transaction, passed, lost)
-        for move in passed:
-            _note(transaction, move, stored, lost)
-        _discard(transaction, [move for move in moves if move not in passed])
-        if also is not None:
-            also(transaction, outcome)
-        return replays, passed
+                placed.append(_Move(move.before, replace(item, subscription=one)))
+        return placed
+
+    async def _record(self, batch: _Batch) -> tuple[list[Replay], list[_Move]]:
+        """Commit a batch; return the replays that begin, and the moves that were made."""
+        return await self._log.submit(lambda transaction: _append(transaction, batch))
+
+
+def _append(transaction: Transaction, batch: _Batch) -> tuple[list[Replay], list[_Move]]:
+    """Append the records of the subscriptions that have not changed since, and discard the other versions."""
+    outcome = batch.outcome
+    moved: list[_Move] = []
+    discarded: list[Subscription] = []
+    for move in batch.moves:
+        before, after = move.before, move.item.subscription
+        found = directory.find_live(transaction.connection, before.id, transaction.time)
+        if found is not None and (found.version, found.server) == (before.version, before.server):
+            check_topic(transaction, move.item)
+            directory.move(transaction.connection, after.id, after.server, after.version)
+            moved.append(move)
+            outcome.moved.append(after.id)
+        else:
+            (outcome.skipped if found is None else outcome.deferred).append(before.id)
+            discarded.append(after)
+    replays = _append_records(transaction, moved, batch.lost)
+    for move in moved:
+        _record_migration(transaction, move, batch)
+    append_versions(transaction, "deactivate", discarded)
+    if batch.also is not None:
+        batch.also(transaction, outcome)
+    return replays, moved
 
 
 def _append_records(
     transaction: Transaction, moves: Sequence[_Move], lost: Mapping[str, int]
 ) -> list[Replay]:
-    """Side by side: no event lies between the end of a subscription here and its beginning there."""
-    leaving: dict[str, list[tuple[str, int]]] = defaultdict(list)
-    coming: dict[str, list[tuple[str, int]]] = defaultdict(list)
-    behind: dict[str, list[Prepared]] = defaultdict(list)
+    """Append adjacent *move* records, with no event between them; return the replays of lost servers."""
+    departing: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    arriving: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    replayed: dict[str, list[PendingVersion]] = defaultdict(list)
     cursors: dict[str, int] = {}
     for move in moves:
         after = move.item.subscription
         named = (after.id, after.version)
-        leaving[move.before.server].append(named)
-        coming[after.server].append(named)
+        departing[move.before.server].append(named)
+        arriving[after.server].append(named)
         if move.before.server in lost:
-            behind[after.server].append(move.item)
+            replayed[after.server].append(move.item)
             cursors[after.id] = lost[move.before.server]
-    for server, versions in leaving.items():
+    for server, versions in departing.items():
         transaction.append_control(server, "move", versions=versions)
     begun = []
-    for server, versions in coming.items():
-        late = behind[server]
+    for server, versions in arriving.items():
+        late = replayed[server]
         offset = transaction.append_control(
             server,
             "move",
@@ -242,30 +255,16 @@ def _append_records(
     return begun
 
 
-def _note(
-    transaction: Transaction,
-    move: _Move,
-    stored: Stored,
-    lost: Mapping[str, int],
-) -> None:
+def _record_migration(transaction: Transaction, move: _Move, batch: _Batch) -> None:
+    """Insert the migration of a moved subscription, and pause it on the new server if it is paused."""
     before, after = move.before, move.item.subscription
-    answered = stored[after.server, move.item.topic.uid]
+    answered = batch.stored[after.server, move.item.topic.uid]
     revision = change_feed.note_version(transaction, after.id, answered, former=before.server)
     if after.paused:
         transaction.append_control(after.server, "pause", ids=[after.id], revision=revision)
-    if before.server in lost:
+    if before.server in batch.lost:
         repartitions.redirect_move(transaction, after.id, before.version, after.version, after.server)
     else:
-        # Rows of a stream are kept, too: they are read where the subscription is.
-        keeping = after.paused or is_stream(after.url)
-        repartitions.insert_move(transaction, after.id, after.version, before.server, after.server, keeping)
-
-
-def _discard(transaction: Transaction, moves: Sequence[_Move]) -> None:
-    """Have what was stored for nothing forgotten."""
-    stored: dict[str, list[tuple[str, int]]] = defaultdict(list)
-    for move in moves:
-        after = move.item.subscription
-        stored[after.server].append((after.id, after.version))
-    for server, versions in stored.items():
-        transaction.append_control(server, "deactivate", versions=versions)
+        # The rows of a stream are buffered, too: it is read from the server of its subscription.
+        buffered = after.paused or is_stream(after.url)
+        repartitions.insert_move(transaction, after.id, after.version, before.server, after.server, buffered)

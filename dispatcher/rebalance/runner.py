@@ -1,23 +1,23 @@
-"""A repartition: which subscriptions shall go where, carried out little by little, whatever happens.
+"""Runs repartitions: moves subscriptions to their assigned servers, in steps that survive a crash.
 
-Theory of operation ------------------- A repartition and its assignments are rows beside the log (see
-`store.repartitions`). It is *open* while assignments are added, then *running*: batches of them are moved
-(see `mover`), each in one transaction with the records of the move and the end of its assignments, so that a
-crash at any step leaves only what is still to be done. It is *done* when no assignment is left, or
-*cancelled*: what has moved stays where it is. One runs at a time.
+Theory of operation
+-------------------
+A repartition and its assignments are rows of the store (`store.repartitions`). It is *open* while assignments
+are added, then *running*: each step moves a batch (`mover`) and deletes its assignments in one transaction,
+so that a crash leaves exactly the rest. It is *done* when no assignment is left, or *cancelled*; moved
+subscriptions stay on their new servers. One repartition runs at a time.
 
-A plan (`apply`), a server that is emptied (`drain`), one that is lost (`replace`) and one that gets its share
-(`fill`) are all repartitions; they differ in who chooses. A server that is being emptied gets no new
-subscriptions; one that is lost is asked for nothing any more.
+A plan (`apply`), the drain of a server (`drain`), the replacement of a lost one (`replace`) and the share of
+a new one (`fill`) are all repartitions; they differ in the choice of assignments. A drained server gets no
+new subscriptions; a lost one gets no requests.
 
-What is bound to servers by name (see `servers.bindings`) goes only there: a plan that wants it elsewhere is
-refused, and so is emptying the last server that it may be on. Of a plan that was accepted before, what is
-bound otherwise by the time of its move is skipped.
+Subscriptions that are bound to servers by name (`servers.bindings`) move only to these. A plan that assigns
+them elsewhere is refused, and so is the drain of their last server. If a binding changes after a plan was
+accepted, its subscriptions are skipped.
 
-A step takes some subscriptions from one server to one other, so that not all servers are busy with it at the
-same moment. Moving is throttled to `rate` subscriptions a second and, while events come, rests between its
-steps; it waits while servers are behind. With several dispatchers only the one that carries out changes
-moves, and only while all of them are there.
+A step moves subscriptions from one server to one other, so that only two servers are busy with it. Moves are
+limited to `rate` subscriptions per second, rest between steps while events are published, and wait while
+servers lag. With several dispatchers, only the leader moves, and only while all are online.
 
 Event loop only.
 """
@@ -34,12 +34,11 @@ import structlog
 from dispatcher.rebalance.advisor import RepartitionAdvisor
 from dispatcher.rebalance.handover import Handover
 from dispatcher.rebalance.mover import Mover, Outcome
-from dispatcher.rebalance.selection import surplus
+from dispatcher.rebalance.selection import select_surplus
 from dispatcher.servers.admission import Leadership
 from dispatcher.servers.backup_gate import BackupGate
 from dispatcher.servers.bindings import Bindings
 from dispatcher.servers.pipeline import Pipeline
-from dispatcher.servers.placement import Candidate, Placing
 from dispatcher.servers.registration import Registration
 from dispatcher.servers.registry import Leaving, Server, ServerRegistry
 from dispatcher.servers.summaries import Summaries
@@ -50,25 +49,21 @@ from dispatcher.store.repartitions import Kind, Preview, Repartition
 from dispatcher.store.topic_rows import Binding
 from dispatcher.subscriptions.topics import Topics
 from edn.errors import Conflict, EdnError, InvalidInput, NotFound, Unavailable
-from edn.model.filter import Filter
 
 logger = structlog.get_logger()
 
-#: subscriptions of one step: a small one delays a publish by less than its own time
+#: subscriptions per step; a small step delays publishers less
 BATCH = 25
-#: assignments that steps are chosen from
+#: assignments that are read and grouped into steps at once
 WINDOW = 10_000
-#: while events come, a step is followed by a rest of so many times what it took: publishers feel it less
+#: rest after a step while events are published, as a multiple of its duration
 RESTS = 16.0
-#: moves a second, unless somebody says otherwise
 RATE = 1000.0
-#: records that a server may be behind before moving waits for it
+#: largest lag of a server, in records, during moves
 LAG = 50_000
-#: seconds until something that could not be moved is tried again
-AGAIN = 0.5
+RETRY_SECONDS = 0.5
 
-
-#: subscriptions, and where each shall go: to the server of that name, or where placement would have it ("")
+#: (subscription, destination); placement chooses an empty destination
 Rows = list[tuple[str, str]]
 
 
@@ -80,7 +75,6 @@ class RepartitionRunner:
         members: ServerRegistry,
         registration: Registration,
         bindings: Bindings,
-        placing: Placing,
         pipeline: Pipeline,
         summaries: Summaries,
         backup_gate: BackupGate,
@@ -94,7 +88,6 @@ class RepartitionRunner:
         self._members = members
         self._registration = registration
         self._bindings = bindings
-        self._placing = placing
         self._pipeline = pipeline
         self._summaries = summaries
         self._backup_gate = backup_gate
@@ -103,46 +96,42 @@ class RepartitionRunner:
         self._advisor = advisor
         self._leadership = leadership
         self._woken = asyncio.Event()
-        #: the next steps, and the repartition that they are of
+        #: next steps of the repartition `_steps_of`
         self._steps: deque[Rows] = deque()
         self._steps_of = 0
-        #: subscriptions that cannot be moved yet, and when to try again
-        self._later: dict[str, float] = {}
-        #: why nothing moves at this moment
+        #: deferred subscription → time of the next try
+        self._deferred: dict[str, float] = {}
+        #: reason why no subscription moves at the moment
         self.waiting: str | None = None
         for server, state in self._log.load(servers.leaving):
             members.set_leaving(server, state)
 
-    # -- reading ----------------------------------------------------------------------------------------
-
     async def get(self, repartition: int) -> Repartition:
-        return await self._log.reading(lambda connection: repartitions.find(connection, repartition))
+        return await self._log.reading(repartitions.find, repartition)
 
-    async def newest(self, limit: int = 20) -> list[Repartition]:
-        return await self._log.reading(lambda connection: repartitions.newest(connection, limit))
+    async def newest(self) -> list[Repartition]:
+        return await self._log.reading(repartitions.newest, 20)
 
     async def running(self) -> Repartition | None:
         return await self._log.reading(repartitions.running)
 
     async def figures(self) -> dict[str, float]:
-        """How good the partition of subscriptions is, and how much is being moved: for metrics."""
+        """Return the hit ratios and the progress of a repartition, for metrics."""
         running, ratio = await self.running(), self._advisor.describe()
         seen = {"hit_ratio": ratio["now"], "best_hit_ratio": ratio["best"]}
         return {
             **{name: value for name, value in seen.items() if value is not None},
             "repartition_proposed": float(self._advisor.proposal is not None),
             "repartition_left_subscriptions": running.left if running else 0,
-            "unsettled_subscriptions": await self._handover.unsettled(),
+            "unsettled_subscriptions": await self._handover.count_unfinished(),
         }
 
     async def preview(self, repartition: int) -> Preview:
         await self.get(repartition)
         names = [member.id for member in self._members]
-        return await self._log.scanning(
-            lambda connection: repartitions.preview(connection, repartition, names)
-        )
+        return await self._log.scanning(repartitions.preview, repartition, names)
 
-    # -- making -----------------------------------------------------------------------------------------
+    # -- any repartition --------------------------------------------------------------------------------
 
     async def open(
         self,
@@ -152,15 +141,14 @@ class RepartitionRunner:
         kind: Kind = "apply",
         server: str | None = None,
     ) -> Repartition:
-        """A new one, to which assignments can be added."""
         await self._check_none_runs()
-        made = await self._log.submit(
-            lambda transaction: repartitions.make(transaction, kind, server, rate, expected_hit_ratio)
+        created = await self._log.submit(
+            lambda transaction: repartitions.create(transaction, kind, server, rate, expected_hit_ratio)
         )
-        return await self.get(made)
+        return await self.get(created)
 
     async def assign(self, repartition: int, assignments: Iterable[tuple[str, str]]) -> Repartition:
-        """Add where subscriptions shall go; raises if a server is not one of this network."""
+        """Add assignments (subscription, server); raises if a server cannot host a subscription."""
         found = await self.get(repartition)
         _check_open(found)
         rows = list(assignments)
@@ -179,10 +167,8 @@ class RepartitionRunner:
         if found.state == "running":
             return found
         if found.state != "open":
-            raise Conflict(f"repartition {repartition} is {found.state}: open a new one")
-        self._check_servers(
-            await self._log.reading(lambda connection: repartitions.destinations(connection, repartition))
-        )
+            raise Conflict(f"repartition {repartition} is {found.state}; open a new one")
+        self._check_servers(await self._log.reading(repartitions.destinations, repartition))
         hit_ratio = self._advisor.hit_ratio()
 
         def begin(transaction: Transaction) -> None:
@@ -196,12 +182,12 @@ class RepartitionRunner:
         return await self.get(repartition)
 
     async def cancel(self, repartition: int) -> Repartition:
-        """No further moves; what has moved stays. A server that was being emptied hosts again."""
+        """Cancel further moves; a server that was being drained gets subscriptions again."""
 
         def end(transaction: Transaction) -> Repartition:
             found = repartitions.find(transaction.connection, repartition)
             if found.state not in ("open", "running"):
-                raise Conflict(f"repartition {repartition} is {found.state} already")
+                raise Conflict(f"repartition {repartition} is already {found.state}")
             repartitions.finish(transaction, repartition, "cancelled")
             if found.kind == "drain":
                 servers.unmark_leaving(transaction, found.server)
@@ -212,41 +198,38 @@ class RepartitionRunner:
             self._members.set_leaving(found.server, None)
         return await self.get(repartition)
 
-    # -- of one server ----------------------------------------------------------------------------------
+    # -- one server -------------------------------------------------------------------------------------
 
     async def drain(self, server: str, *, rate: float = RATE) -> Repartition:
-        """Move everything away from a server, to where the placement policy would have it."""
-        self._known(server)
+        """Move all subscriptions of a server to others, which the placement policy chooses."""
+        self._find_server(server)
         await self._check_none_runs()
         if not {member.id for member in self._members.hosts()} - {server}:
-            raise Conflict(f"no other server is ready to take what {server} hosts")
+            raise Conflict(f"no other server is ready to host the subscriptions of {server}")
         await self._check_not_bound_to(server)
         await self._mark(server, "draining")
-        return await self._away(server, "drain", rate)
+        return await self._move_all(server, "drain", rate)
 
     async def replace(self, server: str, *, rate: float = RATE) -> Repartition:
-        """Build what a lost server hosted anew on others, from the directory and the log."""
-        member = self._known(server)
+        """Restore the subscriptions of a lost server on others, from the directory and the log."""
+        member = self._find_server(server)
         await self._check_none_runs()
         if not self._leadership.alone:
             raise Conflict(
-                "where there are several dispatchers a server cannot be replaced: each of them would have to "
-                "tell what it had not read; start it from its data folder, or from a backup, and drain it"
+                "a server cannot be replaced with several dispatchers, because each would have to replay its "
+                "log; start the server from its data folder or a backup, and drain it"
             )
         if self._members.state(member) != "away":
-            raise Conflict(f"server {server} is there: drain it, or stop it first")
+            raise Conflict(f"server {server} is online: drain it, or stop it first")
         if not self._members.hosts():
-            raise Conflict(f"no other server is ready to take what {server} hosted")
+            raise Conflict(f"no other server is ready to host the subscriptions of {server}")
         await self._check_not_bound_to(server)
         await self._mark(server, "lost")
-        return await self._away(server, "replace", rate)
+        return await self._move_all(server, "replace", rate)
 
     async def fill(self, server: str, *, rate: float = RATE) -> Repartition:
-        """Give a server its share: from each of the others what is above the average then.
-
-        One that was emptied hosts again.
-        """
-        member = self._known(server)
+        """Move subscriptions to a server from all others that have more than the average."""
+        member = self._find_server(server)
         await self._check_none_runs()
         if member.leaving == "draining":
             await self._log.submit(lambda transaction: servers.unmark_leaving(transaction, server))
@@ -254,44 +237,41 @@ class RepartitionRunner:
         hosts = self._members.hosts()
         if server not in {member.id for member in hosts}:
             raise Conflict(f"server {server} is not ready to host subscriptions")
-        made = await self.open(rate=rate, kind="fill", server=server)
+        created = await self.open(rate=rate, kind="fill", server=server)
         share = sum(member.subscriptions for member in hosts) // len(hosts)
         above = {m.id: m.subscriptions - share for m in hosts if m.id != server and m.subscriptions > share}
         lacking = share - next(member.subscriptions for member in hosts if member.id == server)
         schemas = {topic.uid: topic.schema for topic in self._topics.all()}
-
-        chosen = await self._log.scanning(
-            lambda connection: surplus(connection, schemas, above)[: max(lacking, 0)]
-        )
+        chosen = (await self._log.scanning(select_surplus, schemas, above))[: max(lacking, 0)]
         bindings = await self._bindings_of(chosen)
-        await self.assign(made.id, [(name, server) for name in chosen if _allows(bindings.get(name), server)])
-        return await self.start(made.id)
+        allowed = [(one, server) for one in chosen if one not in bindings or bindings[one].allows(server)]
+        await self.assign(created.id, allowed)
+        return await self.start(created.id)
 
     async def forget(self, server: str) -> None:
-        """Take a server that hosts nothing any more out of the network."""
-        member = self._known(server)
-        hosted, unsettled = await self._hosted(server), await self._handover.unsettled(server)
+        member = self._find_server(server)
+        hosted = await self._log.reading(directory.count_on, server)
         if hosted:
             raise Conflict(f"server {server} hosts {hosted:,} subscriptions: drain it first")
-        if unsettled:
-            raise Conflict(f"{unsettled:,} subscriptions that left {server} are not settled yet")
+        unfinished = await self._handover.count_unfinished(server)
+        if unfinished:
+            raise Conflict(f"{unfinished:,} migrations from {server} are not finished: wait for them")
         if self._members.state(member) != "away":
-            raise Conflict(f"server {server} still runs: stop it first")
+            raise Conflict(f"server {server} is online: stop it first")
         await self._registration.forget(server)
 
     async def _mark(self, server: str, state: Leaving) -> None:
         cursor = await self._registration.cursor(server)
-
         await self._log.submit(lambda transaction: servers.mark_leaving(transaction, server, state, cursor))
         self._members.set_leaving(server, state)
 
-    async def _away(self, server: str, kind: Kind, rate: float) -> Repartition:
-        """A repartition of everything that a server hosts; where to is chosen when it is moved."""
-        made = await self.open(rate=rate, kind=kind, server=server)
-        await self._log.submit(lambda transaction: repartitions.assign_all_of(transaction, made.id, server))
-        return await self.start(made.id)
-
-    # -- checks -----------------------------------------------------------------------------------------
+    async def _move_all(self, server: str, kind: Kind, rate: float) -> Repartition:
+        """Start a repartition of all subscriptions of a server; each step chooses its destinations."""
+        created = await self.open(rate=rate, kind=kind, server=server)
+        await self._log.submit(
+            lambda transaction: repartitions.assign_all_of(transaction, created.id, server)
+        )
+        return await self.start(created.id)
 
     async def _check_none_runs(self) -> None:
         running = await self.running()
@@ -299,28 +279,26 @@ class RepartitionRunner:
             raise _busy(running)
 
     def _check_servers(self, named: set[str]) -> None:
-        there = {member.id: member.leaving for member in self._members}
+        known = {member.id: member.leaving for member in self._members}
         for server in sorted(named - {""}):
-            if server not in there:
-                listed = ", ".join(sorted(there)[:20]) or "none"
+            if server not in known:
+                listed = ", ".join(sorted(known)[:20]) or "none"
                 raise InvalidInput(
-                    f'no server "{server[:80]}" in this network (there are {listed}): plan anew',
+                    f'server must be one of {listed}, got "{server[:80]}"; make a new plan',
                     pointer="/assignments",
                 )
-            if there[server] is not None:
+            if known[server] is not None:
                 raise InvalidInput(
-                    f"server {server} is {there[server]}: it takes no subscriptions; plan anew without it",
+                    f"server {server} is {known[server]} and cannot host subscriptions; make a new plan",
                     pointer="/assignments",
                 )
 
     async def _bindings_of(self, names: Sequence[str]) -> dict[str, Binding]:
-        """Return the bindings that say where subscriptions may be, of those that have one."""
+        """Return the bindings of subscriptions to servers, without unbound ones."""
         if not self._bindings.all():
             return {}
         found = {}
-        for name, uid in (
-            await self._log.reading(lambda connection: directory.topics_of(connection, names))
-        ).items():
+        for name, uid in (await self._log.reading(directory.topics_of, names)).items():
             topic = self._topics.by_uid(uid)
             binding = None if topic is None else self._bindings.hosts_of(topic.path)
             if binding is not None:
@@ -331,100 +309,93 @@ class RepartitionRunner:
         bindings = await self._bindings_of([subscription for subscription, _ in rows])
         for subscription, server in rows:
             binding = bindings.get(subscription)
-            if server and binding is not None and server not in (binding.servers or ()):
+            if server and binding is not None and not binding.allows(server):
                 raise InvalidInput(
-                    f'subscription "{subscription}" may not go to {server}: the route "{binding.name}" '
-                    f"binds it to {', '.join(binding.servers or ())}; plan anew, or bind it otherwise",
+                    f'server of subscription "{subscription}" must be one of '
+                    f'{", ".join(binding.servers or ())} (route "{binding.name}"), got {server}; '
+                    "make a new plan, or change the route",
                     pointer=f"/assignments/{subscription}",
                 )
 
     async def _check_not_bound_to(self, server: str) -> None:
-        """Raise if something that a server hosts may be nowhere else."""
+        """Raise if a server hosts subscriptions that are bound to it alone."""
         hosts = {member.id for member in self._members.hosts()} - {server}
-        for uid in await self._log.reading(lambda connection: directory.topics_on(connection, server)):
+        for uid in await self._log.reading(directory.topics_on, server):
             topic = self._topics.by_uid(uid)
             binding = None if topic is None else self._bindings.hosts_of(topic.path)
             if topic is not None and binding is not None and not hosts.intersection(binding.servers or ()):
                 raise Conflict(
-                    f'subscriptions to "{topic.path}" are bound by the route "{binding.name}" to '
-                    f"{', '.join(binding.servers or ())}, and none but {server} of these takes any: "
-                    "bind them to others first"
+                    f'route "{binding.name}" binds subscriptions to "{topic.path}" to '
+                    f"{', '.join(binding.servers or ())}, and only {server} of these is ready: "
+                    "bind them to other servers first"
                 )
 
-    def _known(self, server: str) -> Server:
+    def _find_server(self, server: str) -> Server:
         member = self._members.get(server)
         if member is None:
-            raise NotFound(f'no server "{server[:80]}"')
+            raise NotFound(f'server "{server[:80]}" does not exist')
         return member
 
-    async def _hosted(self, server: str) -> int:
-        return await self._log.reading(lambda connection: directory.count_on(connection, server))
-
-    # -- carrying out -----------------------------------------------------------------------------------
+    # -- the steps --------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         while True:
-            # Cleared before the read: a start during it is not missed.
+            # Cleared before the read, so that a start during it is not missed.
             self._woken.clear()
             running = await self.running()
             if running is None:
                 self.waiting = None
-                self._later.clear()
+                self._deferred.clear()
                 await self._woken.wait()
                 continue
             began, published = time.monotonic(), self._pipeline.published
             try:
-                dealt = await self._step(running)
+                processed = await self._step(running)
             except EdnError as error:
                 if self.waiting != str(error):
-                    logger.warning("a repartition waits", repartition=running.id, reason=str(error))
+                    logger.warning("repartition_waits", repartition=running.id, reason=str(error))
                 self.waiting = str(error)
-                await asyncio.sleep(AGAIN)
+                await asyncio.sleep(RETRY_SECONDS)
                 continue
-            if dealt:
+            if processed:
                 self.waiting = None
                 spent = time.monotonic() - began
                 rest = RESTS * spent if self._pipeline.published != published else 0.0
-                await asyncio.sleep(max(rest, dealt / running.rate - spent, 0.0))
+                await asyncio.sleep(max(rest, processed / running.rate - spent, 0.0))
             else:
-                await asyncio.sleep(AGAIN)
+                await asyncio.sleep(RETRY_SECONDS)
 
     async def _step(self, running: Repartition) -> int:
-        """One batch; how many of it are dealt with."""
+        """Move one batch; return how many subscriptions were moved or skipped."""
         if self._backup_gate.active:
-            raise Unavailable("a backup is being made: moving goes on after it")
+            raise Unavailable("moves wait for the end of a backup")
         if self._pipeline.lag() > LAG:
-            raise Unavailable("servers are behind: moving waits for them")
-        rows = await self._due(running)
+            raise Unavailable("moves wait for servers that lag")
+        rows = await self._next_rows(running)
         if not rows:
             await self._finish(running)
             return 0
         async with self._leadership.changing(complete=True):
             return await self._move(running, rows)
 
-    async def _due(self, running: Repartition) -> Rows:
-        """The next step: from one server to one other, so that no more than two work for it at a time."""
+    async def _next_rows(self, running: Repartition) -> Rows:
         if self._steps_of != running.id:
             self._steps.clear()
             self._steps_of = running.id
         if not self._steps:
             now = time.monotonic()
-            later = {name for name, when in self._later.items() if when > now}
-
-            left = await self._log.scanning(
-                lambda connection: repartitions.left(connection, running.id, WINDOW + len(later))
-            )
+            deferred = {name for name, when in self._deferred.items() if when > now}
+            limit = WINDOW + len(deferred)
             groups: dict[tuple[str, str], Rows] = defaultdict(list)
-            for name, source, server in left:
-                if name not in later:
+            for name, source, server in await self._log.scanning(repartitions.assignments, running.id, limit):
+                if name not in deferred:
                     groups[source, server].append((name, server))
             for rows in groups.values():
                 self._steps.extend(rows[start : start + BATCH] for start in range(0, len(rows), BATCH))
         return self._steps.popleft() if self._steps else []
 
     async def _finish(self, running: Repartition) -> None:
-        """End a repartition that has nothing due, unless something is left to be moved."""
-        if await self._log.reading(lambda connection: repartitions.has_assignments(connection, running.id)):
+        if await self._log.reading(repartitions.has_assignments, running.id):
             return
 
         def finish(transaction: Transaction) -> bool:
@@ -432,10 +403,10 @@ class RepartitionRunner:
             found = repartitions.find(connection, running.id)
             if found.state != "running" or repartitions.has_assignments(connection, running.id):
                 return False
-            emptied = server is not None and running.kind in ("drain", "replace")
-            if emptied and directory.count_on(connection, str(server)):
-                # They were on their way there when it began.
-                repartitions.assign_all_of(transaction, running.id, str(server))
+            empties_server = running.kind in ("drain", "replace")
+            if empties_server and server is not None and directory.count_on(connection, server):
+                # They were moving to this server when the repartition began.
+                repartitions.assign_all_of(transaction, running.id, server)
                 return False
             repartitions.finish(transaction, running.id, "done")
             return True
@@ -444,59 +415,39 @@ class RepartitionRunner:
             return
         for member in self._members:
             if member.forwarder is not None:
-                self._summaries.ask(member)  # what has left it is in its last one
+                self._summaries.ask(member)  # its summary still covers the subscriptions that left it
         ended = await self.get(running.id)
-        logger.info("a repartition is done", repartition=ended.id, moved=ended.moved, skipped=ended.skipped)
-        self._advisor.done()
+        logger.info("repartition_done", repartition=ended.id, moved=ended.moved, skipped=ended.skipped)
+        self._advisor.reset()
 
-    async def _move(self, running: Repartition, rows: Sequence[tuple[str, str]]) -> int:
+    async def _move(self, running: Repartition, rows: Rows) -> int:
         lost = await self._log.reading(servers.lost)
 
         def also(transaction: Transaction, outcome: Outcome) -> None:
             if repartitions.find(transaction.connection, running.id).state != "running":
-                raise Conflict("it was cancelled meanwhile")
+                raise Conflict(f"repartition {running.id} was cancelled")
             repartitions.progress(transaction, running.id, outcome.moved, outcome.skipped)
 
-        bindings = await self._bindings_of([name for name, _ in rows])
-        bound = [name for name, server in rows if server and not _allows(bindings.get(name), server)]
-        if bound:
-            await self._log.submit(lambda transaction: also(transaction, Outcome(skipped=bound)))
-            rows = [(name, server) for name, server in rows if name not in bound]
-        wanted = {name: server or await self._place(name) for name, server in rows}
         try:
             async with self._backup_gate.step():
-                outcome = await self._mover.move(wanted, lost=lost, also=also)
+                outcome = await self._mover.move(dict(rows), lost=lost, also=also)
         except InvalidInput as error:
-            # A server refuses one of them for good; which, is found out one by one.
+            # A server refuses one of the subscriptions: move them one by one to find it.
             if len(rows) > 1:
-                return len(bound) + sum([await self._move(running, [row]) for row in rows])
-            logger.warning("a subscription cannot be moved", subscription=rows[0][0], reason=str(error))
+                return sum([await self._move(running, [row]) for row in rows])
+            logger.warning("subscription_not_movable", subscription=rows[0][0], reason=str(error))
             outcome = Outcome(skipped=[rows[0][0]])
             await self._log.submit(lambda transaction: also(transaction, outcome))
         if outcome.deferred:
-            self.waiting = f"{len(outcome.deferred)} subscriptions are not settled since their last move"
-            self._later.update(dict.fromkeys(outcome.deferred, time.monotonic() + 4 * AGAIN))
-        return len(outcome.moved) + len(outcome.skipped) + len(bound)
-
-    async def _place(self, subscription: str) -> str:
-        """Where the placement policy would have it, of the servers that take any."""
-        found = await self._log.reading(lambda connection: directory.find(connection, subscription))
-        topic = None if found is None else self._topics.by_uid(found.topic)
-        if found is None or topic is None:
-            return ""
-        rects = Filter.parse(found.filter).bind(topic.schema).rects()
-        binding = self._bindings.hosts_of(topic.path)
-        return self._placing.choose(Candidate(found.topic, rects, found.location, binding=binding))
+            self.waiting = f"{len(outcome.deferred)} subscriptions wait for the end of their last migration"
+            self._deferred.update(dict.fromkeys(outcome.deferred, time.monotonic() + 4 * RETRY_SECONDS))
+        return len(outcome.moved) + len(outcome.skipped)
 
 
 def _check_open(found: Repartition) -> None:
     if found.state != "open":
-        raise Conflict(f"repartition {found.id} is {found.state}: nothing can be added to it")
-
-
-def _allows(binding: Binding | None, server: str) -> bool:
-    return binding is None or binding.servers is None or server in binding.servers
+        raise Conflict(f"repartition {found.id} must be open to add assignments, got {found.state}")
 
 
 def _busy(running: Repartition) -> Conflict:
-    return Conflict(f"repartition {running.id} ({running.kind}) is running: wait for its end, or cancel it")
+    return Conflict(f"repartition {running.id} ({running.kind}) is running: wait for it or cancel it")

@@ -1,4 +1,4 @@
-"""Which subscriptions servers give to a new one: such that resemble each other."""
+"""Selects similar subscriptions to move from overloaded servers to a new one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from edn.errors import InvalidFilter
 from edn.model.filter import Filter
 from edn.model.schema import Schema
 
-#: subscriptions of a server that are looked at
-MOST = 50_000
+MAX_SUBSCRIPTIONS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,17 +22,19 @@ class _Hosted:
     id: str
     server: str
     topic: int
-    #: of the rectangle that bounds it; nan where it is not bounded
+    #: centre of the bounding rectangle; nan in unbounded columns
     centre: Floats
 
 
-def surplus(connection: Connection, schemas: Mapping[int, Schema], above: Mapping[str, int]) -> list[str]:
-    """Of each server as many as it has above the average, from the same end of the same attribute.
+def select_surplus(
+    connection: Connection, schemas: Mapping[int, Schema], surplus: Mapping[str, int]
+) -> list[str]:
+    """Select `surplus` subscriptions of each server, from the same end of the same attribute.
 
-    The attribute is the one along which all of them are spread most, topic by topic: so what comes together
-    on the new server is one slab of the space, more or less, and what stays is narrower than before.
+    Per topic, the attribute is the one with the most different values. So the new server gets about one slab
+    of the space, and the rectangles of the others become narrower.
     """
-    found = [one for server in above for one in _hosted(connection, schemas, server)]
+    found = [one for server in surplus for one in _hosted(connection, schemas, server)]
     place: dict[str, float] = {}
     for topic in {one.topic for one in found}:
         own = [one for one in found if one.topic == topic]
@@ -43,7 +44,7 @@ def surplus(connection: Connection, schemas: Mapping[int, Schema], above: Mappin
         ranks = np.argsort(np.argsort(along, kind="stable"), kind="stable") / max(len(own), 1)
         place |= {one.id: float(rank) for one, rank in zip(own, ranks, strict=True)}
     chosen: list[str] = []
-    for server, count in above.items():
+    for server, count in surplus.items():
         own = sorted((one for one in found if one.server == server), key=lambda one: -place[one.id])
         chosen += [one.id for one in own[:count]]
     return chosen
@@ -51,7 +52,7 @@ def surplus(connection: Connection, schemas: Mapping[int, Schema], above: Mappin
 
 def _hosted(connection: Connection, schemas: Mapping[int, Schema], server: str) -> list[_Hosted]:
     hosted = []
-    for id, topic, filter in directory.filters_on(connection, server, MOST):
+    for id, topic, filter in directory.filters_on(connection, server, MAX_SUBSCRIPTIONS):
         centre = np.empty(0)
         if topic in schemas:
             try:
@@ -75,7 +76,7 @@ def _stacked(centres: list[Floats]) -> Floats:
 
 
 def _widest(centres: Floats) -> int:
-    """The column that most are bounded in, and of those the one with the most different centres."""
+    """Return the column that most subscriptions bound, and among those the one with most centres."""
     if not centres.shape[1]:
         return 0
     bounded = np.count_nonzero(~np.isnan(centres), axis=0)

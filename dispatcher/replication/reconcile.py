@@ -35,7 +35,7 @@ from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Connection, Transaction
 from dispatcher.store.topic_rows import Binding
 from dispatcher.subscriptions import lifecycle, signing_rings, topics
-from dispatcher.subscriptions.lifecycle import Prepared
+from dispatcher.subscriptions.lifecycle import PendingVersion
 from dispatcher.subscriptions.replay import Replay
 from dispatcher.subscriptions.topics import Topic, Topics
 from edn import protocol
@@ -246,7 +246,7 @@ def _take_subscriptions(
     outcome: _Outcome,
 ) -> None:
     """Those that begin are activated together, and those that have moved end and begin side by side."""
-    begun: list[tuple[Prepared, protocol.SubscriptionState]] = []
+    begun: list[tuple[PendingVersion, protocol.SubscriptionState]] = []
     moved: list[tuple[Subscription, protocol.SubscriptionState]] = []
     departed: dict[str, list[tuple[str, int]]] = {}
     for state in page.subscriptions:
@@ -398,7 +398,7 @@ def _take_subscription(
     bound: dict[str, BoundFilter],
     outcome: _Outcome,
     moved: list[tuple[Subscription, protocol.SubscriptionState]],
-) -> Prepared | None:
+) -> PendingVersion | None:
     """Write it to the directory and append what that means, but for one that begins: that is given back, and
     for one that is on another server now: that is among the `moved`.
     """
@@ -437,7 +437,7 @@ def _take_subscription(
         found = None
     if found is None:
         directory.insert(connection, taken, attributes)
-        return Prepared(taken, schemas[state.topic], bound[state.id], state.since)
+        return PendingVersion(taken, schemas[state.topic], bound[state.id], state.since)
     renewed = found.expires != taken.expires
     if found.version != taken.version:
         directory.replace(connection, taken, attributes)

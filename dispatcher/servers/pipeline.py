@@ -79,7 +79,7 @@ class Pipeline:
             self._route(topic, together)
         self.tail.extend(records)
         self.backpressure.update()
-        self._log.patience = _PATIENCE_SECONDS if self.lag() > _BEHIND else 0.0
+        self._log.set_patience(_PATIENCE_SECONDS if self.lag() > _BEHIND else 0.0)
         for member in self._members:
             if member.forwarder is not None:
                 member.forwarder.wake()

@@ -9,7 +9,7 @@ import structlog
 from dispatcher.servers.backup_gate import BackupGate
 from dispatcher.servers.limits import Backpressure
 from dispatcher.servers.registry import ServerRegistry
-from dispatcher.store import servers
+from dispatcher.store import retention, servers
 from dispatcher.store.event_log import Log, LogFull
 from edn.errors import Unavailable
 from edn.runtime.disk import Space
@@ -95,7 +95,7 @@ class Upkeep:
 
     async def _truncate(self) -> None:
         """Delete records that every server has."""
-        expired = await self._log.has_expired()
+        expired = await self._log.reading(retention.has_expired, self._log.now())
         upto = min([member.forwarder.acked if member.forwarder else 0 for member in self._members], default=0)
         if not self._backup_gate.active and (upto > self._truncated or expired):
             ids_before = self._log.steady() - int(IDEMPOTENCE_SECONDS * 1e6)

@@ -1,10 +1,9 @@
-"""The directory: id → server, owner, filter. What is known of every subscription without asking its server.
+"""The directory: all subscriptions, with their servers, owners, filters and sinks.
 
-A subscription to a subtree is a row without a topic and without a server; what it has of these its
-**members** have, a row a topic (`edn.model.namespace`). Listings show the one or the others, never both.
+A subtree subscription is one row without a topic and a server, and one row per **member**, which has both
+(`edn.model.namespace`). Listings show the subtree subscriptions or the members, never both.
 
-Reads go to the log's reading connection; writes happen inside an operation of the log, so that the directory
-and the log never disagree.
+Writes happen inside an operation of the log, so that the directory and the log never disagree.
 """
 
 from __future__ import annotations
@@ -18,45 +17,53 @@ from typing import Any
 
 import msgspec
 
-from dispatcher.store.interface import Connection
+from dispatcher.store.interface import (
+    Connection,
+    column_names,
+    first_column,
+    has_rows,
+    insert_row,
+    read_int,
+    row_of,
+)
 from edn.errors import InvalidInput
 from edn.model import namespace
 from edn.model.filter import Filter
 
-_FIELDS = (
-    "id, version, owner, topic, filter, url, recipient, expires, server, created, serial, location, ring, "
-    "paused, subtree"
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    #: its key: with the tenant, if it has one (`edn.model.namespace`)
+    #: key: the id, with the tenant if there is one (`edn.model.namespace`)
     id: str
-    #: grows with each change of filter or sink
+    #: number of the current version
     version: int
     owner: str
-    #: uid of the topic; 0 of a subtree
+    #: uid of the topic; 0 for a subtree subscription
     topic: int
-    #: the filter in its JSON form; None is everything
+    #: filter as JSON; None matches everything
     filter: Any
     url: str
     recipient: str | None
     #: microseconds since 1970; None is never
     expires: int | None
-    #: empty of a subtree
+    #: empty for a subtree subscription
     server: str
     created: int
-    #: place in listings
+    #: position in listings
     serial: int = 0
-    #: of the subscriber, if they said where they are
     location: tuple[float, ...] | None = None
-    #: id of the key ring that its notifications are signed with; empty is none
+    #: id of the key ring; empty if notifications are not signed
     ring: str = ""
-    #: notifications are kept, not sent
     paused: bool = False
-    #: path of the subtree, if it is to one
+    #: path of the subtree; None for a subscription to a topic
     subtree: str | None = None
+
+    def is_expired(self, now: int) -> bool:
+        return self.expires is not None and self.expires <= now
+
+
+_FIELDS = column_names(Subscription)
+_CHANGEABLE = ("version", "filter", "attributes", "url", "recipient", "expires", "ring", "predicates")
 
 
 def _load(row: tuple[Any, ...]) -> Subscription:
@@ -67,67 +74,54 @@ def _load(row: tuple[Any, ...]) -> Subscription:
     return Subscription(*values)
 
 
+def _select(connection: Connection, condition: str, *values: Any) -> list[Subscription]:
+    """Return the subscriptions that meet a condition, in the order of creation."""
+    rows = connection.execute(
+        f"SELECT {_FIELDS} FROM subscriptions WHERE {condition} ORDER BY serial", values
+    )
+    return [_load(row) for row in rows]
+
+
 def find(connection: Connection, subscription: str) -> Subscription | None:
     row = connection.execute(f"SELECT {_FIELDS} FROM subscriptions WHERE id = ?", (subscription,)).fetchone()
     return None if row is None else _load(row)
 
 
+def find_live(connection: Connection, subscription: str, now: int) -> Subscription | None:
+    found = find(connection, subscription)
+    return None if found is None or found.is_expired(now) else found
+
+
 def insert(connection: Connection, new: Subscription, attributes: frozenset[str]) -> None:
-    """In its place in listings, if it has one and that is free; else at their end."""
-    serial = new.serial or None
-    if serial and connection.execute("SELECT 1 FROM subscriptions WHERE serial = ?", (serial,)).fetchone():
-        serial = None
-    connection.execute(
-        "INSERT INTO subscriptions (serial, id, version, owner, topic, filter, attributes, url, recipient, "
-        "expires, server, created, location, ring, paused, subtree, predicates) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            serial,
-            new.id,
-            new.version,
-            new.owner,
-            new.topic,
-            _json(new.filter),
-            json.dumps(sorted(attributes)),
-            new.url,
-            new.recipient,
-            new.expires,
-            new.server,
-            new.created,
-            _json(new.location),
-            new.ring,
-            new.paused,
-            new.subtree,
-            _predicates(new),
-        ),
-    )
+    """Insert a subscription with its serial, or with the next one if it has none or the serial is used."""
+    row = _row(new, attributes)
+    if not new.serial or has_rows(connection, "SELECT 1 FROM subscriptions WHERE serial = ?", new.serial):
+        row["serial"] = None
+    insert_row(connection, "subscriptions", row)
 
 
 def replace(connection: Connection, changed: Subscription, attributes: frozenset[str]) -> None:
+    """Update filter, sink and expiry of a subscription."""
+    row = _row(changed, attributes)
     connection.execute(
-        "UPDATE subscriptions SET version = ?, filter = ?, attributes = ?, url = ?, recipient = ?, "
-        "expires = ?, ring = ?, predicates = ? WHERE id = ?",
-        (
-            changed.version,
-            _json(changed.filter),
-            json.dumps(sorted(attributes)),
-            changed.url,
-            changed.recipient,
-            changed.expires,
-            changed.ring,
-            _predicates(changed),
-            changed.id,
-        ),
+        f"UPDATE subscriptions SET {', '.join(f'{name} = ?' for name in _CHANGEABLE)} WHERE id = ?",
+        (*(row[name] for name in _CHANGEABLE), changed.id),
     )
 
 
-def _predicates(one: Subscription) -> int:
-    """Count the predicates of a subscription for its quota; members of a subtree have none of their own."""
-    return 0 if namespace.is_member(one.id) else Filter.parse(one.filter).predicates
+def _row(one: Subscription, attributes: frozenset[str]) -> dict[str, Any]:
+    # The predicates of a subtree subscription are counted once, not per member.
+    predicates = 0 if namespace.is_member(one.id) else Filter.parse(one.filter).predicates
+    return row_of(
+        one,
+        filter=_json(one.filter),
+        location=_json(one.location),
+        attributes=json.dumps(sorted(attributes)),
+        predicates=predicates,
+    )
 
 
 def move(connection: Connection, subscription: str, server: str, version: int) -> None:
-    """It goes on as this version, on another server."""
     connection.execute(
         "UPDATE subscriptions SET server = ?, version = ? WHERE id = ?", (server, version, subscription)
     )
@@ -157,11 +151,12 @@ def page(
     search: str | None = None,
     members: bool = False,
 ) -> tuple[list[Subscription], str | None]:
-    """A page in the order of creation, and the cursor of the next one, None at the end.
+    """Return a page in the order of creation, and the cursor of the next page, None at the end.
 
-    `topics`: only what is subscribed to these. `below` is a subtree: those to subtrees inside it are there,
-    too; without it, of one topic, those to subtrees that it is in. `search` stands in the id, owner, address,
-    recipient or filter, in whatever case; it looks at every row. `members`: them, in place of the wholes.
+    `topics`: uids; only subscriptions to these. `below`: the subtree of these topics; the page then includes
+    subscriptions to subtrees inside it, otherwise those to subtrees that contain the topics. `search`: text
+    in id, owner, URL, recipient or filter, ignoring case; it reads all rows. `members`: list members in place
+    of subtree subscriptions.
     """
     conditions = ["serial > ?", "(expires IS NULL OR expires > ?)"]
     values: list[int | str] = [_decode(cursor), now]
@@ -169,11 +164,11 @@ def page(
         conditions.append("owner = ?")
         values.append(owner)
     if search is not None:
-        said = (
+        text = (
             f"substr(id, instr(id, '{namespace.OWNED}') + 1) || char(10) || owner || char(10) || url"
             " || char(10) || coalesce(recipient, '')"
         )
-        conditions.append(f"instr(lower({said} || char(10) || coalesce(filter, '')), lower(?))")
+        conditions.append(f"instr(lower({text} || char(10) || coalesce(filter, '')), lower(?))")
         values.append(search)
     conditions.append("subtree IS NULL" if members else f"instr(id, '{namespace.MEMBER}') = 0")
 
@@ -185,8 +180,8 @@ def page(
         )
         return [_load(row) for row in found]
 
-    def wholes(condition: str, *more: int | str) -> list[Subscription]:
-        # There are few of them among many: not all rows shall be looked at.
+    def of_subtrees(condition: str, *more: int | str) -> list[Subscription]:
+        # Subtree subscriptions are few, so SQLite must not scan all rows.
         indexed = "subscriptions INDEXED BY subscriptions_by_subtree"
         return [] if members else rows(f"subtree IS NOT NULL AND {condition}", *more, source=indexed)
 
@@ -195,72 +190,65 @@ def page(
     elif below is not None:
         stem = namespace.stem(below)
         found = rows("topic IN (SELECT value FROM json_each(?))", json.dumps(topics))
-        found += wholes(_INSIDE, stem, stem, stem)
+        found += of_subtrees(_INSIDE, stem, stem, stem)
     else:
         having = "EXISTS (SELECT 1 FROM subscriptions m WHERE m.id = subscriptions.id || ?)"
         found = [one for topic in topics for one in rows("topic = ?", topic)]
-        found += [one for topic in topics for one in wholes(having, namespace.member_id("", topic))]
+        found += [one for topic in topics for one in of_subtrees(having, namespace.member_id("", topic))]
     found.sort(key=lambda one: one.serial)
     following = _encode(found[limit - 1].serial) if len(found) > limit else None
     return found[:limit], following
 
 
-#: of a row: it is to a subtree inside another, of the same tenant; takes the stem of that one three times
+#: condition: the subtree lies inside another of the same tenant; its three parameters are the stem of that
 _INSIDE = "substr(subtree, 1, length(?)) = ? AND instr(subtree, '/') = instr(?, '/')"
 
 
 def members(connection: Connection, subscription: str) -> list[Subscription]:
     """Return the members of a subtree subscription, in the order of creation."""
-    # Those whose ids begin with its own and the sign: one range of their index.
-    rows = connection.execute(
-        f"SELECT {_FIELDS} FROM subscriptions WHERE id > ? AND id < ? ORDER BY serial",
-        (subscription + namespace.MEMBER, subscription + chr(ord(namespace.MEMBER) + 1)),
-    )
-    return [_load(row) for row in rows]
+    # The ids of members begin with the parent's id, so they are one range of the index.
+    first, end = subscription + namespace.MEMBER, subscription + chr(ord(namespace.MEMBER) + 1)
+    return _select(connection, "id > ? AND id < ?", first, end)
 
 
 def reaching(connection: Connection, path: str, now: int) -> list[Subscription]:
-    """The living subscriptions to subtrees that a topic is in, whether they have it or not."""
-    rows = connection.execute(
-        f"SELECT {_FIELDS} FROM subscriptions WHERE subtree IN (SELECT value FROM json_each(?))"
-        " AND (expires IS NULL OR expires > ?) ORDER BY serial",
-        (json.dumps(namespace.subtrees_of(path)), now),
+    """Return the live subscriptions to subtrees that contain a topic, with or without a member for it."""
+    return _select(
+        connection,
+        "subtree IN (SELECT value FROM json_each(?)) AND (expires IS NULL OR expires > ?)",
+        json.dumps(namespace.subtrees_of(path)),
+        now,
     )
-    return [_load(row) for row in rows]
 
 
 def of_subtrees(connection: Connection) -> list[Subscription]:
-    """All subscriptions to subtrees."""
-    rows = connection.execute(
-        f"SELECT {_FIELDS} FROM subscriptions WHERE subtree IS NOT NULL ORDER BY serial"
-    )
-    return [_load(row) for row in rows]
+    return _select(connection, "subtree IS NOT NULL")
 
 
 def family(connection: Connection, found: Subscription) -> list[Subscription]:
-    """A subscription, and its members if it is to a subtree."""
+    """Return a subscription, and its members if it is to a subtree."""
     return [found] if found.subtree is None else [found, *members(connection, found.id)]
 
 
 def places_of_topic(connection: Connection, topic: int) -> list[tuple[str, str]]:
-    """Return (server, id) of the subscriptions to a topic, members of subtrees too."""
+    """Return (server, id) of the subscriptions to a topic, including members."""
     return connection.execute(
         "SELECT server, id FROM subscriptions WHERE topic = ? ORDER BY serial", (topic,)
     ).fetchall()
 
 
 def orphans(connection: Connection) -> list[str]:
-    """Return the members whose subscription to a subtree is gone."""
-    rows = connection.execute(
-        "SELECT id FROM subscriptions m WHERE instr(id, ?1) AND NOT EXISTS (SELECT 1 FROM subscriptions w"
-        " WHERE w.id = substr(m.id, 1, instr(m.id, ?1) - 1) AND w.subtree IS NOT NULL)",
-        (namespace.MEMBER,),
+    """Return the members whose subtree subscription has ended."""
+    return first_column(
+        connection,
+        "SELECT id FROM subscriptions m WHERE instr(id, ?1) AND NOT EXISTS (SELECT 1 FROM subscriptions p"
+        " WHERE p.id = substr(m.id, 1, instr(m.id, ?1) - 1) AND p.subtree IS NOT NULL)",
+        namespace.MEMBER,
     )
-    return [id for (id,) in rows]
 
 
 def topics_of(connection: Connection, ids: Iterable[str]) -> dict[str, int]:
-    """Return the topic of each of these subscriptions that there is."""
+    """Return the topics of subscriptions, without the missing ones."""
     found = {}
     for id in ids:
         row = connection.execute("SELECT topic FROM subscriptions WHERE id = ?", (id,)).fetchone()
@@ -270,7 +258,7 @@ def topics_of(connection: Connection, ids: Iterable[str]) -> dict[str, int]:
 
 
 def filters_on(connection: Connection, server: str, limit: int) -> list[tuple[str, int, Any]]:
-    """Return (id, topic, filter) of subscriptions that a server hosts."""
+    """Return (id, topic, filter) of up to `limit` subscriptions of a server."""
     rows = connection.execute(
         "SELECT id, topic, filter FROM subscriptions WHERE server = ? LIMIT ?", (server, limit)
     )
@@ -278,7 +266,7 @@ def filters_on(connection: Connection, server: str, limit: int) -> list[tuple[st
 
 
 def attribute_users(connection: Connection, topic: int, attributes: set[str]) -> dict[str, str]:
-    """Return which of these attributes filters of a topic use, each with one of the subscriptions."""
+    """Return the attributes that filters of a topic use, each with one of the subscriptions."""
     used: dict[str, str] = {}
     for id, names in connection.execute("SELECT id, attributes FROM subscriptions WHERE topic = ?", (topic,)):
         for attribute in attributes.intersection(json.loads(names)):
@@ -287,7 +275,6 @@ def attribute_users(connection: Connection, topic: int, attributes: set[str]) ->
 
 
 def attributes_of(connection: Connection, subscription: str) -> list[str]:
-    """Return the attributes that a subscription's filter uses."""
     (names,) = connection.execute(
         "SELECT attributes FROM subscriptions WHERE id = ?", (subscription,)
     ).fetchone()
@@ -296,23 +283,18 @@ def attributes_of(connection: Connection, subscription: str) -> list[str]:
 
 
 def is_subscribed(connection: Connection, topic: int) -> bool:
-    """Return whether a topic has subscriptions, members of subtrees too."""
-    found = connection.execute("SELECT 1 FROM subscriptions WHERE topic = ? LIMIT 1", (topic,))
-    return found.fetchone() is not None
+    """Return whether a topic has subscriptions, including members."""
+    return has_rows(connection, "SELECT 1 FROM subscriptions WHERE topic = ? LIMIT 1", topic)
 
 
 def count(connection: Connection, topic: int, *, members: bool = True) -> int:
-    """Count the subscriptions to a topic, with or without members of subtrees."""
-    # Without the condition the count is read from the index alone.
+    """Count the subscriptions to a topic, with or without members."""
+    # Without the condition SQLite reads the index alone.
     only = "" if members else f" AND instr(id, '{namespace.MEMBER}') = 0"
-    (found,) = connection.execute(
-        f"SELECT count(*) FROM subscriptions WHERE topic = ?{only}", (topic,)
-    ).fetchone()
-    return int(found)
+    return read_int(connection, f"SELECT count(*) FROM subscriptions WHERE topic = ?{only}", topic)
 
 
 def count_by_server(connection: Connection, topic: int | None = None) -> dict[str, int]:
-    """Count the subscriptions per server, of one topic or of all."""
     where, values = ("", ()) if topic is None else (" WHERE topic = ?", (topic,))
     return dict(
         connection.execute(f"SELECT server, count(*) FROM subscriptions{where} GROUP BY server", values)
@@ -328,15 +310,11 @@ def count_by_topic(connection: Connection) -> dict[tuple[int, str], int]:
 
 
 def topics_on(connection: Connection, server: str) -> list[int]:
-    """Return the topics of which a server hosts subscriptions."""
-    rows = connection.execute("SELECT DISTINCT topic FROM subscriptions WHERE server = ?", (server,))
-    return [topic for (topic,) in rows]
+    return first_column(connection, "SELECT DISTINCT topic FROM subscriptions WHERE server = ?", server)
 
 
 def count_on(connection: Connection, server: str) -> int:
-    """Count the subscriptions that a server hosts."""
-    (found,) = connection.execute("SELECT count(*) FROM subscriptions WHERE server = ?", (server,)).fetchone()
-    return int(found)
+    return read_int(connection, "SELECT count(*) FROM subscriptions WHERE server = ?", server)
 
 
 #: the topics of the tenant ?1
@@ -344,10 +322,7 @@ _TOPICS = "SELECT uid FROM topics WHERE tenant = ?1"
 
 
 def count_of_tenant(connection: Connection, tenant: str, without: Collection[str] = ()) -> tuple[int, int]:
-    """Count a tenant's subscriptions and their predicates; one to a subtree counts once.
-
-    `without`: ids that are left out.
-    """
+    """Count a tenant's subscriptions and their predicates, `without` some; members do not count."""
     count, predicates = connection.execute(
         "SELECT count(*), coalesce(sum(predicates), 0) FROM subscriptions"
         f" WHERE (topic IN ({_TOPICS}) AND instr(id, '{namespace.MEMBER}') = 0"
@@ -360,20 +335,19 @@ def count_of_tenant(connection: Connection, tenant: str, without: Collection[str
 
 
 def count_members_of_tenant(connection: Connection, tenant: str) -> int:
-    """Count the topics that a tenant's subscriptions to subtrees reach."""
-    (found,) = connection.execute(
+    """Count the members of a tenant's subtree subscriptions."""
+    return read_int(
+        connection,
         f"SELECT count(*) FROM subscriptions WHERE topic IN ({_TOPICS})"
         f" AND instr(id, '{namespace.MEMBER}') > 0",
-        (tenant,),
-    ).fetchone()
-    return int(found)
+        tenant,
+    )
 
 
 def expired(connection: Connection, now: int, limit: int) -> list[str]:
-    rows = connection.execute(
-        "SELECT id FROM subscriptions WHERE expires <= ? ORDER BY expires LIMIT ?", (now, limit)
-    )
-    return [row[0] for row in rows]
+    """Return up to `limit` expired subscriptions; -1 is no limit."""
+    query = "SELECT id FROM subscriptions WHERE expires <= ? ORDER BY expires LIMIT ?"
+    return first_column(connection, query, now, limit)
 
 
 def _encode(serial: int) -> str:
@@ -390,7 +364,7 @@ def _decode(cursor: str | None) -> int:
         return int(serial)
     except (ValueError, binascii.Error):
         raise InvalidInput(
-            'cursor: not one that a listing gave as "next"; begin without one', pointer="/cursor"
+            'cursor must be the "next" of a listing; leave it out for the first page', pointer="/cursor"
         ) from None
 
 

@@ -1,23 +1,19 @@
-"""The store of the event log and the directory, as its callers see it.
+"""The interface of the store: transactions, the log, errors, and helpers for queries.
 
-One store holds the log *and* every table that changes together with it. An **operation** is a function of a
-`Transaction`; operations that are submitted at the same time share a commit. After the commit `on_commit`
-gets the new records, in order, and only then are the callers answered.
-
-No read is free: on the event loop state is read with `await store.reading(function)`. SQLite runs the
-function at once; another engine may use a thread, and other tasks run meanwhile. So a check and the act that
+An **operation** is a function of a `Transaction`. A read, `await store.reading(function)`, is immediate in
+SQLite, but another engine may use a thread, and other tasks run meanwhile. So a check and the write that
 relies on it belong into one operation, or under the lock that guards both.
 
-SQL here is portable where that costs nothing: `?` parameters, `ON CONFLICT`, `RETURNING`.
+SQL is portable where that costs nothing: `?` parameters, `ON CONFLICT`, `RETURNING`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
@@ -27,19 +23,18 @@ from edn.arrays import Floats
 from edn.errors import Unavailable
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Fenced(Unavailable):
-    """Another process owns the log now; this one must stop. An embedded store never raises it."""
+    """Another process owns the log; this one must stop. SQLite never raises it."""
 
 
 class InDoubt(Unavailable):
-    """A commit was neither acknowledged nor refused. An embedded store never raises it."""
+    """The outcome of a commit is unknown. SQLite never raises it."""
 
 
 class Rows(Protocol):
-    """The answer to a statement."""
-
     @property
     def rowcount(self) -> int: ...
     @property
@@ -51,38 +46,76 @@ class Rows(Protocol):
 
 
 class Connection(Protocol):
-    """Runs statements with `?` parameters: the part of a database connection that queries use."""
+    """The part of a database connection that queries use; parameters are written `?`."""
 
     def execute(self, sql: str, parameters: Sequence[Any] = ..., /) -> Rows: ...
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> Rows: ...
     def close(self) -> None: ...
 
 
+# -- queries --------------------------------------------------------------------------------------------
+
+
+def has_rows(connection: Connection, sql: str, *values: Any) -> bool:
+    """Return whether a query finds anything."""
+    return connection.execute(sql, values).fetchone() is not None
+
+
+def first_column(connection: Connection, sql: str, *values: Any) -> list[Any]:
+    """Return the first column of all rows."""
+    return [row[0] for row in connection.execute(sql, values)]
+
+
+def read_int(connection: Connection, sql: str, *values: Any) -> int:
+    """Return the only value of the only row, an integer."""
+    return int(connection.execute(sql, values).fetchone()[0])
+
+
+def column_names(type: Any) -> str:
+    """Return the fields of a dataclass as a list of columns."""
+    return ", ".join(field.name for field in fields(type))
+
+
+def row_of(value: Any, **changed: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass by name, some of them in the form that is stored."""
+    return {field.name: getattr(value, field.name) for field in fields(value)} | changed
+
+
+def insert_row(connection: Connection, table: str, row: Mapping[str, Any], *, key: str = "") -> None:
+    """Insert a row; with `key`, replace the row that has the same value in that column."""
+    conflict = ", ".join(f"{name} = excluded.{name}" for name in row if name != key)
+    connection.execute(
+        f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"
+        + (f" ON CONFLICT ({key}) DO UPDATE SET {conflict}" if key else ""),
+        tuple(row.values()),
+    )
+
+
+# -- the log --------------------------------------------------------------------------------------------
+
+
 @dataclass(slots=True)
 class Transaction:
-    """A transaction of the log: its connection, and the end of the log inside it."""
+    """A transaction of the log; times are microseconds."""
 
     connection: Connection
     log: str
     incarnation: int
-    #: last offset given out
+    #: last assigned offset
     head: int
-    #: the log's time of this transaction, microseconds
+    #: network time of the commit
     time: int
-    #: the steady time, for ages, and the best guess of the civil time, for stamps and new expiries
-    steady: int = 0
-    estimate: int = 0
+    #: steady time, for ages
+    steady: int
+    #: best estimate of the time of day, for event times and new expiries; never before `time`
+    estimate: int
     records: list[Record] = field(default_factory=list)
     #: whether changes are kept for other dispatchers, and whether there were any (see `change_feed`)
     noting: bool = False
     noted: bool = False
 
-    def __post_init__(self) -> None:
-        self.steady = self.steady or self.time
-        self.estimate = max(self.estimate, self.time)
-
     def append_control(self, server: str, kind: protocol.Kind, **fields: Any) -> int:
-        """Append a change that concerns `server`; its offset."""
+        """Append a control record for a server; return its offset."""
         self.head += 1
         control = protocol.Control(offset=self.head, time=self.time, kind=kind, **fields)
         self.connection.execute(
@@ -102,10 +135,9 @@ class Transaction:
         availability: Floats | None = None,
         trace: str = "",
     ) -> list[str]:
-        """Append events of one topic; their ids, made here where the publisher chose none.
+        """Append events of one topic; return their ids, generated where the publisher set none.
 
-        `availability`: for how many seconds each stays available to later subscribers; None is 0 for all.
-        `trace`: the trace context that they came with (`edn.formats.trace_context`).
+        `availability`: seconds per event; None is 0 for all. `trace`: trace context of the request.
         """
         first, count = self.head + 1, len(ids)
         made = protocol.made_ids(self.log, first, count)
@@ -131,44 +163,31 @@ class Transaction:
 
 
 class LogStore(Protocol):
-    """Opened by its constructor: `id`, `incarnation`, `head`, `time` and `floor` are known from then on."""
+    """A log with its tables, opened by the constructor; `event_log.Log` describes the methods."""
 
     id: str
-    #: counts the opens of this log
     incarnation: int
-    #: the last committed offset, and the log's time then
+    #: last committed offset
     head: int
+    #: network time of the last commit
     time: int
-    #: everything after this offset is still here
+    #: offset after which no record is deleted
     floor: int
 
     def start(self) -> None: ...
     async def stop(self) -> None: ...
 
-    def submit(self, operation: Callable[[Transaction], T], size: int = 0) -> asyncio.Future[T]:
-        """Run an operation in the next transaction; the future is done after the commit."""
-        ...
-
-    async def reading(self, function: Callable[[Connection], T]) -> T:
-        """Run a short read of committed state."""
-        ...
-
-    async def scanning(self, function: Callable[[Connection], T]) -> T:
-        """Run a long read of committed state in a thread, on a connection of its own."""
-        ...
-
-    async def read(self, after: int, limit_bytes: int) -> list[Record]:
-        """Return committed records beyond an offset, up to about `limit_bytes` of payload."""
-        ...
-
-    async def truncate(self, upto: int, ids_before: int) -> None:
-        """Delete records up to an offset, and event ids of before a steady time."""
-        ...
+    def submit(self, operation: Callable[[Transaction], T], size: int = 0) -> asyncio.Future[T]: ...
+    async def reading(
+        self, function: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+    async def scanning(
+        self, function: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+    async def read(self, after: int, limit_bytes: int) -> list[Record]: ...
+    async def truncate(self, upto: int, ids_before: int) -> None: ...
+    async def backup(self, target: Path) -> None: ...
 
     async def renew(self) -> None:
-        """Prove that this process still owns the log; raises `Fenced` if it does not."""
-        ...
-
-    async def backup(self, target: Path) -> None:
-        """Write a whole copy, as of one moment, to a file."""
+        """Renew the ownership of the log; raises `Fenced` if another process owns it."""
         ...

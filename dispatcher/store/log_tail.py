@@ -1,6 +1,6 @@
-"""The youngest part of the log, in memory: what forwarders that keep up read from.
+"""The newest records of the log in memory, bounded in bytes.
 
-Bounded by bytes; a forwarder that fell behind what is kept here reads from disk instead.
+Forwarders that keep up read from here; the others read from disk.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dispatcher.store.records import EventsRecord, Record
 
 
 class Tail:
-    """Committed records in order, the oldest dropped first. Event loop only."""
+    """Committed records in order; the oldest are evicted first. Event loop only."""
 
     def __init__(self, *, head: int, limit_bytes: int) -> None:
         #: last committed offset
         self.head = head
-        #: everything after this offset is here
+        #: offset after which no record is evicted
         self.floor = head
         self._limit = limit_bytes
         self._size = 0
@@ -35,7 +35,7 @@ class Tail:
             self._evict()
 
     def _evict(self) -> None:
-        # Down to three quarters, so that cutting a list's front is rare. At least one record stays.
+        # Down to three quarters, because deleting the front of a list is slow. At least one record stays.
         goal = self._limit * 3 // 4
         drop = 0
         while self._size > goal and drop < len(self._records) - 1:
@@ -47,7 +47,7 @@ class Tail:
             del self._lasts[:drop]
 
     def recent(self, topic: int, events: int) -> list[EventsRecord]:
-        """The youngest records of a topic that hold so many events together, the newest first."""
+        """Return the newest records of a topic with at least `events` events in total, the newest first."""
         found: list[EventsRecord] = []
         for record in reversed(self._records):
             if events <= 0:
@@ -58,7 +58,7 @@ class Tail:
         return found
 
     def after(self, offset: int) -> list[Record] | None:
-        """Records beyond `offset`, or None when some of them are no longer here."""
+        """Return the records after an offset; None if some of them are evicted."""
         if offset < self.floor:
             return None
         return self._records[bisect_right(self._lasts, offset) :]

@@ -1,4 +1,4 @@
-"""Single values of the data folder, by name."""
+"""Single values, by key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dispatcher.store.interface import Connection
 
 
 def read(connection: Connection, *keys: str) -> dict[str, Any]:
-    """Return the values of these keys, of those that have one."""
+    """Return the values of keys, without the missing ones."""
     found = {}
     for key in keys:
         row = connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
@@ -19,7 +19,6 @@ def read(connection: Connection, *keys: str) -> dict[str, Any]:
 
 
 def write(connection: Connection, values: Mapping[str, Any]) -> None:
-    """Set values."""
     connection.executemany(
         "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
         list(values.items()),
@@ -27,7 +26,7 @@ def write(connection: Connection, values: Mapping[str, Any]) -> None:
 
 
 def raise_to(connection: Connection, key: str, value: int) -> None:
-    """Set a number that never falls."""
+    """Set a number that only grows."""
     connection.execute(
         "INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = max(value, ?2)",
         (key, value),

@@ -1,4 +1,4 @@
-"""Records of the log, as the forwarders see them: in order, already committed."""
+"""Records of the log, and their format on disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from edn.formats.ndjson import ends_of
 
 @dataclass(frozen=True, slots=True)
 class ControlRecord:
-    """A change of subscriptions; it concerns one server."""
+    """A control record; it concerns one server."""
 
     offset: int
     server: str
@@ -36,29 +36,28 @@ class ControlRecord:
 
 @dataclass(slots=True)
 class EventsRecord:
-    """Events that share a topic and the log's time, and lie side by side: those of one accepted request; in
-    memory also of several that were committed together (`coalesce`).
+    """Contiguous events of one topic and one commit.
+
+    On disk, the events of one request; in memory also those of several requests (`coalesce`).
     """
 
-    #: offset of the first of them
+    #: offset of the first event
     first: int
-    #: the log's time, microseconds
     time: int
     #: uid of the topic
     topic: int
-    #: empty where no publisher chose one: then they follow from the offsets
+    #: event ids; empty if all are generated, which means derived from the offsets
     ids: list[str]
-    #: the events' own times, microseconds
     stamps: npt.NDArray[np.int64]
-    #: attributes as JSON, a line each, serialised once for all copies
+    #: attributes as JSON, one line per event
     lines: bytes
     points: npt.NDArray[np.float64]
-    #: until when each is kept for those who subscribe later, in the log's time; None: none is
+    #: ends of availability, network time in microseconds; None if no event is retained
     expiries: npt.NDArray[np.int64] | None = None
-    #: which of `servers` needs which event; filled once, right after the commit
+    #: event × server: is the event routed to the server; set right after the commit
     routed: npt.NDArray[np.bool_] | None = None
     servers: tuple[str, ...] = ()
-    #: the trace context of each (`edn.formats.trace_context`); empty where no publisher sent one
+    #: trace contexts (`edn.formats.trace_context`); empty if no publisher sent one
     traces: Sequence[str] = ()
     _ends: npt.NDArray[np.int64] | None = None
 
@@ -71,13 +70,12 @@ class EventsRecord:
         return self.first + len(self.stamps) - 1
 
     def add_server(self, server: str, chosen: npt.NDArray[np.bool_]) -> None:
-        """Note which events one more server needs; the array of the other servers is not changed in place."""
+        """Add the events that are routed to another server; the array is replaced, not changed."""
         routed = np.empty((self.count, 0), dtype=np.bool_) if self.routed is None else self.routed
         self.routed = np.column_stack([routed, chosen])
         self.servers = (*self.servers, server)
 
     def routed_to(self, server: str) -> npt.NDArray[np.bool_]:
-        """Return which events a server needs; it must be one of `servers`."""
         assert self.routed is not None
         return self.routed[:, self.servers.index(server)]
 
@@ -87,7 +85,6 @@ class EventsRecord:
 
     @property
     def ends(self) -> npt.NDArray[np.int64]:
-        """Where each line ends."""
         if self._ends is None:
             self._ends = ends_of(self.lines)
         return self._ends
@@ -95,21 +92,19 @@ class EventsRecord:
 
 Record = ControlRecord | EventsRecord
 
-#: the expiry of what is kept for ever
+#: end of an availability without end
 FOREVER = 2**62
 
 
 class _StoredEvents(msgspec.Struct, frozen=True, array_like=True):
-    """An `EventsRecord` as it is stored on disk."""
+    """The format of an `EventsRecord` on disk."""
 
     ids: list[str]
     stamps: bytes
     lines: bytes
     width: int
     points: bytes
-    #: empty where none of them is kept for later subscribers
     expiries: bytes = b""
-    #: empty where none was sent
     traces: Sequence[str] = ()
 
 
@@ -142,16 +137,15 @@ def load_events(first: int, time: int, topic: int, payload: bytes) -> EventsReco
 
 
 def expiries_of(time: int, availability: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """Until when events logged at that time are available; those that are not end at once."""
+    """Return the ends of the availability of events of a time."""
     until = time + np.minimum(availability * 1e6, float(FOREVER - time - 1024))
     return np.where(np.isinf(availability), FOREVER, until.astype(np.int64))
 
 
 def coalesce(records: Sequence[Record], limit: int) -> list[Record]:
-    """The same records with neighbours made one, up to `limit` events: what is committed together is routed
-    and sent together, and each step of that is paid for by the record.
+    """Merge neighbouring records of a topic, up to `limit` events: routing costs are per record.
 
-    Without expiries: those are for replays, which read the records as they are on disk.
+    Merged records have no expiries; only replays need these, and they read from disk.
     """
     out: list[Record | list[EventsRecord]] = []
     for record in records:

@@ -1,4 +1,4 @@
-"""Repartitions with their assignments, and moves of subscriptions that are not settled yet."""
+"""Repartitions with their assignments, and unfinished migrations of subscriptions."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dispatcher.store.interface import Connection, Transaction
+from dispatcher.store.interface import (
+    Connection,
+    Transaction,
+    column_names,
+    first_column,
+    has_rows,
+    read_int,
+)
 from edn.errors import NotFound
 
 Kind = Literal["apply", "drain", "replace", "fill"]
 State = Literal["open", "running", "done", "cancelled"]
 
-#: seconds after which one that was opened and never started is forgotten
+#: seconds after which a repartition that was never started is deleted
 OPEN_SECONDS = 3600.0
-
-_FIELDS = (
-    "id, kind, state, server, created, began, ended, rate, total, moved, skipped, hit_ratio, "
-    "expected_hit_ratio"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,40 +30,40 @@ class Repartition:
     id: int
     kind: Kind
     state: State
-    #: that is emptied, replaced or filled
+    #: server that is drained, replaced or filled
     server: str | None
-    #: microseconds: made, started, over
     created: int
     began: int | None
     ended: int | None
-    #: subscriptions a second
     rate: float
-    #: how many are to be moved, have been, and need not be: they have ended, or are there already
+    #: subscriptions; skipped ones have ended or are on their server already
     total: int
     moved: int
     skipped: int
-    #: of the network when it began, and what the plan promises
+    #: hit ratio of the network at the start, and the planned one
     hit_ratio: float | None
     expected_hit_ratio: float | None
 
     @property
     def left(self) -> int:
-        """How many are still to be looked at."""
+        """Number of subscriptions that are neither moved nor skipped."""
         return self.total - self.moved - self.skipped
+
+
+_FIELDS = column_names(Repartition)
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The preview of a repartition."""
+    """The preview of a repartition; counts of subscriptions."""
 
     moves: int
-    #: they are there already
+    #: assigned to their present server
     stay: int
-    #: assigned, but no subscriptions
+    #: assignments without a subscription
     unknown: int
-    #: subscriptions that no assignment names: they stay
+    #: subscriptions without an assignment, which stay
     unassigned: int
-    #: server → subscriptions now and then
     before: Mapping[str, int]
     after: Mapping[str, int]
 
@@ -69,7 +71,7 @@ class Preview:
 def find(connection: Connection, repartition: int) -> Repartition:
     row = connection.execute(f"SELECT {_FIELDS} FROM repartitions WHERE id = ?", (repartition,)).fetchone()
     if row is None:
-        raise NotFound(f"no repartition {repartition}")
+        raise NotFound(f"repartition {repartition} does not exist")
     return Repartition(*row)
 
 
@@ -83,10 +85,9 @@ def running(connection: Connection) -> Repartition | None:
     return None if row is None else Repartition(*row)
 
 
-def left(reader: Connection, repartition: int, limit: int) -> list[tuple[str, str, str]]:
-    """Some of the assignments that are left: subscription, the server that it is on ("" if it has ended), and
-    the one that it shall go to."""
-    return reader.execute(
+def assignments(connection: Connection, repartition: int, limit: int) -> list[tuple[str, str, str]]:
+    """Return assignments that are left: subscription, its server ("" if it has ended), its destination."""
+    return connection.execute(
         "SELECT a.subscription, coalesce(s.server, ''), a.server FROM assignments a"
         " LEFT JOIN subscriptions s ON s.id = a.subscription WHERE a.repartition = ? LIMIT ?",
         (repartition, limit),
@@ -94,14 +95,9 @@ def left(reader: Connection, repartition: int, limit: int) -> list[tuple[str, st
 
 
 def preview(connection: Connection, repartition: int, servers: Iterable[str]) -> Preview:
-    """Preview a repartition; `servers`: the known ones."""
-    before = Counter(
-        dict(
-            connection.execute(
-                "SELECT server, count(*) FROM subscriptions WHERE server != '' GROUP BY server"
-            ).fetchall()
-        )
-    )
+    """Count the moves of a repartition and the subscriptions per server; `servers`: all of the network."""
+    query = "SELECT server, count(*) FROM subscriptions WHERE server != '' GROUP BY server"
+    before = Counter(dict(connection.execute(query)))
     after = Counter(before)
     moves = stay = named = 0
     for source, destination, count in connection.execute(
@@ -116,9 +112,7 @@ def preview(connection: Connection, repartition: int, servers: Iterable[str]) ->
             moves += count
             after[source] -= count
             after[destination] += count
-    (assigned,) = connection.execute(
-        "SELECT count(*) FROM assignments WHERE repartition = ?", (repartition,)
-    ).fetchone()
+    assigned = read_int(connection, "SELECT count(*) FROM assignments WHERE repartition = ?", repartition)
     names = sorted({*servers, *before})
     return Preview(
         moves=moves,
@@ -130,10 +124,10 @@ def preview(connection: Connection, repartition: int, servers: Iterable[str]) ->
     )
 
 
-def make(
+def create(
     transaction: Transaction, kind: Kind, server: str | None, rate: float, expected_hit_ratio: float | None
 ) -> int:
-    """A new one; those that were opened long ago and never started go."""
+    """Create a repartition; delete those that were opened long ago and never started."""
     connection = transaction.connection
     stale = transaction.time - int(OPEN_SECONDS * 1e6)
     connection.execute(
@@ -142,16 +136,16 @@ def make(
         (stale,),
     )
     connection.execute("DELETE FROM repartitions WHERE state = 'open' AND created < ?", (stale,))
-    made = connection.execute(
+    created = connection.execute(
         "INSERT INTO repartitions (kind, state, server, created, rate, expected_hit_ratio)"
         " VALUES (?, 'open', ?, ?, ?, ?)",
         (kind, server, transaction.time, rate, expected_hit_ratio),
     )
-    return int(made.lastrowid or 0)
+    return int(created.lastrowid or 0)
 
 
 def assign(transaction: Transaction, repartition: int, rows: Sequence[tuple[str, str]]) -> None:
-    """(subscription, server) each; an empty server is chosen when it is moved."""
+    """Add assignments (subscription, server); an empty server is chosen at the time of the move."""
     transaction.connection.executemany(
         "INSERT OR REPLACE INTO assignments VALUES (?, ?, ?)",
         [(repartition, subscription, server) for subscription, server in rows],
@@ -160,7 +154,7 @@ def assign(transaction: Transaction, repartition: int, rows: Sequence[tuple[str,
 
 
 def assign_all_of(transaction: Transaction, repartition: int, server: str) -> None:
-    """Everything that a server hosts, to wherever it fits then."""
+    """Assign all subscriptions of a server; their destinations are chosen at the time of the move."""
     transaction.connection.execute(
         "INSERT OR IGNORE INTO assignments SELECT ?, id, '' FROM subscriptions WHERE server = ?",
         (repartition, server),
@@ -200,7 +194,7 @@ def progress(
 def finish(transaction: Transaction, repartition: int, state: State) -> None:
     transaction.connection.execute("DELETE FROM assignments WHERE repartition = ?", (repartition,))
     if state == "done":
-        # Of a server that is replaced, only what ended meanwhile is left to be told: to nobody.
+        # Replays that are left on a replaced server belong to ended subscriptions.
         transaction.connection.execute(
             "DELETE FROM replays WHERE server IN"
             " (SELECT server FROM repartitions WHERE id = ? AND kind = 'replace')",
@@ -212,61 +206,49 @@ def finish(transaction: Transaction, repartition: int, state: State) -> None:
 
 
 def destinations(connection: Connection, repartition: int) -> set[str]:
-    """Return the servers that assignments name; empty for one that is chosen later."""
-    rows = connection.execute("SELECT DISTINCT server FROM assignments WHERE repartition = ?", (repartition,))
-    return {server for (server,) in rows}
+    """Return the destinations of assignments; empty for one that is chosen later."""
+    query = "SELECT DISTINCT server FROM assignments WHERE repartition = ?"
+    return set(first_column(connection, query, repartition))
 
 
 def has_assignments(connection: Connection, repartition: int) -> bool:
-    found = connection.execute("SELECT 1 FROM assignments WHERE repartition = ? LIMIT 1", (repartition,))
-    return found.fetchone() is not None
+    return has_rows(connection, "SELECT 1 FROM assignments WHERE repartition = ? LIMIT 1", repartition)
 
 
-# -- moves that are not settled -------------------------------------------------------------------------
+# -- unfinished migrations ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Unsettled:
-    """A move whose former server may still have something to deliver."""
+class Migration:
+    """A moved subscription whose old server may still have notifications to deliver or to hand over."""
 
     subscription: str
     version: int
     destination: str
-    #: the old server keeps what it found while the subscription was paused
-    keeping: bool
 
 
 def count_moves(connection: Connection, source: str | None = None) -> int:
-    """Count the moves that are not settled, all or those away from a server."""
-    (count,) = connection.execute(
-        "SELECT count(*) FROM moves WHERE ?1 IS NULL OR source = ?1", (source,)
-    ).fetchone()
-    return int(count)
+    """Count the unfinished migrations, all or those from a server."""
+    return read_int(connection, "SELECT count(*) FROM moves WHERE ?1 IS NULL OR source = ?1", source)
 
 
 def sources(connection: Connection) -> list[str]:
-    """Return the servers that moves lead away from."""
-    return [source for (source,) in connection.execute("SELECT DISTINCT source FROM moves")]
+    return first_column(connection, "SELECT DISTINCT source FROM moves")
 
 
-def moves_from(connection: Connection, source: str) -> list[Unsettled]:
-    rows = connection.execute(
-        "SELECT subscription, version, destination, keeping FROM moves WHERE source = ?", (source,)
-    )
-    return [Unsettled(name, version, where, bool(kept)) for name, version, where, kept in rows]
+def moves_from(connection: Connection, source: str) -> list[Migration]:
+    query = "SELECT subscription, version, destination FROM moves WHERE source = ?"
+    return [Migration(*row) for row in connection.execute(query, (source,))]
 
 
 def is_moving(connection: Connection, subscription: str, version: int | None = None) -> bool:
-    """Return whether a move of a subscription, to any version or to this one, is not settled."""
-    found = connection.execute(
-        "SELECT 1 FROM moves WHERE subscription = ?1 AND (?2 IS NULL OR version = ?2) LIMIT 1",
-        (subscription, version),
-    )
-    return found.fetchone() is not None
+    """Return whether a migration of a subscription, to any version or to this one, is unfinished."""
+    query = "SELECT 1 FROM moves WHERE subscription = ?1 AND (?2 IS NULL OR version = ?2) LIMIT 1"
+    return has_rows(connection, query, subscription, version)
 
 
-def find_keeping(connection: Connection, names: Sequence[str]) -> tuple[str, str] | None:
-    """Return one of these subscriptions, and its former server, if that still keeps something for it."""
+def find_buffered(connection: Connection, names: Sequence[str]) -> tuple[str, str] | None:
+    """Return one of these subscriptions whose old server buffers notifications, and that server."""
     row: tuple[str, str] | None = connection.execute(
         "SELECT subscription, source FROM moves WHERE keeping"
         " AND subscription IN (SELECT value FROM json_each(?)) LIMIT 1",
@@ -276,32 +258,32 @@ def find_keeping(connection: Connection, names: Sequence[str]) -> tuple[str, str
 
 
 def insert_move(
-    transaction: Transaction, subscription: str, version: int, source: str, destination: str, keeping: bool
+    transaction: Transaction, subscription: str, version: int, source: str, destination: str, buffered: bool
 ) -> None:
     transaction.connection.execute(
-        "INSERT INTO moves VALUES (?, ?, ?, ?, ?)", (subscription, version, source, destination, keeping)
+        "INSERT INTO moves VALUES (?, ?, ?, ?, ?)", (subscription, version, source, destination, buffered)
     )
 
 
 def redirect_move(
     transaction: Transaction, subscription: str, before: int, version: int, destination: str
 ) -> None:
-    """Have a move to a lost server end at another one, as another version."""
+    """Redirect a migration to a lost server to another one, as another version."""
     transaction.connection.execute(
         "UPDATE moves SET version = ?, destination = ? WHERE subscription = ? AND version = ?",
         (version, destination, subscription, before),
     )
 
 
-def mark_handed_over(transaction: Transaction, move: Unsettled) -> None:
-    """Note that the old server keeps nothing any more."""
+def mark_handed_over(transaction: Transaction, move: Migration) -> None:
+    """Record that the old server buffers no notifications any more."""
     transaction.connection.execute(
         "UPDATE moves SET keeping = 0 WHERE subscription = ? AND version = ?",
         (move.subscription, move.version),
     )
 
 
-def delete_moves(transaction: Transaction, moves: Sequence[Unsettled]) -> None:
+def delete_moves(transaction: Transaction, moves: Sequence[Migration]) -> None:
     transaction.connection.executemany(
         "DELETE FROM moves WHERE subscription = ? AND version = ?",
         [(move.subscription, move.version) for move in moves],

@@ -1,4 +1,4 @@
-"""Replays that are not finished, and the reads that they do of the log."""
+"""Unfinished replays, and their reads of the log."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dispatcher.store.interface import Connection, Transaction
+from dispatcher.store.interface import Connection, Transaction, has_rows, insert_row, row_of
 from dispatcher.store.records import EventsRecord, load_events
 
-#: `since` of a subscription that is told nothing of its past
+#: `since` of a replay without events
 NOTHING = 1 << 62
 
 
@@ -19,43 +19,42 @@ class Replay:
     version: int
     server: str
     topic: int
-    #: the filter in its JSON form; None is everything
     filter: Any
-    #: what came later is matched live: the offset of the activation, or of that of the one it has displaced
+    #: offset of the activation: later events are matched live
     upto: int
-    #: of the activation
+    #: network time of the activation
     time: int
-    #: events of before that log time are left out
+    #: network time before which events are left out
     since: int | None
-    #: in place of a lost server: everything beyond this offset, available or not. With `since`, which is 0
-    #: where nothing is left out, also the past that the lost one had not told to its end
+    #: cursor of a lost server that this one replaces: all later events are replayed, retained or not. If the
+    #: lost server had not finished a replay either, `since` is set, 0 for all retained events
     after: int | None = None
 
     @property
-    def past(self) -> bool:
-        """Whether what was available at its time belongs to it."""
+    def has_retained(self) -> bool:
+        """Whether the events that were retained at the activation belong to the replay."""
         return self.after is None or self.since is not None
 
 
 def has_available(transaction: Transaction, topic: int, since: int | None) -> bool:
-    """Return whether a subscription that begins now has anything to catch up with."""
-    found = transaction.connection.execute(
+    """Return whether a topic has retained events since a time."""
+    return has_rows(
+        transaction.connection,
         "SELECT 1 FROM records WHERE topic = ? AND expires > ? AND time >= ? LIMIT 1",
-        (topic, transaction.time, since or 0),
+        topic,
+        transaction.time,
+        since or 0,
     )
-    return found.fetchone() is not None
 
 
-def reaches(connection: Connection, topic: int, now: int, since: int) -> bool:
-    """Return whether an event of that time or before is still available."""
-    found = connection.execute(
-        "SELECT 1 FROM records WHERE topic = ? AND expires > ? AND time <= ? LIMIT 1", (topic, now, since)
-    )
-    return found.fetchone() is not None
+def has_available_before(connection: Connection, topic: int, now: int, time: int) -> bool:
+    """Return whether a topic has retained events of a time or before."""
+    query = "SELECT 1 FROM records WHERE topic = ? AND expires > ? AND time <= ? LIMIT 1"
+    return has_rows(connection, query, topic, now, time)
 
 
 def last_record(connection: Connection, topic: int, time: int) -> int | None:
-    """Return the offset of a topic's last record of that time or before."""
+    """Return the offset of a topic's last record of a time or before."""
     row = connection.execute(
         "SELECT last FROM records WHERE topic = ? AND time <= ? ORDER BY last DESC LIMIT 1", (topic, time)
     ).fetchone()
@@ -75,22 +74,9 @@ def find(connection: Connection, subscription: str, version: int) -> Replay | No
 
 
 def insert(transaction: Transaction, replay: Replay) -> None:
-    """Insert a replay, in the transaction that activates its subscription."""
+    """Insert a replay; in the transaction that activates its version."""
     filter = None if replay.filter is None else json.dumps(replay.filter)
-    transaction.connection.execute(
-        "INSERT INTO replays VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            replay.subscription,
-            replay.version,
-            replay.server,
-            replay.topic,
-            filter,
-            replay.upto,
-            replay.time,
-            replay.since,
-            replay.after,
-        ),
-    )
+    insert_row(transaction.connection, "replays", row_of(replay, filter=filter))
 
 
 def delete(transaction: Transaction, replay: Replay) -> None:
@@ -100,7 +86,7 @@ def delete(transaction: Transaction, replay: Replay) -> None:
 
 
 def take_over(transaction: Transaction, replay: Replay) -> Replay:
-    """The replay in place of a lost server, with what that one had yet to tell; this one's note goes."""
+    """Merge the unfinished replays of a lost server into the replay of its replacement; delete their rows."""
     connection = transaction.connection
     named = (replay.subscription,)
     rows = connection.execute(
@@ -109,9 +95,9 @@ def take_over(transaction: Transaction, replay: Replay) -> Replay:
     connection.execute("DELETE FROM replays WHERE subscription = ?", named)
     for upto, time, since, after in rows:
         assert replay.after is not None
-        if after is None:  # it was being told its past
+        if after is None:  # retained events
             replay = replace(replay, time=time, since=since or 0, after=max(replay.after, upto))
-        elif since is None:  # what one before had not read
+        elif since is None:  # the replay of an earlier lost server
             replay = replace(replay, after=min(replay.after, after))
         else:
             replay = replace(replay, time=time, since=since, after=min(replay.after, after))
@@ -133,10 +119,10 @@ def displace(transaction: Transaction, subscription: str, version: int) -> Repla
 
 
 def read_records(connection: Connection, replay: Replay, after: int, limit: int) -> list[EventsRecord]:
-    """Return the next records beyond an offset that may hold events of a replay."""
+    """Return the next records after an offset that may contain events of a replay."""
     if replay.after is None:
         wanted = "expires > ?2"
-    elif replay.past:
+    elif replay.has_retained:
         wanted = f"(expires > ?2 OR last > {replay.after:d})"
     else:
         wanted, after = "?2 = ?2", max(after, replay.after)

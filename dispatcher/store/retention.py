@@ -1,37 +1,42 @@
-"""Bytes that each tenant's retained events occupy in the log, and event ids that publishers chose.
+"""Retention: which records and event ids the log still needs, and the bytes of retained events per tenant.
 
-An event that stays available to later subscribers stays in the log as long as its publisher said, for ever if
-it said so. Triggers (`schema`) count the bytes per tenant in the transaction that writes or deletes a record,
-so the sum is exact and never computed. Beyond the limit publishing *with* availability is refused; events
-without go on.
+A retained event stays in the log until its availability ends, which may be never. Triggers (`schema`) count
+the bytes per tenant in the transaction that writes or deletes a record. Beyond a tenant's limit, publishing
+*with* availability is refused; events without availability are accepted.
 """
 
 from __future__ import annotations
 
-from dispatcher.store.interface import Connection
+from dispatcher.store import meta
+from dispatcher.store.interface import Connection, Transaction, has_rows, read_int
 from edn.errors import Overloaded
 
-#: seconds after which trying again is worth it: events expire, topics are deleted
-PATIENCE = 60.0
+#: seconds of `Retry-After` at the limit: events expire, topics are deleted
+RETRY_SECONDS = 60.0
+
+#: records, bytes of payload and event ids that one step of a truncation deletes at most; event ids are
+#: scattered in their index, so that each may cost a page
+STEP_RECORDS = 1000
+STEP_BYTES = 8 << 20
+STEP_IDS = 250
 
 
 def used(connection: Connection, tenant: str) -> int:
-    row = connection.execute("SELECT bytes FROM retained WHERE tenant = ?", (tenant,)).fetchone()
-    return int(row[0]) if row else 0
+    return read_int(connection, "SELECT coalesce(max(bytes), 0) FROM retained WHERE tenant = ?", tenant)
 
 
 def check(connection: Connection, tenant: str, limit: int | None) -> None:
-    """Raise `Overloaded` if a tenant's retained events are beyond its limit; None is no limit."""
+    """Raise `Overloaded` if the bytes of a tenant's retained events exceed its limit; None is no limit."""
     if limit is not None and (found := used(connection, tenant)) > limit:
         raise Overloaded(
-            f"retained_bytes: events that stay available would occupy {found} bytes, the limit is {limit}; "
+            f"retained_bytes must be at most {limit}, got {found} bytes of retained events; "
             "publish without availability, or wait until some expire",
-            retry_after=PATIENCE,
+            retry_after=RETRY_SECONDS,
         )
 
 
 def find_event(connection: Connection, topic: int, id: str) -> bytes | None:
-    """Return the digest of the event that has an id that its publisher chose."""
+    """Return the digest of the event that has an id set by its publisher."""
     row = connection.execute(
         "SELECT digest FROM event_ids WHERE topic = ? AND id = ?", (topic, id)
     ).fetchone()
@@ -39,5 +44,56 @@ def find_event(connection: Connection, topic: int, id: str) -> bytes | None:
 
 
 def insert_event(connection: Connection, topic: int, id: str, digest: bytes, time: int) -> None:
-    """Remember an id that a publisher chose; `time`: steady, microseconds."""
+    """Insert an event id that was set by its publisher; `time`: steady, microseconds."""
     connection.execute("INSERT INTO event_ids VALUES (?, ?, ?, ?)", (topic, id, digest, time))
+
+
+# -- truncation -----------------------------------------------------------------------------------------
+
+
+def has_expired(connection: Connection, now: int) -> bool:
+    """Return whether the availability of a retained event has ended."""
+    return has_rows(connection, "SELECT 1 FROM records WHERE expires <= ? LIMIT 1", now)
+
+
+def delete_step(transaction: Transaction, upto: int, ids_before: int) -> tuple[bool, int]:
+    """Delete a bounded number of records and event ids; return whether there are more, and the new floor.
+
+    Records that a replay needs stay, and so does the last record: the head of the log is read from it.
+    """
+    connection = transaction.connection
+    first, oldest = connection.execute("SELECT min(after), min(time) FROM replays").fetchone()
+    upto = min(upto, transaction.head, transaction.head if first is None else int(first))
+    # A replay may need events that expired after it began.
+    expired_by = transaction.time if oldest is None else min(transaction.time, int(oldest))
+    meta.raise_to(connection, "floor", upto)
+    end = read_int(connection, "SELECT coalesce(max(last), 0) FROM records")
+    query = "SELECT last, length(payload) FROM records WHERE {} AND last <= ? AND last < ? {} LIMIT ?"
+    deleted, more = _limit_bytes(
+        connection.execute(
+            query.format("expires IS NULL", "ORDER BY last"), (upto, end, STEP_RECORDS)
+        ).fetchall()
+    )
+    if not more:
+        expired, more = _limit_bytes(
+            connection.execute(
+                query.format("expires <= ?", ""), (expired_by, upto, end, STEP_RECORDS)
+            ).fetchall()
+        )
+        deleted += expired
+    connection.executemany("DELETE FROM records WHERE last = ?", [(last,) for last in deleted])
+    ids = connection.execute(
+        "DELETE FROM event_ids WHERE (topic, id) IN (SELECT topic, id FROM event_ids WHERE time < ? LIMIT ?)",
+        (ids_before, STEP_IDS),
+    ).rowcount
+    return more or ids == STEP_IDS, upto
+
+
+def _limit_bytes(found: list[tuple[int, int]]) -> tuple[list[int], bool]:
+    """Return the first records whose payloads fit into one step, at least one, and whether there are more."""
+    size = 0
+    for place, (_, length) in enumerate(found):
+        size += length
+        if size > STEP_BYTES and place:
+            return [last for last, _ in found[:place]], True
+    return [last for last, _ in found], len(found) == STEP_RECORDS

@@ -1,6 +1,6 @@
 """The tables of a data folder, and the number of their format.
 
-There are no migrations: a folder of any other format is refused.
+There are no migrations: a data folder of another format is refused.
 """
 
 from __future__ import annotations
@@ -10,31 +10,30 @@ import sqlite3
 from edn.errors import EdnError
 from edn.runtime.process import wrong_format
 
-#: raised with every change of the tables below
+#: must rise with every change of the tables
 FORMAT = 1
 
 _TABLES = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
--- keyed by the last offset, so that "everything after a cursor" is one range
+-- keyed by the last offset, so that the records after a cursor are one range
 CREATE TABLE records (
     last INTEGER PRIMARY KEY, count INTEGER NOT NULL, time INTEGER NOT NULL,
     topic INTEGER, server TEXT, payload BLOB NOT NULL,
-    -- when the last of its events ceases to be available to later subscribers, null if none ever was
+    -- end of the longest availability of its events, null if no event is retained
     expires INTEGER);
--- what a new subscription is yet to be told of the events that were available when it began
+-- unfinished replays
 CREATE TABLE replays (
     subscription TEXT NOT NULL, version INTEGER NOT NULL, server TEXT NOT NULL, topic INTEGER NOT NULL,
     filter TEXT, upto INTEGER NOT NULL, time INTEGER NOT NULL, since INTEGER,
-    -- null: what was available, otherwise all that the log took after this offset, in place of a lost server
+    -- cursor of a lost server, null if the replay does not replace one
     after INTEGER,
     PRIMARY KEY (subscription, version)) WITHOUT ROWID;
--- subscriptions that have moved and whose former server may still have something to deliver: `keeping` if it
--- holds what it kept for a paused one
+-- unfinished migrations, `keeping` if the old server has buffered notifications to hand over
 CREATE TABLE moves (
     subscription TEXT NOT NULL, version INTEGER NOT NULL, source TEXT NOT NULL, destination TEXT NOT NULL,
     keeping INTEGER NOT NULL, PRIMARY KEY (subscription, version)) WITHOUT ROWID;
 CREATE INDEX moves_by_source ON moves (source);
--- repartitions, and of those that are not over where what is to be moved shall go
+-- repartitions, and the assignments of those that are open or running
 CREATE TABLE repartitions (
     id INTEGER PRIMARY KEY AUTOINCREMENT, kind TEXT NOT NULL, state TEXT NOT NULL, server TEXT,
     created INTEGER NOT NULL, began INTEGER, ended INTEGER, rate REAL NOT NULL,
@@ -43,11 +42,11 @@ CREATE TABLE repartitions (
 CREATE TABLE assignments (
     repartition INTEGER NOT NULL, subscription TEXT NOT NULL, server TEXT NOT NULL,
     PRIMARY KEY (repartition, subscription)) WITHOUT ROWID;
--- up to where servers have read, as last noted, and those that are being emptied or are lost, with that
+-- cursors of servers, as last stored, and servers that are drained or lost, with their cursors then
 CREATE TABLE cursors (server TEXT PRIMARY KEY, cursor INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE leaving (
     server TEXT PRIMARY KEY, state TEXT NOT NULL, cursor INTEGER) WITHOUT ROWID;
--- only ids that publishers chose: an id that we made cannot come twice
+-- ids that publishers set (generated ids are unique)
 CREATE TABLE event_ids (
     topic INTEGER NOT NULL, id TEXT NOT NULL, digest BLOB NOT NULL, time INTEGER NOT NULL,
     PRIMARY KEY (topic, id)) WITHOUT ROWID;
@@ -56,15 +55,15 @@ CREATE TABLE topics (
     uid INTEGER PRIMARY KEY AUTOINCREMENT, tenant TEXT NOT NULL, name TEXT NOT NULL,
     revision INTEGER NOT NULL, columns TEXT NOT NULL, attributes TEXT NOT NULL,
     engine TEXT NOT NULL, created INTEGER NOT NULL,
-    -- seconds, Inf for ever: how long its events stay available to later subscribers, if they do not say
+    -- default availability of its events in seconds, Inf for ever
     availability REAL NOT NULL DEFAULT 0,
-    -- whether its engine was chosen for this very name, and not inherited
+    -- whether the engine was set for this topic, not inherited from a binding
     chosen INTEGER NOT NULL DEFAULT 0,
     UNIQUE (tenant, name));
--- what operators have bound to names, of topics or subtrees: servers (JSON) and matcher, null for none
+-- bindings of names of topics and subtrees: servers (JSON) and engine, null for none
 CREATE TABLE bindings (
     name TEXT PRIMARY KEY, servers TEXT, engine TEXT, created INTEGER NOT NULL) WITHOUT ROWID;
--- those to a subtree have its path, and no topic (0) and no server (''): these are their members'
+-- a subtree subscription has a subtree, topic 0 and server '', and its members have a topic and a server
 CREATE TABLE subscriptions (
     serial INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, version INTEGER NOT NULL,
     owner TEXT NOT NULL, topic INTEGER NOT NULL, filter TEXT, attributes TEXT NOT NULL, url TEXT NOT NULL,
@@ -75,7 +74,7 @@ CREATE INDEX subscriptions_by_topic ON subscriptions (topic, serial);
 CREATE INDEX subscriptions_by_owner ON subscriptions (owner, serial);
 CREATE INDEX subscriptions_by_server ON subscriptions (server);
 CREATE INDEX subscriptions_by_expiry ON subscriptions (expires) WHERE expires IS NOT NULL;
--- the secrets that notifications are signed with: those that subscribers gave, by fingerprint, or ours
+-- signing keys, `given`: fingerprint of a secret that the subscriber gave, empty if it was generated
 CREATE TABLE rings (
     id TEXT PRIMARY KEY, tenant TEXT NOT NULL, owner TEXT NOT NULL, url TEXT NOT NULL, given TEXT NOT NULL,
     current TEXT NOT NULL, previous TEXT, until INTEGER NOT NULL, version INTEGER NOT NULL) WITHOUT ROWID;
@@ -108,14 +107,14 @@ CREATE INDEX subscriptions_by_subtree ON subscriptions (subtree) WHERE subtree I
 
 
 def _counting(row: str, sign: str) -> str:
-    """Count a record. Its topic is there: deleting a topic ends the availability of its events first."""
+    """Return SQL that counts a record. Deleting a topic first ends the availability of its events."""
     return (
         f"INSERT INTO retained SELECT tenant, {sign}length({row}.payload) FROM topics WHERE uid = {row}.topic"
         " ON CONFLICT (tenant) DO UPDATE SET bytes = bytes + excluded.bytes;"
     )
 
 
-#: count `retained` in the transaction that writes or deletes a record
+#: they update `retained` in the transaction that writes or deletes a record
 _TRIGGERS = (
     "CREATE TRIGGER retained_more AFTER INSERT ON records WHEN NEW.expires IS NOT NULL BEGIN"
     f" {_counting('NEW', '')} END",
@@ -127,11 +126,11 @@ _TRIGGERS = (
 
 
 class WrongFormat(EdnError):
-    """The data folder was written by an older or a newer version of the program."""
+    """The data folder was written by an older or newer version of the program."""
 
 
 def prepare(connection: sqlite3.Connection, path: str) -> None:
-    """Create the tables in an empty file; raises `WrongFormat` for a file of another format."""
+    """Create the tables in an empty file; raises `WrongFormat` for another format."""
     if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").fetchone() is None:
         for statement in (*_TABLES.split(";"), *_TRIGGERS):
             connection.execute(statement)

@@ -1,29 +1,29 @@
-"""Rows of servers: their addresses, up to where they have read the log, and which of them leave."""
+"""Servers: their URLs and cursors, and whether they are drained or lost."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal
 
-from dispatcher.store.interface import Connection, Transaction
+from dispatcher.store.interface import Connection, Transaction, has_rows, read_int
 from dispatcher.store.records import load_control
 from edn import protocol
 
-#: emptied by an operator, or given up
+#: an operator drains the server, or has declared it lost
 Leaving = Literal["draining", "lost"]
 
 
 def all_servers(connection: Connection) -> list[tuple[str, str, str, int, int]]:
-    """Return id, address, hash of the key, epoch and time of registration of every server."""
+    """Return id, URL, hash of the key, epoch and time of registration of all servers."""
     return connection.execute("SELECT id, url, key, epoch, registered FROM servers ORDER BY id").fetchall()
 
 
 def is_known(connection: Connection, server: str) -> bool:
-    return connection.execute("SELECT 1 FROM servers WHERE id = ?", (server,)).fetchone() is not None
+    return has_rows(connection, "SELECT 1 FROM servers WHERE id = ?", server)
 
 
 def put(transaction: Transaction, server: str, url: str, key: str, epoch: int) -> None:
-    """Insert a server, or change its address and epoch."""
+    """Insert a server, or update its URL and epoch."""
     transaction.connection.execute(
         "INSERT INTO servers VALUES (?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
         "url = excluded.url, epoch = excluded.epoch",
@@ -32,19 +32,17 @@ def put(transaction: Transaction, server: str, url: str, key: str, epoch: int) -
 
 
 def delete(transaction: Transaction, server: str) -> None:
-    """Delete a server, with its cursor."""
     for table, column in (("servers", "id"), ("cursors", "server"), ("leaving", "server")):
         transaction.connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (server,))
 
 
 def first_record(connection: Connection, server: str) -> int | None:
-    """Return the offset of the first control record for a server."""
     (first,) = connection.execute("SELECT min(last) FROM records WHERE server = ?", (server,)).fetchone()
     return None if first is None else int(first)
 
 
 def controls(connection: Connection, server: str, after: int) -> list[protocol.Control]:
-    """Return the changes that concern a server, beyond an offset."""
+    """Return the control records of a server after an offset."""
     rows = connection.execute(
         "SELECT payload FROM records WHERE last > ? AND server = ? ORDER BY last", (after, server)
     )
@@ -52,7 +50,7 @@ def controls(connection: Connection, server: str, after: int) -> list[protocol.C
 
 
 def put_cursors(transaction: Transaction, cursors: Sequence[tuple[str, int]]) -> None:
-    """Store up to where servers have read; unknown servers are left out."""
+    """Store the cursors of servers; unknown servers are ignored."""
     transaction.connection.executemany(
         "INSERT OR REPLACE INTO cursors SELECT ?1, ?2 WHERE EXISTS (SELECT 1 FROM servers WHERE id = ?1)",
         cursors,
@@ -60,18 +58,26 @@ def put_cursors(transaction: Transaction, cursors: Sequence[tuple[str, int]]) ->
 
 
 def cursor(connection: Connection, server: str) -> int:
-    """Return up to where a server had read when that was last stored."""
-    row = connection.execute("SELECT cursor FROM cursors WHERE server = ?", (server,)).fetchone()
-    return int(row[0]) if row else 0
+    return read_int(connection, "SELECT coalesce(max(cursor), 0) FROM cursors WHERE server = ?", server)
+
+
+def least_cursor(connection: Connection) -> int:
+    """Return the offset up to which all servers have read; 0 while a lost server must be replaced."""
+    if lost(connection):
+        return 0
+    return read_int(
+        connection,
+        "SELECT coalesce(min(coalesce(c.cursor, 0)), 0) FROM servers s"
+        " LEFT JOIN cursors c ON c.server = s.id",
+    )
 
 
 def leaving(connection: Connection) -> list[tuple[str, Leaving]]:
-    """Return the servers that are being emptied or are lost."""
+    """Return the servers that are drained or lost."""
     return connection.execute("SELECT server, state FROM leaving").fetchall()
 
 
 def lost(connection: Connection) -> dict[str, int]:
-    """Return the lost servers, and up to where each had read."""
     return dict(connection.execute("SELECT server, cursor FROM leaving WHERE state = 'lost'"))
 
 
@@ -81,7 +87,7 @@ def mark_leaving(transaction: Transaction, server: str, state: Leaving, cursor: 
         (server, state, cursor),
     )
     if state == "lost":
-        # Its buffers are gone.
+        # Its buffered notifications are lost, too.
         transaction.connection.execute("UPDATE moves SET keeping = 0 WHERE source = ?", (server,))
 
 

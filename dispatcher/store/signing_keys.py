@@ -1,20 +1,20 @@
-"""Key rings: the secrets that sign notifications, by tenant, owner, URL and fingerprint of a given secret."""
+"""Key rings of webhook signatures, by tenant, owner, URL and fingerprint of a given secret."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dispatcher.store.interface import Connection, Transaction
+from dispatcher.store.interface import Connection, Transaction, first_column, read_int
 from edn import protocol
 from edn.formats.webhooks import KeyRing
 from edn.model import namespace
 
-#: tenant, owner, URL, fingerprint of a secret that was given
+#: tenant, owner, URL, fingerprint of the secret that the subscriber gave, empty if it was generated
 Key = tuple[str, str, str, str]
 
 
 def read(connection: Connection, ids: Iterable[str]) -> list[KeyRing]:
-    """Return rings by id; the empty id is none."""
+    """Return the rings with these ids; the empty id is ignored."""
     found = []
     for id in sorted(set(ids) - {""}):
         row = connection.execute(
@@ -26,9 +26,9 @@ def read(connection: Connection, ids: Iterable[str]) -> list[KeyRing]:
 
 
 def find_used(connection: Connection, key: Key) -> str | None:
-    """Return the ring of a key: any for a given secret; one that is in use for a generated secret.
+    """Return the ring of a key; a ring with a generated secret only while a subscription uses it.
 
-    Nobody knows a generated secret any more whose last subscription is gone: the next one gets a new one.
+    Once its last subscription has ended, nobody knows a generated secret, so the next one gets a new secret.
     """
     row = connection.execute(
         "SELECT id FROM rings r WHERE tenant = ? AND owner = ? AND url = ? AND given = ?"
@@ -46,7 +46,7 @@ def insert(transaction: Transaction, id: str, key: Key, secret: str) -> None:
 
 
 def take(transaction: Transaction, state: protocol.RingState) -> None:
-    """Insert a ring of another dispatcher, or replace the one of its id."""
+    """Insert or replace a ring of another dispatcher."""
     transaction.connection.execute(
         "INSERT OR REPLACE INTO rings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
@@ -71,23 +71,24 @@ def update(transaction: Transaction, ring: KeyRing) -> None:
 
 
 def of_subscription(connection: Connection, subscription: str) -> str | None:
-    """Return the ring id of a subscription, empty for none; None if there is no such subscription."""
+    """Return the ring id of a subscription, empty for none; None if the subscription does not exist."""
     row = connection.execute("SELECT ring FROM subscriptions WHERE id = ?", (subscription,)).fetchone()
     return None if row is None else str(row[0])
 
 
 def hosts(connection: Connection, ring: str) -> list[str]:
-    """Return the servers that host subscriptions of a ring."""
-    rows = connection.execute(
-        "SELECT DISTINCT server FROM subscriptions WHERE ring = ? AND ring != '' AND server != ''", (ring,)
+    return first_column(
+        connection,
+        "SELECT DISTINCT server FROM subscriptions WHERE ring = ? AND ring != '' AND server != ''",
+        ring,
     )
-    return [server for (server,) in rows]
 
 
 def count(connection: Connection, ring: str) -> int:
-    """Count the subscriptions of a ring; one to a subtree counts once."""
-    row = connection.execute(
+    """Count the subscriptions of a ring; a subtree subscription counts once."""
+    return read_int(
+        connection,
         "SELECT count(*) FROM subscriptions WHERE ring = ? AND ring != '' AND instr(id, ?) = 0",
-        (ring, namespace.MEMBER),
-    ).fetchone()
-    return int(row[0])
+        ring,
+        namespace.MEMBER,
+    )

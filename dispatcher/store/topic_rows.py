@@ -1,7 +1,6 @@
-"""Rows of topics, and of bindings: the servers and matchers that operators bind to names.
+"""Topics, and bindings: the servers and engines that operators bind to names.
 
-A topic is one row of (tenant, name). Its **path**, `tenant/name` or the bare name of one of the operator's
-topics, is how operators and the rest of the dispatcher spell both together.
+The **path** of a topic is `tenant/name`, or the bare name for a topic of the operator.
 """
 
 from __future__ import annotations
@@ -13,32 +12,29 @@ from typing import Any
 
 import msgspec
 
-from dispatcher.store.interface import Connection, Transaction
+from dispatcher.store.interface import Connection, Transaction, has_rows, insert_row, row_of
 from edn import protocol
 from edn.model import namespace
 from edn.model.schema import Schema
 
-#: the matcher of topics above which nothing is bound
+#: engine of a topic without a binding
 DEFAULT_ENGINE = "bitmap"
 _FIELDS = "uid, tenant, name, revision, columns, attributes, engine, created, availability, chosen"
-_BINDING = "name, servers, engine, created"
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    #: never used again, not even by a topic of the same name
+    #: never reused, not even by a topic of the same name
     uid: int
-    #: unique; see `dispatcher.subscriptions.topics.path_of`
     path: str
-    #: counts the changes of the schema
     revision: int
     schema: Schema
     engine: str
     #: microseconds since 1970
     created: int
-    #: seconds, `inf` for ever: how long its events stay available to later subscribers, if they do not say
+    #: default availability of its events in seconds, `inf` for ever
     availability: float = 0.0
-    #: the engine was chosen for this very name, and not inherited
+    #: whether the engine was set for this topic, not inherited from a binding
     chosen: bool = False
 
     @property
@@ -57,12 +53,15 @@ class Topic:
 class Binding:
     #: path of a topic or a subtree
     name: str
-    #: that may host its subscriptions; None: any
+    #: servers that may host its subscriptions; None: all
     servers: tuple[str, ...] | None
-    #: that topics inherit; None: none
+    #: engine that topics inherit; None: none
     engine: str | None
     #: microseconds since 1970
     created: int
+
+    def allows(self, server: str) -> bool:
+        return self.servers is None or server in self.servers
 
 
 def stored_schema(columns: str, attributes: str) -> Schema:
@@ -72,7 +71,6 @@ def stored_schema(columns: str, attributes: str) -> Schema:
 
 
 def _split(path: str) -> tuple[str, str]:
-    """Split a path into tenant and name."""
     tenant, _, name = path.rpartition("/")
     return tenant, name
 
@@ -101,17 +99,17 @@ def find_uid(connection: Connection, path: str) -> int | None:
 
 
 def exists(connection: Connection, uid: int) -> bool:
-    return connection.execute("SELECT 1 FROM topics WHERE uid = ?", (uid,)).fetchone() is not None
+    return has_rows(connection, "SELECT 1 FROM topics WHERE uid = ?", uid)
 
 
 def revision(connection: Connection, uid: int) -> tuple[int, dict[str, Any]] | None:
-    """Return a topic's revision and the types of its attributes; None if it is deleted."""
+    """Return a topic's revision and the types of its attributes; None if the topic does not exist."""
     row = connection.execute("SELECT revision, attributes FROM topics WHERE uid = ?", (uid,)).fetchone()
     return None if row is None else (row[0], json.loads(row[1]))
 
 
 def revisions_below(connection: Connection, subtree: str) -> set[tuple[int, int]]:
-    """Return uid and revision of every topic of a subtree, which is given by its path."""
+    """Return uid and revision of all topics of a subtree, given by its path."""
     tenant, stem = _split(namespace.stem(subtree))
     rows = connection.execute(
         "SELECT uid, revision FROM topics"
@@ -122,7 +120,7 @@ def revisions_below(connection: Connection, subtree: str) -> set[tuple[int, int]
 
 
 def count_of_tenant(connection: Connection, tenant: str) -> tuple[int, int]:
-    """Return how many topics a tenant has, and how many columns these have."""
+    """Count a tenant's topics, and the columns of all of them."""
     count, columns = connection.execute(
         "SELECT count(*), coalesce(sum(json_array_length(columns)), 0) FROM topics WHERE tenant = ?",
         (tenant,),
@@ -131,25 +129,16 @@ def count_of_tenant(connection: Connection, tenant: str) -> tuple[int, int]:
 
 
 def insert(transaction: Transaction, topic: Topic) -> None:
-    """Insert a topic, or change the one of its uid."""
-    transaction.connection.execute(
-        f"INSERT INTO topics ({_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (uid) DO UPDATE SET revision = excluded.revision, columns = excluded.columns,"
-        " attributes = excluded.attributes,"
-        " engine = excluded.engine, availability = excluded.availability, chosen = excluded.chosen",
-        (
-            topic.uid,
-            topic.tenant,
-            topic.name,
-            topic.revision,
-            _json(topic.schema.to_wire()),
-            _json(topic.schema.attributes),
-            topic.engine,
-            topic.created,
-            topic.availability,
-            topic.chosen,
-        ),
+    schema = topic.schema
+    row = row_of(
+        topic,
+        tenant=topic.tenant,
+        name=topic.name,
+        columns=_json(schema.to_wire()),
+        attributes=_json(schema.attributes),
     )
+    del row["path"], row["schema"]
+    insert_row(transaction.connection, "topics", row, key="uid")
 
 
 def delete(transaction: Transaction, uid: int) -> None:
@@ -157,16 +146,13 @@ def delete(transaction: Transaction, uid: int) -> None:
     connection = transaction.connection
     connection.execute("DELETE FROM subscriptions WHERE topic = ?", (uid,))
     connection.execute("DELETE FROM event_ids WHERE topic = ?", (uid,))
-    # Nobody can subscribe to them any more; servers that lag may still need the records.
+    # The records stay for servers that lag.
     connection.execute("UPDATE records SET expires = NULL WHERE topic = ? AND expires > 0", (uid,))
     connection.execute("DELETE FROM topics WHERE uid = ?", (uid,))
 
 
-# -- bindings -------------------------------------------------------------------------------------------
-
-
 def all_bindings(connection: Connection) -> list[Binding]:
-    rows = connection.execute(f"SELECT {_BINDING} FROM bindings ORDER BY name")
+    rows = connection.execute("SELECT name, servers, engine, created FROM bindings ORDER BY name")
     return [
         Binding(name, None if servers is None else tuple(json.loads(servers)), engine, created)
         for name, servers, engine, created in rows
@@ -178,21 +164,17 @@ def find_binding(connection: Connection, name: str) -> Binding | None:
 
 
 def insert_binding(transaction: Transaction, binding: Binding) -> None:
-    """Insert a binding, or replace the one of its name."""
     servers = None if binding.servers is None else json.dumps(binding.servers)
-    transaction.connection.execute(
-        f"INSERT OR REPLACE INTO bindings ({_BINDING}) VALUES (?, ?, ?, ?)",
-        (binding.name, servers, binding.engine, binding.created),
-    )
+    insert_row(transaction.connection, "bindings", row_of(binding, servers=servers), key="name")
 
 
 def delete_binding(transaction: Transaction, name: str) -> bool:
-    """Return whether there was one."""
+    """Delete a binding; return whether it existed."""
     return bool(transaction.connection.execute("DELETE FROM bindings WHERE name = ?", (name,)).rowcount)
 
 
 def engine_for(connection: Connection, path: str) -> str:
-    """Return the matcher of a topic that is created without one."""
+    """Return the engine that a new topic inherits."""
     for name, of_topic in _upwards(path):
         if of_topic:
             row = connection.execute(
@@ -208,7 +190,7 @@ def engine_for(connection: Connection, path: str) -> str:
 
 
 def _upwards(path: str) -> Iterator[tuple[str, bool]]:
-    """Yield names at which a matcher may be bound, the nearest first, and whether the name is a topic's."""
+    """Yield the names that may bind an engine, the nearest first, and whether the name is a topic's."""
     for subtree in namespace.subtrees_of(path):
         root = namespace.stem(subtree).removesuffix(".")
         if root == path:

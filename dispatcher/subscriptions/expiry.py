@@ -1,4 +1,4 @@
-"""When a subscription ends: an instant or a duration as text, microseconds inside."""
+"""Parses the expiry and the start of a subscription: an instant or a duration, as text."""
 
 from __future__ import annotations
 
@@ -11,36 +11,38 @@ _DURATION = re.compile(
     r"P(?=.)(?:(\d{1,9})W)?(?:(\d{1,9})D)?(?:T(?=.)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9}(?:\.\d{1,6})?)S)?)?",
     re.ASCII,
 )
-_EXAMPLES = "an instant such as 2030-01-31T09:00:00Z, or a duration such as PT1H or P30D"
-#: the last instant that can be written
+_EXAMPLES = "an instant such as 2030-01-31T09:00:00Z or a duration such as PT1H or P30D"
 _LATEST = instant("9999-12-31T23:59:59Z")
 
 
 def parse_expires(text: str, now: int, *, estimate: int = 0, pointer: str = "/expires") -> int:
-    """Microseconds since 1970 of `text`, which must lie after `now`.
+    """Parse an expiry; return microseconds since 1970, which must be after `now`.
 
-    A duration counts from `estimate`, where that is later: network time may be about to catch up with it.
+    A duration counts from `estimate` if that is later, because network time may be about to catch up with it.
     """
     found = _DURATION.fullmatch(text)
     if found is not None:
-        expires = max(now, estimate) + _microseconds(found)
         now = max(now, estimate)
+        expires = now + _microseconds(found)
     else:
         try:
             expires = instant(text)
         except ValueError as error:
-            raise InvalidInput(f'expires "{text[:60]}": {_EXAMPLES}; {error}', pointer=pointer) from None
+            raise InvalidInput(
+                f'expires must be {_EXAMPLES}, got "{text[:60]}": {error}', pointer=pointer
+            ) from None
     if expires <= now:
-        raise InvalidInput(f'expires "{text[:60]}" is not in the future', pointer=pointer)
+        raise InvalidInput(f'expires must be in the future, got "{text[:60]}"', pointer=pointer)
     if expires > _LATEST:
         raise InvalidInput(
-            f'expires "{text[:60]}" is beyond the year 9999; leave it out for never', pointer=pointer
+            f'expires must be in the year 9999 or before, got "{text[:60]}"; leave it out for never',
+            pointer=pointer,
         )
     return expires
 
 
 def parse_since(text: str, now: int, *, pointer: str = "/from") -> int | None:
-    """Where a subscription begins: None for now, else microseconds since 1970, which are not after `now`."""
+    """Parse the start of a subscription; return None for now, else microseconds since 1970, up to `now`."""
     if text == "now":
         return None
     found = _DURATION.fullmatch(text)
@@ -48,12 +50,10 @@ def parse_since(text: str, now: int, *, pointer: str = "/from") -> int | None:
         since = now - _microseconds(found) if found is not None else instant(text)
     except ValueError as error:
         raise InvalidInput(
-            f'from "{text[:60]}": now, an instant such as 2030-01-31T09:00:00Z, or a duration such as PT1H, '
-            f"that long ago; {error}",
-            pointer=pointer,
+            f'from must be "now", {_EXAMPLES} (that long ago), got "{text[:60]}": {error}', pointer=pointer
         ) from None
     if since > now:
-        raise InvalidInput(f'from "{text[:60]}" is in the future', pointer=pointer)
+        raise InvalidInput(f'from must not be in the future, got "{text[:60]}"', pointer=pointer)
     return max(0, since)
 
 

@@ -1,14 +1,12 @@
-"""Installs subscriptions on servers: choose a server, store the filter, widen the table; undo on failure.
+"""Installs subscriptions on servers: choose a server, store the filter, widen the routing table.
 
-A filter's rectangles are computed here, not taken from the server's answer: so an answer that got lost can
-never leave the table too narrow. What was stored for nothing, because something failed afterwards, is ended
-in the log; until then it costs only width. A store that reaches a server after that, because its answer took
-too long, is refused there (`edn_server.subscriptions.store`); what an earlier life of this dispatcher left
-behind ends with its next join.
+The rectangles of a filter are computed here, not read from the server's answer, so that a lost answer cannot
+leave the table too narrow. If a later step fails, the stored versions are discarded through the log; until
+then they only widen the table. A server refuses a store request that arrives after the discard
+(`edn_server.subscriptions.store`), and discards the leftovers of an earlier incarnation with the next join.
 
-A subscription to a subtree may have thousands of members. Each server gets them in messages of one topic
-each, a few at a time, so that its writer and both event loops serve others in between; after a failure
-nothing more is sent.
+Servers receive the members of a subtree subscription in requests of one topic each, a few at a time, so that
+others are served in between. After a failure no further request is sent.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 import structlog
 
@@ -31,7 +28,7 @@ from dispatcher.store import signing_keys
 from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Transaction
 from dispatcher.store.replays import Replay
-from dispatcher.subscriptions.lifecycle import Prepared, Stored
+from dispatcher.subscriptions.lifecycle import PendingVersion, Stored, append_versions, store_item
 from dispatcher.subscriptions.topics import Topic
 from edn import protocol
 from edn.errors import EdnError
@@ -39,15 +36,12 @@ from edn.runtime.tasks import Tasks
 
 logger = structlog.get_logger()
 
-#: subscriptions of one message to a server: a topic may come to have more at once
 STORED_AT_ONCE = 1000
-#: messages of one call that a server has at a time: its writer commits those that wait together, in some ten
-#: milliseconds
-MESSAGES_AT_ONCE = 16
-#: seconds for which placing may hold up the event loop
+#: concurrent store requests per server; its writer commits waiting ones together
+REQUESTS_AT_ONCE = 16
+#: seconds for which placement may block the event loop
 SLICE_SECONDS = 0.005
-#: seconds until an end that the log did not take is tried again
-AGAIN = 1.0
+RETRY_SECONDS = 1.0
 
 
 class SubscriptionInstaller:
@@ -63,7 +57,6 @@ class SubscriptionInstaller:
         tasks: Tasks,
         on_replay: Callable[[Replay], None],
     ) -> None:
-        """`on_replay` hears of what a new subscription is to be told of the time before it."""
         self._log = log
         self._placing = placing
         self._bindings = bindings
@@ -72,155 +65,135 @@ class SubscriptionInstaller:
         self._tasks = tasks
         self._on_replay = on_replay
 
-    def place(self, items: Sequence[Prepared], hosts: Mapping[str, str] | None = None) -> list[Prepared]:
-        """The same, each with a server, where it counts from now on; `hosts`: what others suggest, by id."""
-        if not items:
-            return []
-        suggested = hosts or {}
-        candidates = [
-            Candidate(
-                item.topic.uid,
-                item.bound.rects(),
-                item.subscription.location,
-                suggested.get(item.subscription.id),
-                self._bindings.hosts_of(item.topic.path),
-            )
-            for item in items
-        ]
-        chosen = self._placing.place(candidates)
-        return [
-            replace(item, subscription=replace(item.subscription, server=server))
-            for item, server in zip(items, chosen, strict=True)
-        ]
-
-    async def place_in_slices(
-        self, items: Sequence[Prepared], hosts: Mapping[str, str] | None = None
-    ) -> list[Prepared]:
-        """Place as `place` does, with the event loop free after each slice."""
-        placed: list[Prepared] = []
+    async def place(
+        self, items: Sequence[PendingVersion], suggested: Mapping[str, str] | None = None
+    ) -> list[PendingVersion]:
+        """Choose a server for each version and reserve capacity there; `suggested`: id → server."""
+        placed: list[PendingVersion] = []
         began = time.monotonic()
         try:
             for item in items:
-                placed += self.place([item], hosts)
+                one = item.subscription
+                candidate = Candidate(
+                    item.topic.uid,
+                    item.bound.rects(),
+                    one.location,
+                    suggested.get(one.id) if suggested else None,
+                    self._bindings.hosts_of(item.topic.path),
+                )
+                [server] = self._placing.place([candidate])
+                placed.append(replace(item, subscription=replace(one, server=server)))
                 if time.monotonic() - began > SLICE_SECONDS:
                     await asyncio.sleep(0)
                     began = time.monotonic()
         except BaseException:
-            self.ended(Counter(item.subscription.server for item in placed))
+            self.release_capacity(Counter(item.subscription.server for item in placed))
             raise
         return placed
 
-    async def store_and(
+    async def install(
         self,
-        placed: Sequence[Prepared],
-        append: Callable[[Transaction, Stored], tuple[Mapping[str, int], list[Replay]]],
-        changed: Sequence[Prepared] = (),
+        placed: Sequence[PendingVersion],
+        commit: Callable[[Transaction, Stored], tuple[Mapping[str, int], list[Replay]]],
+        changed: Sequence[PendingVersion] = (),
         *,
-        asking: bool = False,
+        ask_consent: bool = False,
     ) -> None:
-        """Have servers store what was placed, and what is changed where it is; then append what makes it
-        count, which tells what has ended on which servers, and which replays begin. `asking` as in `store`.
+        """Store new and changed versions on their servers, then activate them with `commit`.
+
+        `commit` returns how many subscriptions ended per server, and the replays that begin.
         """
         together = [*placed, *changed]
         try:
-            stored = await self.store(together, asking=asking)
-            ended, replays = await self._log.submit(lambda transaction: append(transaction, stored))
+            stored = await self.store(together, ask_consent=ask_consent)
+            ended, replays = await self._log.submit(lambda transaction: commit(transaction, stored))
         except BaseException as error:
-            self.ended(Counter(item.subscription.server for item in placed))
+            self.release_capacity(Counter(item.subscription.server for item in placed))
             if isinstance(error, EdnError):
                 await self.discard(together)
-            else:  # the caller went away: this task may await no more
+            else:  # the request was cancelled: this task must not await any more
                 self._tasks.spawn(self.discard(together), "discarding")
             raise
-        self.ended(ended)
+        self.release_capacity(ended)
         for replay in replays:
             self._on_replay(replay)
 
-    def ended(self, by_server: Mapping[str, int]) -> None:
+    def release_capacity(self, by_server: Mapping[str, int]) -> None:
+        """Count subscriptions that have ended, or were placed in vain, per server."""
         for server, count in by_server.items():
             self._placing.ended(server, count)
 
     async def store(
-        self, prepared: Sequence[Prepared], *, asking: bool = False
+        self, items: Sequence[PendingVersion], *, ask_consent: bool = False
     ) -> dict[tuple[str, int], protocol.Stored]:
-        """Every server stores its own, durably; then the routing table covers them all.
+        """Store versions on their servers and widen the routing table; return the answers.
 
-        What each answered, by server and topic. `asking`: sinks that must consent are asked before; else
-        they are when there is something to post.
+        `ask_consent`: ask sinks that must consent now, not at the first notification.
         """
-        groups: dict[str, dict[int, list[Prepared]]] = {}
-        for item in prepared:
+        groups: dict[str, dict[int, list[PendingVersion]]] = {}
+        for item in items:
             topics = groups.setdefault(item.subscription.server, {})
             topics.setdefault(item.topic.uid, []).append(item)
         stored: dict[tuple[str, int], protocol.Stored] = {}
         failed: list[Exception] = []
 
-        async def work(server: str, waiting: list[tuple[int, list[Prepared]]]) -> None:
+        async def work(server: str, waiting: list[tuple[int, list[PendingVersion]]]) -> None:
             while waiting and not failed:
                 topic, items = waiting.pop()
                 try:
-                    stored[server, topic] = await self._store_on(server, items, asking)
+                    stored[server, topic] = await self._store_on(server, items, ask_consent)
                 except Exception as error:
                     failed.append(error)
 
-        # Answers that are due are awaited before a failure is raised: what is discarded then was stored.
+        # A failure is raised after all answers: the caller discards only versions that were stored.
         await asyncio.gather(
             *(
                 work(server, waiting)
                 for server, topics in groups.items()
                 for waiting in [list(reversed(topics.items()))]
-                for _ in range(min(MESSAGES_AT_ONCE, len(waiting)))
+                for _ in range(min(REQUESTS_AT_ONCE, len(waiting)))
             )
         )
         if failed:
             raise failed[0]
         return stored
 
-    async def _store_on(self, server: str, items: list[Prepared], asking: bool) -> protocol.Stored:
-        """What it answered last: nothing that was stored before is missing from what it tells afterwards."""
+    async def _store_on(self, server: str, items: list[PendingVersion], ask_consent: bool) -> protocol.Stored:
+        """Store versions of one topic on a server; return its last answer, which covers the earlier ones."""
+        log = self._log
         topic = max((item.topic for item in items), key=lambda topic: topic.revision)
         for first in range(0, len(items), STORED_AT_ONCE):
             some = items[first : first + STORED_AT_ONCE]
-            named = {one.subscription.ring for one in some}
-            rings = await self._log.reading(partial(signing_keys.read, ids=named))
-            request = protocol.Store(
-                self._log.id,
-                self._log.incarnation,
-                topic.info(),
-                [one.item() for one in some],
-                rings,
-                asking,
-            )
+            rings = await log.reading(signing_keys.read, {item.subscription.ring for item in some})
+            messages = [store_item(item.subscription, item.topic, item.arriving) for item in some]
+            request = protocol.Store(log.id, log.incarnation, topic.info(), messages, rings, ask_consent)
             stored = await self._calls.store(server, request)
             self._widen(server, topic, some, stored)
         return stored
 
-    def _widen(self, server: str, topic: Topic, items: Sequence[Prepared], stored: protocol.Stored) -> None:
-        """Route the events of these subscriptions to their server from now on."""
-        rects = [item.bound.rects() for item in items]
-        self._summaries.widen(server, topic.uid, rects, stored)
+    def _widen(
+        self, server: str, topic: Topic, items: Sequence[PendingVersion], stored: protocol.Stored
+    ) -> None:
+        self._summaries.widen(server, topic.uid, [item.bound.rects() for item in items], stored)
 
-    async def discard(self, prepared: Sequence[Prepared]) -> None:
-        """Tell the servers to forget what was stored for nothing; it costs only width until they do."""
+    async def discard(self, items: Sequence[PendingVersion]) -> None:
+        """Delete stored versions from their servers, through the log."""
+        if not items:
+            return
 
         def forget(transaction: Transaction) -> None:
-            by_server: dict[str, list[tuple[str, int]]] = {}
-            for item in prepared:
-                one = item.subscription
-                by_server.setdefault(one.server, []).append((one.id, one.version))
-            for server, versions in by_server.items():
-                transaction.append_control(server, "deactivate", versions=versions)
+            append_versions(transaction, "deactivate", [item.subscription for item in items])
 
         try:
             await self._log.submit(forget)
         except EdnError as error:
-            logger.warning("discarding_failed", versions=len(prepared), reason=str(error))
+            logger.warning("discard_failed", versions=len(items), reason=str(error))
             self._tasks.spawn(self._discard_later(forget), "discarding")
 
     async def _discard_later(self, forget: Callable[[Transaction], None]) -> None:
-        """Try until the log takes it: nobody else would end these before the dispatcher's next start."""
+        """Retry a discard until it is committed: otherwise the versions stay until the next start."""
         while True:
-            await asyncio.sleep(AGAIN)
+            await asyncio.sleep(RETRY_SECONDS)
             with contextlib.suppress(EdnError):
                 await self._log.submit(forget)
                 return

@@ -1,4 +1,4 @@
-"""Locks by name: calls about the same id follow one another, others do not wait."""
+"""Locks by name: operations on the same name run one after the other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 
 
 class KeyedLock:
-    """Keeps a lock for a name only while somebody holds it or waits for it. Event loop only."""
+    """Locks that exist only while they are held or awaited. Event loop only."""
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}
@@ -16,7 +16,7 @@ class KeyedLock:
 
     @contextlib.asynccontextmanager
     async def hold(self, names: Iterable[str]) -> AsyncIterator[None]:
-        """Taken in sorted order, so that two callers with several names cannot wait for each other."""
+        """Hold the locks of all names; acquired in sorted order, so that callers cannot deadlock."""
         async with contextlib.AsyncExitStack() as stack:
             for name in sorted(set(names)):
                 lock = self._locks.setdefault(name, asyncio.Lock())

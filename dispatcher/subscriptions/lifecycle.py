@@ -1,16 +1,16 @@
-"""How subscriptions begin and end inside a transaction: the directory's rows and the servers' records.
+"""Begins and ends subscriptions inside a transaction: rows of the directory, control records for servers.
 
-Whatever makes one begin or end goes through here: a call, a topic that joins a subtree, an expiry, another
-dispatcher's change.
+Requests, new topics of a subtree, expiry and changes of other dispatchers all use these functions.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from dispatcher.servers.placement import Candidate
 from dispatcher.store import change_feed, directory, replays, topic_rows
 from dispatcher.store.change_feed import Kind
 from dispatcher.store.directory import Subscription
@@ -22,64 +22,71 @@ from edn.errors import Conflict, NotFound
 from edn.model import namespace
 from edn.model.filter import BoundFilter
 
-#: what servers answered to a store, by server and topic
+#: (server, topic) → answer of the server to a store request
 Stored = Mapping[tuple[str, int], protocol.Stored]
 NONE: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A subscription to a topic that is about to begin, or to change."""
+class PendingVersion:
+    """A new version of a subscription to a topic, before it is activated."""
 
     subscription: Subscription
     topic: Topic
     bound: BoundFilter
-    #: None: it begins now; else with what is available of that time or later
+    #: network time of the first replayed event; None: no replay
     since: int | None = 0
-    #: it comes from another server, which may still have something to deliver
+    #: it comes from another server, which may still have notifications to deliver
     arriving: bool = False
 
-    def item(self) -> protocol.StoreItem:
-        """Return the message that stores it on its server."""
-        subscription = self.subscription
-        return protocol.StoreItem(
-            subscription.id,
-            subscription.version,
-            self.topic.tenant,
-            subscription.owner,
-            subscription.filter,
-            subscription.url,
-            subscription.recipient,
-            subscription.expires,
-            subscription.ring,
-            self.arriving,
-        )
+    def candidate(self) -> Candidate:
+        """Return the version as placement sees it."""
+        return Candidate(self.topic.uid, self.bound.rects(), self.subscription.location)
 
 
-def live(transaction: Transaction, subscription: str) -> Subscription:
-    """A subscription that has not ended, nor expired by now; raises `NotFound`."""
-    found = directory.find(transaction.connection, subscription)
-    if found is None or (found.expires is not None and found.expires <= transaction.time):
-        raise NotFound(f'no subscription "{namespace.told_as(subscription)[:80]}"')
+def store_item(one: Subscription, topic: Topic, arriving: bool) -> protocol.StoreItem:
+    return protocol.StoreItem(
+        one.id,
+        one.version,
+        topic.tenant,
+        one.owner,
+        one.filter,
+        one.url,
+        one.recipient,
+        one.expires,
+        one.ring,
+        arriving,
+    )
+
+
+def not_found(subscription: str) -> NotFound:
+    return NotFound(f'subscription "{namespace.told_as(subscription)[:80]}" does not exist')
+
+
+def find_live(transaction: Transaction, subscription: str) -> Subscription:
+    """Return a subscription that has neither ended nor expired; raises `NotFound`."""
+    found = directory.find_live(transaction.connection, subscription, transaction.time)
+    if found is None:
+        raise not_found(subscription)
     return found
 
 
-def check_topic(transaction: Transaction, item: Prepared) -> None:
-    """The topic may have changed since the filter was bound; what the filter uses must still be there."""
+def check_topic(transaction: Transaction, item: PendingVersion) -> None:
+    """Raise if the topic was deleted, or lost an attribute of the filter, since the filter was bound."""
     found = topic_rows.revision(transaction.connection, item.topic.uid)
     if found is None:
-        raise NotFound(f'no topic "{item.topic.name}": it was deleted meanwhile')
+        raise NotFound(f'topic "{item.topic.name}" does not exist: it was deleted during the request')
     revision, types = found
     if revision == item.topic.revision:
         return
     for name in item.bound.attributes:
         if types.get(name) != item.topic.schema.attributes[name]:
-            raise Conflict(f'the schema of topic "{item.topic.name}" changed meanwhile: try again')
+            raise Conflict(f'the schema of topic "{item.topic.name}" changed during the request: try again')
 
 
-def begin(transaction: Transaction, items: Sequence[Prepared], stored: Stored) -> list[Replay]:
-    """Write them to the directory and activate them; the replays that this begins."""
-    by_server: dict[str, list[Prepared]] = {}
+def begin(transaction: Transaction, items: Sequence[PendingVersion], stored: Stored) -> list[Replay]:
+    """Insert subscriptions into the directory and activate them; return their replays."""
+    by_server: dict[str, list[PendingVersion]] = defaultdict(list)
     paused: list[tuple[Subscription, int]] = []
     for item in items:
         check_topic(transaction, item)
@@ -94,7 +101,7 @@ def begin(transaction: Transaction, items: Sequence[Prepared], stored: Stored) -
         )
         if one.paused:
             paused.append((one, revision))
-        by_server.setdefault(one.server, []).append(item)
+        by_server[one.server].append(item)
     replays: list[Replay] = []
     for server, together in by_server.items():
         replays += activate(transaction, server, together)
@@ -104,10 +111,14 @@ def begin(transaction: Transaction, items: Sequence[Prepared], stored: Stored) -
 
 
 def activate(
-    transaction: Transaction, server: str, items: Sequence[Prepared], displaced: Mapping[str, int] = NONE
+    transaction: Transaction,
+    server: str,
+    items: Sequence[PendingVersion],
+    displaced: Mapping[str, int] = NONE,
 ) -> list[Replay]:
-    """Append the record that activates them; the replays that it begins. `displaced`: those with the id and
-    filter of another that had begun at that offset, and told what came after it.
+    """Append the record that activates versions on a server; return their replays.
+
+    `displaced`: id → offset up to which to replay, because another subscription had this id from there on.
     """
     named = {item.subscription.id: (item.subscription.id, item.subscription.version) for item in items}
     behind = [
@@ -131,39 +142,45 @@ def activate(
 
 
 def replay_of(
-    item: Prepared, offset: int, time: int, *, since: int | None, after: int | None = None
+    item: PendingVersion, offset: int, time: int, *, since: int | None, after: int | None = None
 ) -> Replay:
-    """What a subscription that begins at that offset is yet to be told; `since` and `after` as there."""
     one = item.subscription
     return Replay(one.id, one.version, one.server, item.topic.uid, one.filter, offset, time, since, after)
 
 
 def end(transaction: Transaction, found: Iterable[Subscription], why: str = "") -> Counter[str]:
-    """End subscriptions, those to subtrees with all their members; how many ended on which server.
+    """End subscriptions, subtree subscriptions with their members; return how many ended per server.
 
-    `why`: for sinks that want to be told. Of members one tells them, for all.
+    `why`: the reason, for sinks that get a message at the end; only one member per subtree sends it.
     """
-    by_server: dict[tuple[str, str], list[str]] = {}
+    by_server: dict[tuple[str, str], list[str]] = defaultdict(list)
     for one in found:
-        told = why
+        reason = why
         for part in directory.family(transaction.connection, one):
             directory.delete(transaction.connection, part.id)
             change_feed.note_end(transaction, part)
             if part.subtree is None:
-                by_server.setdefault((part.server, told), []).append(part.id)
-                told = ""
+                by_server[part.server, reason].append(part.id)
+                reason = ""
     ended: Counter[str] = Counter()
-    for (server, told), ids in by_server.items():
-        transaction.append_control(server, "deactivate", ids=ids, end=told)
+    for (server, reason), ids in by_server.items():
+        transaction.append_control(server, "deactivate", ids=ids, end=reason)
         ended[server] += len(ids)
     return ended
 
 
 def end_expired(transaction: Transaction, subscription: str) -> Counter[str]:
-    """Make room for a new subscription under the id of one that has expired and was not swept yet; on which
-    servers it was.
-    """
+    """End a subscription if it has expired, so that its id is free; return how many ended per server."""
     found = directory.find(transaction.connection, subscription)
-    if found is None or found.expires is None or found.expires > transaction.time:
-        return Counter()
-    return end(transaction, [found])
+    return end(transaction, [found] if found is not None and found.is_expired(transaction.time) else [])
+
+
+def append_versions(
+    transaction: Transaction, kind: protocol.Kind, subscriptions: Iterable[Subscription]
+) -> None:
+    """Append one control record per server with the versions of its subscriptions."""
+    by_server: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for one in subscriptions:
+        by_server[one.server].append((one.id, one.version))
+    for server, versions in by_server.items():
+        transaction.append_control(server, kind, versions=versions)

@@ -2,28 +2,24 @@
 
 Theory of operation
 -------------------
-Events that outlive their moment stay in the log until they expire. The transaction that activates a
-subscription notes a *replay* beside it, if its topic has any. From *activate* on the server holds back what
-it finds live for that subscription; the dispatcher reads the log once more, up to that offset, and sends the
-events inside the filter's rectangles that were unexpired at that time, page by page, each continuing where
-the server's committed position ends. After the last page the server lets the live ones follow.
+If the topic has retained events, the transaction that activates a subscription also inserts a *replay*. From
+*activate* on, the server holds back live notifications of that subscription. The dispatcher reads the log
+again, up to that offset, and sends the events inside the filter's rectangles that had not expired at that
+time. It sends pages; each continues at the server's committed position. After the last page the server
+releases the live notifications.
 
-Both sides keep their place durably, so a crash of either repeats at most a page, and the server drops what it
-has. The log keeps expired events as long as a replay that began before may need them.
+Both sides store their position, so a crash repeats at most one page, and the server drops the events that it
+has. The log keeps expired events as long as an earlier replay may need them.
 
-A subscription that takes the place of one on a lost server is told the same way what that one had not read,
-and the rest of its past if it was still being told that.
+A subscription that replaces one on a lost server gets a replay of the events that the lost server had not
+read, and of the rest of its own replay.
 
-Where there are several dispatchers, a replay begins when all of them know of its subscription, and, after a
-return, when this one knows what they know. A subscription that nobody else had heard of when its dispatcher
-died may have been made anew meanwhile, under the same id and on another server. Then that one *displaces*
-the first: it is told the past of before the first began, and the first only what has come since. One that
-came and went while a dispatcher was away begins in that one's log all the same, and ends at once: what was
-available there belongs to it.
+With several dispatchers, a replay begins when all of them know the subscription and this one is in sync. A
+subscription that was unknown to the others when its dispatcher died may exist again with the same id on
+another server. It then *displaces* the first: it gets the retained events from before the first began.
 
-Reading and choosing happen in a thread of its own, with a connection of its own: publishers do not wait. But
-the interpreter runs one thread at a time, so while events come in this one works in short slices and rests
-between them: the past can wait a little, and a publisher cannot.
+A separate thread with its own connection reads and selects, so that publishers do not wait. The interpreter
+runs one thread at a time; so while events are published, this thread works in short slices with rests.
 """
 
 from __future__ import annotations
@@ -57,27 +53,26 @@ from edn.runtime.tasks import Tasks
 
 logger = structlog.get_logger()
 
-#: a page ends with the record that makes it so many events, or after so many records
+#: limits of a page; it ends with the record that reaches one of them
 PAGE_EVENTS = 500
 PAGE_RECORDS = 400
-#: records that are read before others get the processor, if events come meanwhile; then a replay rests for
-#: so many times what the step has cost, and for so many seconds at least
+#: records per slice; while events are published, a rest follows: a multiple of the slice's CPU time, and the
+#: minimum in seconds
 FETCH, RESTS, REST = 16, 12.0, 0.004
-#: subscriptions that are told the past at the same time
-TOGETHER = 4
+CONCURRENCY = 4
 
 _ack = protocol.Decoder(protocol.ReplayAck)
 
 
 def choose(record: EventsRecord, replay: Replay, rects: Rects) -> npt.NDArray[np.bool_]:
-    """Which events of a record the subscription may want: available at its beginning, inside a rectangle."""
+    """Return which events of a record belong to a replay: available at its time, inside a rectangle."""
     offsets = record.first + np.arange(record.count)
     chosen = offsets <= replay.upto
     wanted = np.zeros(record.count, dtype=np.bool_)
     if replay.after is not None:
         wanted |= offsets > replay.after
     begun = replay.after is None or record.time <= replay.time
-    if replay.past and begun and record.expiries is not None and record.time >= (replay.since or 0):
+    if replay.has_retained and begun and record.expiries is not None and record.time >= (replay.since or 0):
         wanted |= record.expiries > replay.time
     chosen &= wanted
     if not chosen.any():
@@ -93,7 +88,7 @@ def choose(record: EventsRecord, replay: Replay, rects: Rects) -> npt.NDArray[np
 
 
 class Replayer:
-    """Carries out replays, those that an earlier life left as well. Event loop only."""
+    """Runs replays, including the unfinished ones of an earlier process. Event loop only."""
 
     def __init__(
         self,
@@ -106,7 +101,7 @@ class Replayer:
         tasks: Tasks,
         level: Callable[[], Awaitable[None]],
     ) -> None:
-        """`level` waits until this dispatcher and the others know the same."""
+        """`level` waits until this dispatcher is in sync with the others."""
         self._log = log
         self._topics = topics
         self._members = members
@@ -115,10 +110,9 @@ class Replayer:
         self._backup_gate = backup_gate
         self._tasks = tasks
         self._level = level
-        self._slots = asyncio.Semaphore(TOGETHER)
+        self._slots = asyncio.Semaphore(CONCURRENCY)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="replay")
         self._reader: Connection | None = None
-        #: replays that are not finished
         self.running = 0
 
     def start(self) -> None:
@@ -131,98 +125,87 @@ class Replayer:
         if self._reader is not None:
             self._reader.close()
 
-    async def reaches(self, topic: int, since: int) -> bool:
-        """Whether an event of that time or before is still available."""
-        log = self._log
-        now = log.now()
-        return await log.reading(lambda connection: replays.reaches(connection, topic, now, since))
-
     def begin(self, replay: Replay) -> None:
         self.running += 1
         self._tasks.spawn(self._run(replay), f"replay for {replay.subscription}")
 
     async def _run(self, replay: Replay) -> None:
-        # Whatever it is, the activation is not beyond this.
+        # The activation is at this offset or before.
         activated = self._log.head
         try:
             await self._level()
-            noted = await self._noted(replay)
-            if noted is not None:
-                await self._carry_out(noted, activated)
+            current = await self._reload(replay)
+            if current is not None:
+                await self._send_all(current, activated)
         finally:
             self.running -= 1
 
-    async def _carry_out(self, replay: Replay, activated: int) -> None:
+    async def _send_all(self, replay: Replay, activated: int) -> None:
         topic = self._topics.by_uid(replay.topic)
         rects = None
         if topic is not None and replay.since != replays.NOTHING:
             try:
                 rects = Filter.parse(replay.filter).bind(topic.schema).rects()
             except InvalidFilter as error:
-                # It has ended, and an attribute that it named has been taken away since.
-                logger.warning("a past is not told", subscription=replay.subscription, reason=str(error))
+                # The subscription has ended, and the topic has lost an attribute of its filter.
+                logger.warning("replay_skipped", subscription=replay.subscription, reason=str(error))
         position: int | None = 0
         pause = 0.05
         while True:
-            # Whoever waits for a server holds no slot: those of other servers need not wait for that one.
-            if not await self._applied(replay, activated):
+            # Without a slot, so that replays on other servers can run.
+            if not await self._wait_until_applied(replay, activated):
                 return
             async with self._slots:
                 try:
                     while position is not None:
-                        position = await self._tell_page(replay, rects, position)
+                        position = await self._send_page(replay, rects, position)
                         pause = 0.05
                     return
                 except (EdnError, msgspec.MsgspecError) as error:
-                    logger.warning("a replay waits", subscription=replay.subscription, reason=str(error))
+                    logger.warning("replay_failed", subscription=replay.subscription, reason=str(error))
             await asyncio.sleep(pause)
             pause = min(2 * pause, 2.0)
 
-    async def _tell_page(self, replay: Replay, rects: Rects | None, position: int) -> int | None:
-        """Where the server is after one more page; None if that was all."""
+    async def _send_page(self, replay: Replay, rects: Rects | None, position: int) -> int | None:
+        """Send the next page; return the position of the server, None after the last page."""
         loop = asyncio.get_running_loop()
         page = await loop.run_in_executor(self._thread, self._page, replay, rects, position)
         async with self._backup_gate.step():
             ack = _ack.decode(await self._calls.tell(replay.server, "/internal/replay", page))
             if not ack.done:
                 return ack.position
-            await self._forget(replay)
+            await self._delete(replay)
             return None
 
-    async def _applied(self, replay: Replay, activated: int) -> bool:
-        """When the server has read the activation, for it needs to be told its past only then; False if that
-        is not to be: another server has taken its place."""
+    async def _wait_until_applied(self, replay: Replay, activated: int) -> bool:
+        """Wait until the server has applied the activation; return False if the server was replaced."""
         while True:
             member = self._members.get(replay.server)
             if member is not None and member.forwarder is not None and member.forwarder.position >= activated:
                 return True
-            if (member is None or member.leaving == "lost") and await self._noted(replay) is None:
+            if (member is None or member.leaving == "lost") and await self._reload(replay) is None:
                 return False
-            await asyncio.sleep(0.02)  # a frame with the activation is on its way
+            await asyncio.sleep(0.02)
 
-    async def _noted(self, replay: Replay) -> Replay | None:
-        """As it is by now."""
-        return await self._log.reading(
-            lambda connection: replays.find(connection, replay.subscription, replay.version)
-        )
+    async def _reload(self, replay: Replay) -> Replay | None:
+        return await self._log.reading(replays.find, replay.subscription, replay.version)
 
-    async def _forget(self, replay: Replay) -> None:
+    async def _delete(self, replay: Replay) -> None:
         while True:
             try:
                 await self._log.submit(lambda transaction: replays.delete(transaction, replay))
                 return
             except EdnError:
-                await asyncio.sleep(1.0)  # the disk is full; until it is not, the replay is only noted
+                await asyncio.sleep(1.0)  # the disk is full; until then the row stays
 
     def _page(self, replay: Replay, rects: Rects | None, after: int) -> protocol.ReplayPage:
-        """The next page; in the thread."""
         assert self._reader is not None
         builder = FrameBuilder()
         upto, read = after, 0
         final = rects is None
         while rects is not None and builder.events < PAGE_EVENTS and read < PAGE_RECORDS:
             published, began = self._pipeline.published, thread_time()
-            # Few at a time: as long as a query is open the log's file cannot be put in order.
+            # Few at a time, because an open query prevents the checkpoint of the file.
             records = replays.read_records(self._reader, replay, upto, FETCH)
             for record in records:
                 builder.add_events(record, choose(record, replay, rects))

@@ -1,29 +1,27 @@
-"""A server that comes back may lack what it was given last: its data folder is a copy of an earlier moment.
+"""Restores subscriptions on a server whose data folder is an old copy, for example a backup.
 
-The log says which versions of subscriptions a server is to begin beyond the place that it has read. Whatever
-of these the directory still has is stored there once more before its stream goes on. Storing is idempotent,
-so for a server that lacks nothing this changes nothing; and mostly there is nothing beyond its place.
+The control records after the server's cursor name the versions that it must activate. Those that the
+directory still has are stored on the server again before its stream resumes. Storing is idempotent.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 
 from dispatcher.servers.client import ServerClient
 from dispatcher.store import directory, repartitions, servers, signing_keys
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Connection
-from dispatcher.subscriptions.topics import Topic, Topics
+from dispatcher.subscriptions.lifecycle import store_item
+from dispatcher.subscriptions.topics import Topics
 from edn import protocol
 
-#: subscriptions of one request
 STEP = 500
 
 
-def lacking(connection: Connection, server: str, cursor: int) -> list[tuple[Subscription, bool]]:
-    """What a server that has read up to there is to begin with after it, and whether it is arriving."""
+def find_missing(connection: Connection, server: str, cursor: int) -> list[tuple[Subscription, bool]]:
+    """Return the subscriptions that a server activates after its cursor, and whether each is migrating."""
     named: dict[tuple[str, int], None] = {}
     for control in servers.controls(connection, server, cursor):
         if control.kind in ("activate", "change", "move"):
@@ -36,46 +34,25 @@ def lacking(connection: Connection, server: str, cursor: int) -> list[tuple[Subs
     return found
 
 
-class Restoring:
+class ServerRestore:
     def __init__(self, log: Log, topics: Topics, calls: ServerClient) -> None:
         self._log = log
         self._topics = topics
         self._calls = calls
 
-    async def store_again(self, server: str, url: str, cursor: int) -> None:
-        """Raises `Unavailable` if the server does not answer."""
+    async def store_missing(self, server: str, url: str, cursor: int) -> None:
+        """Store the missing subscriptions; raises `Unavailable` if the server does not answer."""
+        log = self._log
         by_topic: dict[int, list[tuple[Subscription, bool]]] = defaultdict(list)
-        for row, arriving in await self._log.scanning(lambda connection: lacking(connection, server, cursor)):
+        for row, arriving in await log.scanning(find_missing, server, cursor):
             by_topic[row.topic].append((row, arriving))
         for uid, rows in by_topic.items():
             topic = self._topics.by_uid(uid)
             if topic is None:
                 continue
             for start in range(0, len(rows), STEP):
-                await self._store(server, url, topic, rows[start : start + STEP])
-
-    async def _store(
-        self, server: str, url: str, topic: Topic, rows: Sequence[tuple[Subscription, bool]]
-    ) -> None:
-        log = self._log
-        items = [
-            protocol.StoreItem(
-                row.id,
-                row.version,
-                topic.tenant,
-                row.owner,
-                row.filter,
-                row.url,
-                row.recipient,
-                row.expires,
-                row.ring,
-                arriving,
-            )
-            for row, arriving in rows
-        ]
-        rings = await log.reading(
-            lambda connection: signing_keys.read(connection, {row.ring for row, _ in rows})
-        )
-        await self._calls.store_at(
-            server, url, protocol.Store(log.id, log.incarnation, topic.info(), items, rings)
-        )
+                some = rows[start : start + STEP]
+                items = [store_item(row, topic, arriving) for row, arriving in some]
+                rings = await log.reading(signing_keys.read, {row.ring for row, _ in some})
+                request = protocol.Store(log.id, log.incarnation, topic.info(), items, rings)
+                await self._calls.store_at(server, url, request)

@@ -1,4 +1,7 @@
-"""Sinks between how subscribers name them and how they are stored: as one address each."""
+"""Sinks: from the form in a request to the stored URL, and back.
+
+The URL of a stream, which has no sink, is `stream:` and the id of the subscription.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dispatcher.store.directory import Subscription
-from dispatcher.subscriptions.stream_address import is_stream
 from edn.formats import cloudevents
 from edn.formats.cloudevents import SinkAddress
-from edn.formats.consent import PREFIX, require_consent
+from edn.formats.consent import PREFIX
+from edn.formats.consent import require_consent as with_consent
 
 _CLOUDEVENTS = "cloudevents-"
+_STREAM = "stream:"
+
+
+def stream_url(subscription: str) -> str:
+    return _STREAM + subscription
+
+
+def is_stream(url: str) -> bool:
+    return url.startswith(_STREAM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """A sink as a subscriber names it."""
-
     url: str
     recipient: str | None = None
     format: str = "json"
@@ -25,17 +35,16 @@ class Sink:
     secret: str | None = field(default=None, repr=False)
 
 
-def address_of(sink: Sink, *, consent: bool = False) -> str:
-    """Return the address to store; `consent`: sinks must consent, whatever the subscriber says of it."""
-    asks = consent or bool(sink.consent)
+def stored_url(sink: Sink, *, require_consent: bool) -> str:
+    """Return the URL to store; `require_consent`: even if the subscriber does not ask for consent."""
+    consent = require_consent or bool(sink.consent)
     if sink.format.startswith(_CLOUDEVENTS):
-        mode = sink.format.removeprefix(_CLOUDEVENTS)
-        return SinkAddress(mode, sink.url, asks).url()
-    return require_consent(sink.url) if asks else sink.url
+        return SinkAddress(sink.format.removeprefix(_CLOUDEVENTS), sink.url, consent).url()
+    return with_consent(sink.url) if consent else sink.url
 
 
 def view(found: Subscription, secret: str | None) -> dict[str, Any] | None:
-    """A subscription's sink as it is shown, None for a stream; `secret` is one that was made just now."""
+    """Return the sink of a subscription for an answer, None for a stream; `secret`: a newly generated one."""
     if is_stream(found.url):
         return None
     shown: dict[str, Any] = {"url": found.url, "recipient": found.recipient}

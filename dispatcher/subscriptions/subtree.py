@@ -1,24 +1,24 @@
-"""A subscription to a subtree and its members: one for its subscriber, one a topic for the servers.
+"""Subtree subscriptions and their members: one row for the subscriber, one member per topic for the servers.
 
-Theory of operation ------------------- The directory has a row of the whole, without a topic and a server,
-and a row a member, which is a subscription like any other: placed, stored, activated, moved, told of to other
-dispatchers by itself. Its id is derived from those of the whole and the topic (`edn.model.namespace`), and so
-is its address, if it is a stream; everything else it has from the whole.
+Theory of operation
+-------------------
+The directory has a row for the subtree subscription (the **parent**), without a topic and a server, and one
+row per member. A member is an ordinary subscription: it is placed, stored, activated and migrated on its own.
+Its id is derived from the ids of the parent and the topic (`edn.model.namespace`), and so is the URL of a
+stream; it shares everything else with the parent.
 
-A filter need not fit every topic: one that lacks an attribute that it uses, or has a type or an engine that
-it cannot be for, is **left out**, and joins when its schema has evolved. A filter that fits none of the
-topics that there are is refused as a mistake; where there are none yet, it waits for them.
+A filter need not fit every topic. A topic that lacks an attribute of the filter, or has another type or
+engine, is **left out**, and joins when its schema evolves. A filter that fits none of the existing topics is
+refused as a mistake; in an empty subtree every filter is accepted.
 
-A whole is **aligned** with its topics: members begin, change or end, until there is one a topic that the
-filter fits, with the filter, the sink and the expiry of the whole. Subscribing and changing are that, a topic
-that comes or evolves, and what is left to be done after two dispatchers did not see each other. The plan is
-made outside the transaction, because servers must store what begins; inside it is checked that nothing has
-changed since.
+**Alignment** begins, changes and ends members until there is one per topic that the filter fits, with the
+filter, sink and expiry of the parent. It runs when a subscription is created or changed, and when a topic is
+created or evolves. The plan is made outside the transaction, because servers must store new members; the
+transaction checks that nothing has changed since.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,10 +27,10 @@ from dispatcher.store import change_feed, directory, topic_rows
 from dispatcher.store.change_feed import Kind
 from dispatcher.store.directory import Subscription
 from dispatcher.store.interface import Connection, Transaction
+from dispatcher.store.replays import Replay
 from dispatcher.subscriptions import lifecycle
-from dispatcher.subscriptions.lifecycle import Prepared, Stored
-from dispatcher.subscriptions.replay import Replay
-from dispatcher.subscriptions.stream_address import is_stream, stream_address
+from dispatcher.subscriptions.lifecycle import PendingVersion, Stored
+from dispatcher.subscriptions.sinks import is_stream, stream_url
 from dispatcher.subscriptions.topics import Topic, check_dialect
 from edn import protocol
 from edn.errors import EdnError, InvalidFilter, Unavailable
@@ -41,7 +41,6 @@ from edn.model.wording import quoted
 
 @dataclass(frozen=True, slots=True)
 class Subtree:
-    #: as `Topic.path`
     path: str
 
     @property
@@ -55,64 +54,58 @@ class Subtree:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A topic that a filter does not fit."""
-
     topic: Topic
     reason: str
 
 
 def bind(filter: Filter, topic: Topic) -> BoundFilter:
-    """Raises `InvalidFilter` or `TooLarge` if it does not fit."""
+    """Bind a filter to the schema of a topic; raises `InvalidFilter` or `TooLarge` if it does not fit."""
     check_dialect(filter, topic)
     return filter.bind(topic.schema)
 
 
-def _lacking(filter: Filter, topic: Topic) -> str | None:
-    """Say which attribute of a filter a topic lacks, or None.
-
-    Binding would look for similar names, which takes milliseconds in each of thousands of wide topics.
-    """
+def _bind_if_fits(filter: Filter, topic: Topic) -> BoundFilter | LeftOut:
+    """Bind a filter to the schema of a topic, or return why it does not fit."""
     known = topic.schema.attributes
     missing = next((name for name in sorted(filter.attributes) if name not in known), None)
-    return None if missing is None else f"{quoted(missing)} is no attribute of this topic"
+    if missing is not None:
+        # Without `bind`, whose error looks for similar names: milliseconds in each of thousands of topics.
+        return LeftOut(topic, f"{quoted(missing)} is no attribute of this topic")
+    try:
+        return bind(filter, topic)
+    except EdnError as error:
+        return LeftOut(topic, error.detail)
 
 
 def sort_out(
     filter: Filter, topics: Iterable[Topic]
 ) -> tuple[list[tuple[Topic, BoundFilter]], list[LeftOut]]:
-    """The topics that a filter fits, and the others."""
     fitting: list[tuple[Topic, BoundFilter]] = []
     others: list[LeftOut] = []
     for topic in topics:
-        lacking = _lacking(filter, topic)
-        if lacking is not None:
-            others.append(LeftOut(topic, lacking))
-            continue
-        try:
-            fitting.append((topic, bind(filter, topic)))
-        except EdnError as error:
-            others.append(LeftOut(topic, error.detail))
+        bound = _bind_if_fits(filter, topic)
+        if isinstance(bound, LeftOut):
+            others.append(bound)
+        else:
+            fitting.append((topic, bound))
     return fitting, others
 
 
 def check_fits(filter: Filter, subtree: Subtree, topics: Sequence[Topic]) -> None:
     """Raise if there are topics and the filter fits none of them."""
-    for topic in topics:
-        if _lacking(filter, topic) is None:
-            with contextlib.suppress(EdnError):
-                bind(filter, topic)
-                return
-    if not topics:
+    if not topics or any(not isinstance(_bind_if_fits(filter, topic), LeftOut) for topic in topics):
         return
-    many = f"none of the {len(topics)} topics" if len(topics) > 1 else "not the one topic that is"
     try:
         bind(filter, topics[0])
     except EdnError as error:
-        raise InvalidFilter(f'it fits {many} in "{subtree.name}"; {topics[0].name}: {error.detail}') from None
+        raise InvalidFilter(
+            f'the filter fits none of the topics in "{subtree.name}" ({len(topics)}); '
+            f"{topics[0].name}: {error.detail}"
+        ) from None
 
 
 def covers(filter: Filter, found: Subscription, topics: Sequence[Topic]) -> bool:
-    """Whether a filter covers that of a subscription to a subtree, on all topics that this one has."""
+    """Return whether a filter covers that of a subtree subscription on all topics of this one."""
     theirs = Filter.parse(found.filter)
     if filter == theirs or filter.to_json() is None:
         return True
@@ -120,27 +113,24 @@ def covers(filter: Filter, found: Subscription, topics: Sequence[Topic]) -> bool
     try:
         return bool(fitting) and all(bind(filter, topic).covers(bound) for topic, bound in fitting)
     except EdnError:
-        return False  # it does not fit one of them
-
-
-# -- aligning ---------------------------------------------------------------------------------------------
+        return False  # the filter does not fit one of the topics
 
 
 @dataclass(slots=True)
 class Alignment:
-    """The steps that bring the members in line with their subtree subscription."""
+    """A plan that aligns the members with their subtree subscription."""
 
-    whole: Subscription
-    #: without a server, until they are placed
-    begin: list[Prepared] = field(default_factory=list)
-    #: another version each, on the same server
-    change: list[Prepared] = field(default_factory=list)
+    parent: Subscription
+    #: new members; without a server until they are placed
+    begin: list[PendingVersion] = field(default_factory=list)
+    #: members with a new version on the same server
+    change: list[PendingVersion] = field(default_factory=list)
     end: list[Subscription] = field(default_factory=list)
-    #: members as they were found: (version, server)
+    #: member → (version, server) at the time of the plan
     found: dict[str, tuple[int, str]] = field(default_factory=dict)
-    #: (uid, revision) of all topics of the subtree, as they were
-    seen: frozenset[tuple[int, int]] = frozenset()
-    #: some are paused and should not be, or the reverse
+    #: (uid, revision) of all topics of the subtree at the time of the plan
+    topics: frozenset[tuple[int, int]] = frozenset()
+    #: whether a member is paused and the parent is not, or the reverse
     uneven: bool = False
 
     @property
@@ -150,59 +140,55 @@ class Alignment:
 
 def align(
     connection: Connection,
-    whole: Subscription,
+    parent: Subscription,
     topics: Sequence[Topic],
     *,
     now: int,
     new: bool = False,
     since: int | None = None,
 ) -> Alignment:
-    """Plan it; `topics` are those of the subtree. `new`: it has no members yet. `since`: as for `Prepared`,
-    of what begins.
-    """
-    members = {} if new else {one.topic: one for one in directory.members(connection, whole.id)}
+    """Plan the alignment with the topics of the subtree; `new`: there are no members yet."""
+    members = {} if new else {one.topic: one for one in directory.members(connection, parent.id)}
     plan = Alignment(
-        whole,
+        parent,
         found={one.id: (one.version, one.server) for one in members.values()},
-        seen=frozenset((topic.uid, topic.revision) for topic in topics),
-        uneven=any(one.paused != whole.paused for one in members.values()),
+        topics=frozenset((topic.uid, topic.revision) for topic in topics),
+        uneven=any(one.paused != parent.paused for one in members.values()),
     )
-    filter = Filter.parse(whole.filter)
+    filter = Filter.parse(parent.filter)
     for topic in topics:
         member = members.pop(topic.uid, None)
-        if member is not None and _member(whole, topic, member) == member:
-            continue  # it fits: what its filter uses cannot be taken away from the topic
-        try:
-            bound = bind(filter, topic) if _lacking(filter, topic) is None else None
-        except EdnError:
-            bound = None
-        if bound is None:
+        if member is not None and _member(parent, topic, member) == member:
+            continue  # the filter still fits: a topic cannot lose an attribute that a filter uses
+        bound = _bind_if_fits(filter, topic)
+        if isinstance(bound, LeftOut):
             plan.end += [] if member is None else [member]
             continue
+        bound.rects()  # cached, because this function runs in a thread
         if member is None:
-            plan.begin.append(Prepared(new_member(connection, whole, topic, now), topic, bound, since))
+            created = new_member(connection, parent, topic, now)
+            plan.begin.append(PendingVersion(created, topic, bound, since))
         else:
-            changed = replace(_member(whole, topic, member), version=max(member.version + 1, now))
-            plan.change.append(Prepared(changed, topic, bound))
+            changed = replace(_member(parent, topic, member), version=max(member.version + 1, now))
+            plan.change.append(PendingVersion(changed, topic, bound))
     plan.end += members.values()
     return plan
 
 
-def new_member(connection: Connection, whole: Subscription, topic: Topic, now: int) -> Subscription:
-    """Prepare a member that has no server yet."""
-    version = first_version(connection, namespace.member_id(whole.id, topic.uid), now)
-    return replace(_member(whole, topic, whole), version=version, server="", created=now, serial=0)
+def new_member(connection: Connection, parent: Subscription, topic: Topic, now: int) -> Subscription:
+    version = first_version(connection, namespace.member_id(parent.id, topic.uid), now)
+    return replace(_member(parent, topic, parent), version=version, server="", created=now, serial=0)
 
 
-def _member(whole: Subscription, topic: Topic, own: Subscription) -> Subscription:
-    """Derive a member from its subtree subscription; `own` provides the fields of its own."""
-    id = namespace.member_id(whole.id, topic.uid)
+def _member(parent: Subscription, topic: Topic, own: Subscription) -> Subscription:
+    """Derive a member from its parent; `own` has the fields that they do not share."""
+    id = namespace.member_id(parent.id, topic.uid)
     return replace(
-        whole,
+        parent,
         id=id,
         version=own.version,
         topic=topic.uid,
-        url=stream_address(id) if is_stream(whole.url) else whole.url,
+        url=stream_url(id) if is_stream(parent.url) else parent.url,
         server=own.server,
         created=own.created,
         serial=own.serial,
@@ -212,32 +198,29 @@ def _member(whole: Subscription, topic: Topic, own: Subscription) -> Subscriptio
 
 
 def first_version(connection: Connection, id: str, now: int) -> int:
-    """Above all that an id ever had, though another dispatcher's clock may have been ahead."""
+    """Return a version above all that an id had, also on a dispatcher whose clock was ahead."""
     former = change_feed.find(connection, Kind.SUBSCRIPTION, id)
     return now if former is None or former.version is None else max(now, former.version + 1)
 
 
 def apply(transaction: Transaction, plan: Alignment, stored: Stored) -> tuple[Counter[str], list[Replay]]:
-    """Do it; how many ended on which server, and the replays that begin."""
+    """Carry out a plan; return how many members ended per server, and the replays that begin."""
     _check(transaction, plan)
     ended = lifecycle.end(transaction, plan.end)
-    versions: dict[str, list[tuple[str, int]]] = {}
     for item in plan.change:
         lifecycle.check_topic(transaction, item)
         one = item.subscription
         directory.replace(transaction.connection, one, item.bound.attributes)
-        versions.setdefault(one.server, []).append((one.id, one.version))
         change_feed.note_version(transaction, one.id, stored[one.server, item.topic.uid])
-    for server, changed in versions.items():
-        transaction.append_control(server, "change", versions=changed)
+    lifecycle.append_versions(transaction, "change", [item.subscription for item in plan.change])
     replays = lifecycle.begin(transaction, plan.begin, stored)
     for id in plan.found.keys() - {one.id for one in plan.end}:
-        pause(transaction, id, plan.whole.paused)
+        pause(transaction, id, plan.parent.paused)
     return ended, replays
 
 
 def pause(transaction: Transaction, id: str, paused: bool) -> None:
-    """Of a subscription to a topic, or of the row of a whole: pause or resume it, unless it is so already."""
+    """Pause or resume one row: a subscription to a topic, a member, or a parent without its members."""
     found = directory.find(transaction.connection, id)
     if found is None or found.paused == paused:
         return
@@ -249,11 +232,11 @@ def pause(transaction: Transaction, id: str, paused: bool) -> None:
 
 
 def _check(transaction: Transaction, plan: Alignment) -> None:
-    """Raise if topics or members are others by now: the plan was made for those."""
-    assert plan.whole.subtree is not None
-    seen = topic_rows.revisions_below(transaction.connection, plan.whole.subtree)
-    members = directory.members(transaction.connection, plan.whole.id)
-    if plan.seen != seen or {one.id: (one.version, one.server) for one in members} != plan.found:
+    assert plan.parent.subtree is not None
+    topics = topic_rows.revisions_below(transaction.connection, plan.parent.subtree)
+    members = directory.members(transaction.connection, plan.parent.id)
+    if plan.topics != topics or {one.id: (one.version, one.server) for one in members} != plan.found:
         raise Unavailable(
-            f'topics or members of "{plan.whole.subtree}" changed meanwhile: try again', retry_after=0.1
+            f'topics or members of "{plan.parent.subtree}" changed during the request: try again',
+            retry_after=0.1,
         )

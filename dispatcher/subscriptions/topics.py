@@ -1,18 +1,17 @@
-"""Topics: a name, a schema, a matcher. In memory for the hot path, changed only through the log's file.
+"""Topics: name, schema and engine. In memory for the hot path, changed only through the log.
 
-A topic belongs to a tenant, and names are the tenant's own: topics are found by (tenant, name), where the
-tenant is the caller's and never part of what a caller spells. A topic's **path**, `tenant/name` or the bare
-name of one of the operator's, is what the log's file and operators call it. No name holds a slash: `path_of`
-refuses one that does, so no name of one tenant is a path of another.
+Topics are found by (tenant, name); the tenant is the caller's and never part of a name in a request. The
+**path** of a topic, `tenant/name` or the bare name for the operator, is its name in the store and for
+operators. `path_of` refuses names with a slash, so that no name of one tenant is a path of another.
 
-A topic that is created without a matcher gets the one that is bound to the nearest name above
-(`servers.bindings`). What subscriptions to subtrees have to do with topics is `subtree_sync`'s.
+A topic that is created without an engine inherits the one that is bound to the nearest name above it
+(`servers.bindings`). `subtree_sync` keeps subtree subscriptions in sync with topics.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -30,12 +29,12 @@ from edn.model import namespace
 from edn.model.filter import Filter
 from edn.model.schema import Schema
 
-#: numbers that JSON readers keep; 0 is no topic's
-MOST_UIDS = (1 << 53) - 1
+#: largest integer that all JSON readers keep exact
+MAX_UID = (1 << 53) - 1
 
 
 def path_of(tenant: str, name: str) -> str:
-    """Compose the path of a tenant's topic or subtree; raises `NotFound` for a name that holds a slash."""
+    """Return the path of a tenant's topic or subtree; raises `NotFound` for a name with a slash."""
     if "/" in name:
         raise not_found(name)
     return f"{tenant}/{name}" if tenant else name
@@ -44,17 +43,17 @@ def path_of(tenant: str, name: str) -> str:
 def not_found(name: str) -> NotFound:
     if "/" in name:
         return NotFound(
-            f'no topic "{name[:80]}": a name holds no slash; a tenant\'s topics are for its own keys'
+            f'topic "{name[:80]}" does not exist: names have no slash; only keys of a tenant see its topics'
         )
-    return NotFound(f'no topic "{name[:80]}"; PUT /v1/topics/{{name}} creates one')
+    return NotFound(f'topic "{name[:80]}" does not exist; create it with PUT /v1/topics/{{name}}')
 
 
 def check_dialect(filter: Filter, topic: Topic) -> None:
-    """XPath is for topics whose engine it is: it costs their events much more than other filters do."""
+    """Raise if a filter in XPath is for a topic with another engine, because XPath is much slower."""
     if filter.uses_xpath and topic.engine != "xpath":
         raise InvalidFilter(
-            f'topic "{topic.name}" has the engine {topic.engine}; filters in XPath are for topics with the '
-            f"engine xpath, or {XPATH_URI}"
+            f'the engine of topic "{topic.name}" must be xpath ({XPATH_URI}) for filters in XPath, '
+            f"got {topic.engine}"
         )
 
 
@@ -69,12 +68,11 @@ class Topics:
             self.remember(topic)
 
     def remember(self, topic: Topic) -> None:
-        """It is in the log's file."""
         self._by_name[topic.tenant, topic.name] = topic
         self._by_uid[topic.uid] = topic
 
     def all(self, tenant: str | None = None) -> list[Topic]:
-        """Of one tenant, or of all."""
+        """Return the topics of one tenant, or of all, by path."""
         found = [topic for topic in self._by_name.values() if tenant is None or topic.tenant == tenant]
         return sorted(found, key=lambda topic: topic.path)
 
@@ -85,14 +83,13 @@ class Topics:
             raise not_found(name) from None
 
     def exists(self, draft: Topic) -> bool:
-        """Whether there is a topic of this tenant and name."""
         return (draft.tenant, draft.name) in self._by_name
 
     def by_uid(self, uid: int) -> Topic | None:
         return self._by_uid.get(uid)
 
     def below(self, subtree: str) -> list[Topic]:
-        """Those of a subtree, by its path."""
+        """Return the topics of a subtree, given by its path."""
         found = [topic for topic in self._by_name.values() if namespace.reaches(subtree, topic.path)]
         return sorted(found, key=lambda topic: topic.path)
 
@@ -105,7 +102,7 @@ class Topics:
         *,
         tenant: str = "",
     ) -> Topic:
-        """The topic that `put` would create; without an engine with the one that it inherits."""
+        """Return the topic that `put` would create; without an engine, it inherits one."""
         namespace.check_topic_name(name)
         path = path_of(tenant, name)
         try:
@@ -114,12 +111,12 @@ class Topics:
             error.pointer = "/attributes" + (error.pointer or "")
             raise
         if engine is None:
-            chosen = await self._log.reading(lambda connection: topic_rows.engine_for(connection, path))
+            chosen = await self._log.reading(topic_rows.engine_for, path)
         else:
             chosen = engine_name(engine)
         return Topic(
-            # At random: the same everywhere, and no dispatcher gives one that another has given.
-            uid=1 + secrets.randbelow(MOST_UIDS),
+            # Random, so that no two dispatchers assign the same one; 0 is not used.
+            uid=1 + secrets.randbelow(MAX_UID),
             path=path,
             revision=1,
             schema=schema,
@@ -130,52 +127,24 @@ class Topics:
         )
 
     async def put(
-        self,
-        draft: Topic,
-        availability: float | None,
-        also: Callable[[Transaction], None] = lambda _: None,
-        room: Room | None = None,
+        self, draft: Topic, availability: float | None, room: Room | None = None
     ) -> tuple[Topic, bool]:
-        """Create a topic, or change it to what the draft has; whether it is new.
-
-        An engine that was not chosen stays as it is, and so does the availability if it is None. `also` is
-        done in the transaction that creates it. `room`: what the caller may add.
-        """
-        engine = draft.engine if draft.chosen else None
-
-        def operation(transaction: Transaction) -> tuple[Topic, bool]:
-            topic = topic_rows.find(transaction.connection, draft.path)
-            if topic is None:
-                if room is not None:
-                    room.check_topics(transaction.connection, 1, len(draft.schema.columns))
-                topic = _store(transaction, replace(draft, created=transaction.time))
-                also(transaction)
-                return topic, True
-            lasting = topic.availability if availability is None else availability
-            if room is not None:
-                wider = topic.schema.evolve(draft.schema.attributes)
-                more = len(wider.columns) - len(topic.schema.columns)
-                room.check_topics(transaction.connection, 0, more)
-            return _change(transaction, topic, draft.schema.attributes, engine, lasting), False
-
-        topic, new = await self._log.submit(operation)
+        topic, new = await self._log.submit(lambda transaction: write(transaction, draft, availability, room))
         self.remember(topic)
         return topic, new
 
     async def delete(self, name: str, *, cascade: bool, tenant: str = "") -> tuple[int, dict[str, int]]:
-        """Delete a topic, with `cascade` its subscriptions too; its uid, and how many ended where."""
+        """Delete a topic, with `cascade` also its subscriptions; return its uid, and the ends per server."""
 
         def operation(transaction: Transaction) -> tuple[int, dict[str, int]]:
             connection = transaction.connection
             uid = topic_rows.find_uid(connection, path_of(tenant, name))
             if uid is None:
-                raise NotFound(f'no topic "{name[:80]}"')
-            # Those to subtrees live on without it.
+                raise NotFound(f'topic "{name[:80]}" does not exist')
+            # Subtree subscriptions go on without it.
             count = directory.count(connection, uid, members=False)
             if count and not cascade:
-                raise Conflict(
-                    f'topic "{name}" has {count} subscriptions; ?cascade=true deletes them with it'
-                )
+                raise Conflict(f'topic "{name}" has {count} subscriptions; delete them with ?cascade=true')
             return uid, remove(transaction, uid, CANCELLED)
 
         uid, ended = await self._log.submit(operation)
@@ -183,33 +152,50 @@ class Topics:
         return uid, ended
 
     def forget(self, uid: int) -> None:
-        """It is deleted in the log's file."""
         topic = self._by_uid.pop(uid, None)
         if topic is not None and self._by_name[topic.tenant, topic.name].uid == uid:
             del self._by_name[topic.tenant, topic.name]
 
 
-def remove(transaction: Transaction, uid: int, end: str = "") -> dict[str, int]:
-    """Delete a topic and its subscriptions; how many ended on which server.
+def write(
+    transaction: Transaction, draft: Topic, availability: float | None, room: Room | None
+) -> tuple[Topic, bool]:
+    """Create a topic, or change it to the draft; return it and whether it is new.
 
-    `end`: why, for sinks that want to be told; of several dispatchers only one tells them.
+    An engine that the draft inherits, or an availability of None, does not change an existing topic.
+    """
+    topic = topic_rows.find(transaction.connection, draft.path)
+    if room is not None:
+        columns = () if topic is None else topic.schema.columns
+        schema = draft.schema if topic is None else topic.schema.evolve(draft.schema.attributes)
+        room.check_topics(transaction.connection, int(topic is None), len(schema.columns) - len(columns))
+    if topic is None:
+        return _store(transaction, replace(draft, created=transaction.time)), True
+    if availability is None:
+        availability = topic.availability
+    engine = draft.engine if draft.chosen else None
+    return _change(transaction, topic, draft.schema.attributes, engine, availability), False
+
+
+def remove(transaction: Transaction, uid: int, end: str = "") -> dict[str, int]:
+    """Delete a topic and its subscriptions; return how many ended per server.
+
+    `end`: the reason, for sinks that get a message at the end; only one dispatcher sends it.
     """
     connection = transaction.connection
-    by_server: dict[str, list[str]] = {}
+    by_server: dict[str, list[str]] = defaultdict(list)
     for server, subscription in directory.places_of_topic(connection, uid):
-        by_server.setdefault(server, []).append(subscription)
+        by_server[server].append(subscription)
         if transaction.noting:
             found = directory.find(connection, subscription)
             assert found is not None
             change_feed.note_end(transaction, found)
     for server, ids in by_server.items():
-        # What a member is part of goes on: nobody is told of an end.
-        for named, told in (
-            ([id for id in ids if not namespace.is_member(id)], end),
-            ([id for id in ids if namespace.is_member(id)], ""),
-        ):
+        # Sinks get no message for members: their subtree subscription goes on.
+        for are_members, reason in ((False, end), (True, "")):
+            named = [id for id in ids if namespace.is_member(id) == are_members]
             if named:
-                transaction.append_control(server, "deactivate", ids=named, end=told)
+                transaction.append_control(server, "deactivate", ids=named, end=reason)
     topic_rows.delete(transaction, uid)
     change_feed.note(transaction, Kind.TOPIC, str(uid), gone=transaction.time)
     return {server: len(ids) for server, ids in by_server.items()}
@@ -227,7 +213,7 @@ def _change(
     if topic.schema.attributes == attributes and topic.engine == engine:
         if (topic.availability, topic.chosen) == (availability, chosen):
             return topic
-        # Not a change of the schema: what was bound to it stays bound.
+        # The revision stays: bound filters remain valid.
         return _store(transaction, replace(topic, availability=availability, chosen=chosen))
     removed = set(topic.schema.removed(attributes))
     used = directory.attribute_users(connection, topic.uid, removed) if removed else {}
@@ -235,25 +221,23 @@ def _change(
         attribute, subscription = sorted(used.items())[0]
         raise Conflict(
             f'attribute "{attribute}" cannot be removed or change its type: the filter of subscription '
-            f"{namespace.told_as(subscription)} uses it",
+            f'"{namespace.told_as(subscription)}" uses it',
             pointer=f"/attributes/{attribute}",
         )
     if topic.engine != engine and directory.is_subscribed(connection, topic.uid):
         raise Conflict(
-            f'topic "{topic.name}" has subscriptions: its engine stays {topic.engine}', pointer="/engine"
+            f'engine must stay {topic.engine} while topic "{topic.name}" has subscriptions, got {engine}',
+            pointer="/engine",
         )
-    schema = topic.schema.evolve(attributes)
-    return _store(
-        transaction,
-        replace(
-            topic,
-            revision=topic.revision + 1,
-            schema=schema,
-            engine=engine,
-            availability=availability,
-            chosen=chosen,
-        ),
+    changed = replace(
+        topic,
+        revision=topic.revision + 1,
+        schema=topic.schema.evolve(attributes),
+        engine=engine,
+        availability=availability,
+        chosen=chosen,
     )
+    return _store(transaction, changed)
 
 
 def _store(transaction: Transaction, topic: Topic) -> Topic:

@@ -49,7 +49,7 @@ TABLE = [
         "an expiry in the past",
         lambda client: client.subscribe("stocks", SINK, expires="2001-01-01T00:00:00Z"),
         {"2004": "InvalidExpirationTime", "2011": "UnsupportedExpirationValue"},
-        "not in the future",
+        "in the future",
     ),
     Wrong(
         "a negative duration",
@@ -97,7 +97,7 @@ TABLE = [
         "an unknown topic",
         lambda client: client.subscribe("nothing", SINK),
         same("InvalidMessage"),
-        "no topic",
+        "does not exist",
     ),
     Wrong(
         "no topic at all",
@@ -109,13 +109,13 @@ TABLE = [
         "a renewal of nothing",
         lambda client: client.manage("Renew", "nobody"),
         {"2004": "UnableToRenew", "2011": "UnknownSubscription"},
-        "no subscription",
+        "does not exist",
     ),
     Wrong(
         "an end of nothing",
         lambda client: client.manage("Unsubscribe", "nobody"),
         {"2004": "InvalidMessage", "2011": "UnknownSubscription"},
-        "no subscription",
+        "does not exist",
     ),
     Wrong(
         "a status without a subscription",

@@ -159,7 +159,7 @@ def test_an_attribute_that_comes_while_it_is_exported_is_known(
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["{new}", "--topic", "unknown"], 1, 'no topic "unknown"'),
+        (["{new}", "--topic", "unknown"], 1, 'topic "unknown" does not exist'),
         (["{new}"], 2, "choose it by --topic (there are other, quotes)"),
         (["{old}", "--topic", "quotes"], 2, "exists"),
         (["-", "--topic", "quotes"], 2, "--json-lines"),

@@ -50,7 +50,7 @@ def routes(runner: RepartitionRunner, handover: Handover, advisor: RepartitionAd
     router = APIRouter(prefix="/v1", tags=["repartitions"], route_class=StrictRoute)
 
     async def view(row: Row) -> FullRepartition:
-        return view_with(row, await handover.unsettled())
+        return view_with(row, await handover.count_unfinished())
 
     def view_with(row: Row, unsettled: int) -> FullRepartition:
         return fields.fill(
@@ -67,7 +67,7 @@ def routes(runner: RepartitionRunner, handover: Handover, advisor: RepartitionAd
     @needs(Need.OPERATOR)
     async def list_repartitions() -> Any:
         """List the last repartitions, the current hit ratio, and the proposal of another one."""
-        proposal, unsettled = advisor.proposal, await handover.unsettled()
+        proposal, unsettled = advisor.proposal, await handover.count_unfinished()
         return Repartitions(
             repartitions=[view_with(row, unsettled) for row in await runner.newest()],
             unsettled=unsettled,

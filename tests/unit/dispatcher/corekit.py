@@ -20,7 +20,7 @@ from dispatcher.store.event_log import Log, read_records
 from dispatcher.store.records import ControlRecord
 from dispatcher.store.replays import Replay
 from dispatcher.subscriptions.installer import SubscriptionInstaller
-from dispatcher.subscriptions.service import Subscriptions, Wanted
+from dispatcher.subscriptions.service import SubscriptionRequest, Subscriptions
 from dispatcher.subscriptions.subtree import Subtree
 from dispatcher.subscriptions.subtree_sync import SubtreeSync
 from dispatcher.subscriptions.topics import Topics
@@ -97,13 +97,13 @@ class Core:
             parts.summaries,
             Alone(self.log.id, None),
         )
-        self.merger = make_merger(parts, self.topics, lambda _: None, on_names=self.subtree_sync.doubt)
+        self.merger = make_merger(parts, self.topics, lambda _: None, on_names=self.subtree_sync.request_sync)
 
     async def subscribe(self, id: str, name: str, filter: Any = None, **more: Any) -> Subscription:
         parsed = Filter.parse(filter)
         place = Subtree(name) if namespace.is_subtree(name) else self.topics.get(name)
         bound = None if isinstance(place, Subtree) else parsed.bind(place.schema)
-        wanted = Wanted(
+        wanted = SubscriptionRequest(
             id=id,
             owner="o",
             topic=place,

@@ -14,7 +14,7 @@ from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
 from dispatcher.store.records import ControlRecord, Record
 from dispatcher.subscriptions import signing_rings
-from dispatcher.subscriptions.service import Wanted
+from dispatcher.subscriptions.service import SubscriptionRequest
 from dispatcher.subscriptions.subtree import Subtree
 from edn.errors import Conflict, NotFound
 from edn.formats import webhooks
@@ -22,16 +22,18 @@ from edn.formats import webhooks
 URL = "https://example.org/in"
 
 
-def want(owner: str = "ann", url: str = URL, secret: str | None = None, tenant: str = "") -> Wanted:
+def want(
+    owner: str = "ann", url: str = URL, secret: str | None = None, tenant: str = ""
+) -> SubscriptionRequest:
     nothing = cast(Any, None)  # filters play no part
     topic = Subtree(f"{tenant}/**" if tenant else "**")
-    return Wanted(
+    return SubscriptionRequest(
         id=None, owner=owner, topic=topic, filter=nothing, bound=nothing, url=url, recipient=None,
         expires=None, secret=secret,
     )  # fmt: skip
 
 
-async def subscribe(log: Log, id: str, wanted: Wanted, server: str = "s1") -> None:
+async def subscribe(log: Log, id: str, wanted: SubscriptionRequest, server: str = "s1") -> None:
     new = Subscription(id, 1, wanted.owner, 1, None, wanted.url, None, None, server, 1, ring=wanted.ring)
     await log.submit(lambda transaction: directory.insert(transaction.connection, new, frozenset()))
 

@@ -253,7 +253,7 @@ def test_a_patient_log_waits_for_company_where_there_was_some_before(
     async def main() -> None:
         log = Log(tmp_path, on_commit=lambda records: commits.append(len(records)), clock=Clock())
         log.start()
-        log.patience = 0.25
+        log.set_patience(0.25)
         monkeypatch.setattr("time.sleep", wait)
         alone = log.submit(first)
         await asyncio.to_thread(begun.wait, 10)

@@ -40,35 +40,35 @@ def test_it_is_proposed_when_it_was_worse_three_times_in_a_row(
     ratios: list[float], proposed: int | None
 ) -> None:
     watch = Watch(0.25, {})
-    answers = [watch.look(interval(ratio), PRECISE) for ratio in ratios]
+    answers = [watch.update(interval(ratio), PRECISE) for ratio in ratios]
     assert (answers.index(True) if True in answers else None) == proposed
 
 
 def test_an_interval_with_few_events_says_nothing() -> None:
     watch = Watch(0.25, {100: 0.1})
-    assert not any(watch.look(interval(1.0, events=ENOUGH - 1), PRECISE) for _ in range(5))
+    assert not any(watch.update(interval(1.0, events=ENOUGH - 1), PRECISE) for _ in range(5))
     assert watch.now is None
 
 
 def test_another_precision_is_not_compared_with() -> None:
     watch = Watch(0.25, {})
-    watch.look(interval(0.4), PRECISE)
-    assert not any(watch.look(interval(0.9), 0.5) for _ in range(5))
-    assert any(watch.look(interval(0.9), PRECISE) for _ in range(5))
+    watch.update(interval(0.4), PRECISE)
+    assert not any(watch.update(interval(0.9), 0.5) for _ in range(5))
+    assert any(watch.update(interval(0.9), PRECISE) for _ in range(5))
 
 
 def test_after_a_repartition_what_is_seen_then_counts() -> None:
     watch = Watch(0.25, {})
-    watch.look(interval(0.2), PRECISE)
-    watch.begin_again()
-    assert not any(watch.look(interval(0.6), PRECISE) for _ in range(5))
+    watch.update(interval(0.2), PRECISE)
+    watch.reset()
+    assert not any(watch.update(interval(0.6), PRECISE) for _ in range(5))
     assert watch.best == {100: 0.6}
 
 
 def test_a_threshold_of_0_proposes_nothing() -> None:
     watch = Watch(0.0, {})
-    watch.look(interval(0.2), PRECISE)
-    assert not any(watch.look(interval(0.9), PRECISE) for _ in range(5))
+    watch.update(interval(0.2), PRECISE)
+    assert not any(watch.update(interval(0.9), PRECISE) for _ in range(5))
 
 
 def test_a_best_that_could_not_be_stored_is_stored_later() -> None:
@@ -93,7 +93,7 @@ def test_a_best_that_could_not_be_stored_is_stored_later() -> None:
 
     # What a proposal looks at, and no more.
     settings: Any = SimpleNamespace(repartition_threshold=0.25, repartition_seconds=1.0)
-    log: Any = SimpleNamespace(load=lambda function: function(reader), submit=submit)
+    log: Any = SimpleNamespace(load=lambda function, *keys: function(reader, *keys), submit=submit)
     counters: Any = SimpleNamespace(snapshot=snapshot)
 
     async def look() -> None:

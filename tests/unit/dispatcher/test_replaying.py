@@ -12,7 +12,7 @@ from dispatcher.config import Settings
 from dispatcher.services import Services
 from dispatcher.store import replays
 from dispatcher.store.replays import Replay
-from dispatcher.subscriptions.replay import TOGETHER
+from dispatcher.subscriptions.replay import CONCURRENCY
 from edn import protocol
 from edn.errors import Unavailable
 
@@ -37,7 +37,7 @@ def test_replays_that_wait_for_a_server_keep_no_other_from_theirs(tmp_path: Path
         network.calls.tell = tell  # type: ignore[method-assign]  # no server is there
         replayer = network.replayer
         replayer.start()
-        noted = [replay(number, "away") for number in range(2 * TOGETHER)] + [replay(100, "there")]
+        noted = [replay(number, "away") for number in range(2 * CONCURRENCY)] + [replay(100, "there")]
         for one in noted:
             await network.log.submit(lambda transaction, one=one: replays.insert(transaction, one))
         for one in noted:

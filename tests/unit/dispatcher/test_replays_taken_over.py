@@ -38,6 +38,7 @@ async def replaced(
         core.log,
         core.topics,
         core.network.placing,
+        core.network.bindings,
         core.subscriptions.lock,
         core.installer,
         on_moved=lambda: None,
@@ -55,12 +56,12 @@ async def replaced(
 
 def test_without_a_past_only_what_was_not_read_is_told(tmp_path: Path) -> None:
     [noted] = asyncio.run(replaced(tmp_path, cursor=7))
-    assert (noted.since, noted.after, noted.past) == (None, 7, False)
+    assert (noted.since, noted.after, noted.has_retained) == (None, 7, False)
 
 
 def test_a_past_that_was_not_told_to_its_end_goes_along(tmp_path: Path) -> None:
     [noted] = asyncio.run(replaced(tmp_path, (5, 1_000, None, None), cursor=7))
-    assert (noted.time, noted.since, noted.after, noted.past) == (1_000, 0, 7, True)
+    assert (noted.time, noted.since, noted.after, noted.has_retained) == (1_000, 0, 7, True)
 
 
 def test_what_was_live_begins_after_the_activation_though_that_was_not_read(tmp_path: Path) -> None:
@@ -70,12 +71,12 @@ def test_what_was_live_begins_after_the_activation_though_that_was_not_read(tmp_
 
 def test_a_second_loss_goes_back_to_what_the_first_had_not_read(tmp_path: Path) -> None:
     [noted] = asyncio.run(replaced(tmp_path, (5, 1_000, None, 3), cursor=7))
-    assert (noted.since, noted.after, noted.past) == (None, 3, False)
+    assert (noted.since, noted.after, noted.has_retained) == (None, 3, False)
 
 
 def test_a_second_loss_keeps_the_past(tmp_path: Path) -> None:
     [noted] = asyncio.run(replaced(tmp_path, (9, 1_000, 0, 3), cursor=7))
-    assert (noted.time, noted.since, noted.after, noted.past) == (1_000, 0, 3, True)
+    assert (noted.time, noted.since, noted.after, noted.has_retained) == (1_000, 0, 3, True)
 
 
 def test_what_has_ended_leaves_no_replay_behind_once_its_server_is_replaced(tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_what_has_ended_leaves_no_replay_behind_once_its_server_is_replaced(tmp_
         for one in (old, others):
             await core.log.submit(lambda transaction, one=one: replays.insert(transaction, one))
         replacing = await core.log.submit(
-            lambda transaction: repartitions.make(transaction, "replace", made.server, 100.0, None)
+            lambda transaction: repartitions.create(transaction, "replace", made.server, 100.0, None)
         )
         await core.log.submit(lambda transaction: repartitions.finish(transaction, replacing, "done"))
         left = core.log._reader.execute("SELECT subscription FROM replays").fetchall()

@@ -10,7 +10,7 @@ from dispatcher.store import directory
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Transaction
-from dispatcher.subscriptions.restore import lacking
+from dispatcher.subscriptions.restore import find_missing
 from edn import protocol
 
 
@@ -55,8 +55,8 @@ def test_what_begins_beyond_its_place_and_is_still_there_is_given_again(tmp_path
         transaction.connection.execute("INSERT INTO moves VALUES ('arrived', 3, 's2', 's1', 0)")
 
     def look(log: Log) -> None:
-        found = {(one.id, one.version): arriving for one, arriving in lacking(log._reader, "s1", 1)}
+        found = {(one.id, one.version): arriving for one, arriving in find_missing(log._reader, "s1", 1)}
         assert found == {("new", 1): False, ("changed", 2): False, ("arrived", 3): True}
-        assert lacking(log._reader, "s1", log.head) == []
+        assert find_missing(log._reader, "s1", log.head) == []
 
     run(tmp_path, operation, look)

@@ -47,9 +47,9 @@ def test_a_log_that_cannot_be_written_for_a_while_delays_settling_only(tmp_path:
         work = asyncio.create_task(handover.run())
         await failed.wait()
         async with asyncio.timeout(10):
-            while await handover.unsettled() and not work.done():  # noqa: ASYNC110  nobody tells
+            while await handover.count_unfinished() and not work.done():  # noqa: ASYNC110  nobody tells
                 await asyncio.sleep(0.01)
-        assert await handover.unsettled() == 0
+        assert await handover.count_unfinished() == 0
         work.cancel()
         await network.stop()
 
