@@ -24,7 +24,7 @@ from edn.errors import EdnError, NotFound
 from edn.formats import trace_context
 from edn.formats.ndjson import cut
 from edn.model.coordinates import rfc3339
-from edn.model.namespace import told_as
+from edn.model.namespace import public_id
 
 #: events looked through for an id that a publisher chose
 LOOKED_AT = 200_000
@@ -100,4 +100,4 @@ class EventTrace:
         what it names may be a later subscription, of another topic and another tenant.
         """
         topics = await self._log.reading(lambda connection: directory.topics_of(connection, keys))
-        return {key: told_as(key) if topics.get(key) == topic.uid else "" for key in keys}
+        return {key: public_id(key) if topics.get(key) == topic.uid else "" for key in keys}

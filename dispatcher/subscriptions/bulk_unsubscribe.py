@@ -64,7 +64,7 @@ class Covering:
 
     def _covers(self, place: Topic | Subtree, filter: Filter, one: Subscription) -> bool:
         if one.subtree is not None:
-            return namespace.reaches(place.path, one.subtree) and subtree.covers(
+            return namespace.includes(place.path, one.subtree) and subtree.covers(
                 filter, one, self._topics.below(one.subtree)
             )
         topic = self._topics.by_uid(one.topic)

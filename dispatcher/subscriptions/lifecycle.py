@@ -60,7 +60,7 @@ def live(transaction: Transaction, subscription: str) -> Subscription:
     """A subscription that has not ended, nor expired by now; raises `NotFound`."""
     found = directory.find(transaction.connection, subscription)
     if found is None or (found.expires is not None and found.expires <= transaction.time):
-        raise NotFound(f'no subscription "{namespace.told_as(subscription)[:80]}"')
+        raise NotFound(f'no subscription "{namespace.public_id(subscription)[:80]}"')
     return found
 
 

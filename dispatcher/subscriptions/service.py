@@ -99,7 +99,7 @@ class Subscriptions:
     async def get(self, subscription: str) -> Subscription:
         found = await self._log.reading(lambda connection: directory.find(connection, subscription))
         if found is None or (found.expires is not None and found.expires <= self._log.now()):
-            raise NotFound(f'no subscription "{namespace.told_as(subscription)[:80]}"')
+            raise NotFound(f'no subscription "{namespace.public_id(subscription)[:80]}"')
         return found
 
     async def page(
@@ -183,7 +183,7 @@ class Subscriptions:
             {name for name in named if named.count(name) > 1} if len(set(named)) < len(named) else set()
         )
         if repeated:
-            raise Conflict(f'id "{namespace.told_as(min(repeated))}" stands twice in one request')
+            raise Conflict(f'id "{namespace.public_id(min(repeated))}" stands twice in one request')
         async with contextlib.AsyncExitStack() as stack:
             for tenant in sorted({want.topic.tenant for want in wanted if isinstance(want.topic, Subtree)}):
                 await stack.enter_async_context(self.alone_in(tenant))
@@ -212,7 +212,7 @@ class Subscriptions:
         )
         if not same:
             raise Conflict(
-                f'subscription "{namespace.told_as(want.id)}" exists with another owner, topic, filter or '
+                f'subscription "{namespace.public_id(want.id)}" exists with another owner, topic, filter or '
                 "sink; PUT /v1/subscriptions/{id} changes it",
                 pointer="/id",
             )
@@ -223,7 +223,7 @@ class Subscriptions:
         row = await self._log.reading(lambda connection: repartitions.find_keeping(connection, names))
         if row is not None:
             raise Unavailable(
-                f'subscription "{namespace.told_as(row[0])}" ended while it was being moved away from '
+                f'subscription "{namespace.public_id(row[0])}" ended while it was being moved away from '
                 f"{row[1]}: its id is free when that is over",
                 retry_after=1,
             )

@@ -97,7 +97,7 @@ async def rotate(log: Log, subscription: str, secret: str | None, grace: int) ->
         connection = transaction.connection
         assigned = signing_keys.of_subscription(connection, subscription)
         if assigned is None:
-            raise NotFound(f'no subscription "{namespace.told_as(subscription)[:80]}"')
+            raise NotFound(f'no subscription "{namespace.public_id(subscription)[:80]}"')
         known = signing_keys.read(connection, [assigned])
         if not known:
             raise Conflict("its notifications are not signed; PUT it with a sink.secret to have them signed")

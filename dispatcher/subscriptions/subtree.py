@@ -36,7 +36,7 @@ from edn import protocol
 from edn.errors import EdnError, InvalidFilter, Unavailable
 from edn.model import namespace
 from edn.model.filter import BoundFilter, Filter
-from edn.model.wording import quoted
+from edn.model.messages import quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def _lacking(filter: Filter, topic: Topic) -> str | None:
     """
     known = topic.schema.attributes
     missing = next((name for name in sorted(filter.attributes) if name not in known), None)
-    return None if missing is None else f"{quoted(missing)} is no attribute of this topic"
+    return None if missing is None else f"{quote(missing)} is no attribute of this topic"
 
 
 def sort_out(

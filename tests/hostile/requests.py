@@ -133,7 +133,12 @@ TOPICS = [
     ),
     topic("a repeated key", 400, "price", raw=b'{"attributes": {"price": "number", "price": "string"}}'),
     topic(
-        "a bad name", 422, "topic name", "/name", path="/v1/topics/a..b", body={"attributes": {"a": "string"}}
+        "a bad name",
+        422,
+        "the name of a topic must be parts of",
+        "/name",
+        path="/v1/topics/a..b",
+        body={"attributes": {"a": "string"}},
     ),
     topic(
         "a name of 300 characters",
@@ -146,7 +151,7 @@ TOPICS = [
     topic(
         "a name with a space",
         422,
-        "topic name",
+        "the name of a topic must be parts of",
         "/name",
         path="/v1/topics/a%20b",
         body={"attributes": {"a": "string"}},

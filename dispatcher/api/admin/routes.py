@@ -55,7 +55,7 @@ def routes(entries: RoutingEntries, bindings: Bindings, members: ServerRegistry)
     ) -> Any:
         """Every routing entry, a topic and a server each; and what is bound to names."""
         found = await entries.found(name)
-        bound = [one for one in bindings.all() if name is None or namespace.reaches(name, one.name)]
+        bound = [one for one in bindings.all() if name is None or namespace.includes(name, one.name)]
         return api.Routes(routes=found, bindings=[await view(one) for one in bound])
 
     @router.put(

@@ -37,7 +37,7 @@ from edn.formats.soap.eventing import ACTION, BY_NAMESPACE, FILTER, TOPIC_ACTION
 from edn.formats.xml import Element
 from edn.http.asgi import invalid
 from edn.model.coordinates import instant, rfc3339
-from edn.model.xpath import parsing, writing
+from edn.model.xpath import expression, parsing
 
 #: names a subscription, as a header of what its manager is asked
 SUBSCRIPTION = f"{{{NAMESPACE}}}Subscription"
@@ -275,7 +275,7 @@ def _xpath(words: Vocabulary, element: Element, text: str) -> str:
     """An XPath with our prefix for what its own prefixes mean where it stands."""
     prefixes = {prefix: uri for prefix, uri in element.nsmap.items() if prefix is not None}
     try:
-        return writing.write(parsing.parse(text, prefixes)) if ":" in text else text
+        return expression.write(parsing.parse(text, prefixes)) if ":" in text else text
     except (InvalidFilter, TooLarge) as error:
         raise faults.eventing_fault(words, words.faults.filter, error) from None
 

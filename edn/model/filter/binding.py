@@ -1,8 +1,8 @@
-"""Filters tied to a schema: names and types checked, literals turned into what events are compared with.
+"""Binds filters to a schema: checks names and types, and converts literals.
 
-A bound tree has the shape of the filter's own; each test knows its column, its domain and its operands as
-keys. From it come, independently of each other, the exact predicate (`predicate`) and the sets of values
-(`normal`), which for an XPath is only a cover.
+A bound tree has the shape of the filter's tree; each test has its column, its domain and its operands as
+keys. The exact predicate (`predicate`) and the sets of values (`normal`, for an XPath only a cover) are
+derived from it independently.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from edn.model.filter.ast import (
     Not,
     Test,
     XPath,
+    contradiction,
     exclude,
 )
 from edn.model.filter.boxes import Both, Either, Leaf, Normal
 from edn.model.filter.cells import Cell, Pattern
 from edn.model.filter.intervals import Intervals, complement, everything, single, union
+from edn.model.messages import unknown_attribute
 from edn.model.schema import Schema
-from edn.model.wording import listed, meant, quoted
 
-#: name → key, of the attribute's own type, which the type checker cannot know
+#: name → key, of the attribute's type
 Values = Mapping[str, Any]
 Predicate = Callable[[Values], bool]
 
@@ -40,7 +41,7 @@ class BoundTest:
     column: int
     domain: Domain
     test: Test
-    #: the operands; none for `exists`
+    #: operands; none for `exists`
     keys: tuple[Key, ...]
 
 
@@ -62,11 +63,11 @@ class BoundNot:
 @dataclass(frozen=True, slots=True)
 class BoundXPath:
     path: XPath
-    #: exact
-    verdict: Predicate
-    #: holds wherever the verdict does
+    #: exact predicate
+    holds: Predicate
+    #: condition that holds wherever the XPath holds
     cover: BoundNode
-    #: what one evaluation may take, as `edn.model.xpath.cost` counts
+    #: maximal steps of one evaluation, as `edn.model.xpath.cost` counts them
     steps: float = 0.0
 
 
@@ -74,7 +75,7 @@ BoundNode = BoundTest | BoundAll | BoundAny | BoundNot | BoundXPath
 
 
 def bind(node: Node | None, schema: Schema) -> BoundNode:
-    """The tree under a schema; raises `InvalidFilter` with the place."""
+    """Binds a tree to a schema; raises `InvalidFilter` with the place."""
     match node:
         case None:
             return BoundAll(())
@@ -93,36 +94,38 @@ def bind(node: Node | None, schema: Schema) -> BoundNode:
 
 
 def _bind_xpath(node: XPath, schema: Schema) -> BoundXPath:
-    # Imported here: it brings lxml, which most filters do not need.
+    # Imported here because lxml is large and most filters do not need it.
     from edn.model.xpath import covering, parsing
     from edn.model.xpath.cost import check
-    from edn.model.xpath.evaluation import Verdict
+    from edn.model.xpath.evaluation import Evaluation
 
     types = schema.attributes
     try:
         expression = parsing.parse(node.text)
         document = covering.tree_of(types)
         steps = check(expression, covering.count_nodes(document))
-        verdict = Verdict(expression, types)
+        holds = Evaluation(expression, types)
     except InvalidFilter as error:
         error.pointer = node.pointer
         raise
-    return BoundXPath(node, verdict, bind(covering.cover(expression, document), schema), steps)
+    return BoundXPath(node, holds, bind(covering.cover(expression, document), schema), steps)
 
 
 def _bind_test(test: Test, schema: Schema) -> BoundTest:
     name, operator = test.attribute, test.operator
     column = schema.column_of(name)
     if column is None:
-        raise test.place.wrong(_unknown(name, schema))
+        raise test.place.wrong(unknown_attribute(name, list(schema.attributes)))
     domain = schema.columns[column].domain
     if operator == "exists":
         return BoundTest(column, domain, test, ())
     if operator in STRING_OPERATORS and domain.name != "string":
-        raise test.place.wrong_operand(f'{operator} is for strings; attribute "{name}" is {domain.noun}')
+        raise test.place.wrong_operand(
+            f'{operator} applies to strings only, but attribute "{name}" is {domain.noun}'
+        )
     if operator in ORDER_OPERATORS and domain.name == "boolean":
         raise test.place.wrong_operand(
-            f'booleans have no order, so no {operator}; attribute "{name}" is a boolean'
+            f'{operator} does not apply to booleans, which have no order, but attribute "{name}" is a boolean'
         )
     keys: list[Key] = []
     for index, literal in enumerate(test.literals):
@@ -130,23 +133,16 @@ def _bind_test(test: Test, schema: Schema) -> BoundTest:
             keys.append(domain.key(literal))
         except ValueError as error:
             raise test.place.wrong_operand(
-                f'attribute "{name}" is {domain.noun}; {error}',
+                f'the value for attribute "{name}" must be {domain.noun}, {error}',
                 index if isinstance(test.operand, tuple) else None,
             ) from None
     if operator == "between" and exclude("gte", keys[0], "lte", keys[1]):
-        raise test.place.wrong_operand("between has lo > hi")
+        raise test.place.wrong_operand("between must have lo <= hi, got lo > hi")
     return BoundTest(column, domain, test, tuple(keys))
 
 
-def _unknown(name: str, schema: Schema) -> str:
-    known = list(schema.attributes)
-    hint = meant(name, known)
-    return f"{quoted(name)} is no attribute of this topic; {hint}its attributes are {listed(known)}"
-
-
 def _check_bounds(tests: Iterable[BoundTest]) -> None:
-    """Refuse bounds of one operator object that leave nothing. Of numbers the reader knew; strings may be
-    times."""
+    """Rejects bounds of one operator object that exclude each other; only now strings are known as times."""
     lower: dict[str, list[BoundTest]] = {}
     upper: dict[str, list[BoundTest]] = {}
     for bound in tests:
@@ -158,23 +154,22 @@ def _check_bounds(tests: Iterable[BoundTest]) -> None:
         for one in ones:
             for other in upper.get(group, ()):
                 if exclude(one.test.operator, one.keys[0], other.test.operator, other.keys[0]):
-                    raise InvalidFilter(
-                        f"{one.test.operator} {one.test.operand!r} and {other.test.operator} "
-                        f"{other.test.operand!r} never hold together: lo > hi",
-                        pointer=group,
+                    detail = contradiction(
+                        one.test.operator, one.test.operand, other.test.operator, other.test.operand
                     )
+                    raise InvalidFilter(detail, pointer=group)
 
 
 def predicate(node: BoundNode) -> Predicate:
-    """The exact test of an event's values, as nested closures."""
+    """Builds the exact predicate as nested closures."""
     match node:
         case BoundTest():
             return _test_predicate(node)
         case BoundNot(part):
             inner = predicate(part)
             return lambda values: not inner(values)
-        case BoundXPath(verdict=verdict):
-            return verdict
+        case BoundXPath(holds=holds):
+            return holds
         case BoundAll(parts):
             wanted = tuple(map(predicate, parts))
             if not wanted:
@@ -184,7 +179,7 @@ def predicate(node: BoundNode) -> Predicate:
                 return lambda values: one(values) and two(values)
 
             def every(values: Values) -> bool:
-                for part in wanted:  # a loop, for `all` over a generator costs twice as much  # noqa: SIM110
+                for part in wanted:  # `all` over a generator takes twice as long  # noqa: SIM110
                     if not part(values):
                         return False
                 return True
@@ -194,7 +189,7 @@ def predicate(node: BoundNode) -> Predicate:
             alternatives = tuple(map(predicate, parts))
 
             def some(values: Values) -> bool:
-                for part in alternatives:  # as above  # noqa: SIM110
+                for part in alternatives:  # `any` over a generator takes twice as long  # noqa: SIM110
                     if part(values):
                         return True
                 return False
@@ -203,7 +198,6 @@ def predicate(node: BoundNode) -> Predicate:
 
 
 def _test_predicate(bound: BoundTest) -> Predicate:
-    """One closure a test. Values and keys of one attribute have one type, so that they compare."""
     if bound.test.negated:
         name, holds = bound.test.attribute, _operator_predicate(bound)
         return lambda values: name in values and not holds(values)
@@ -246,7 +240,7 @@ def _operator_predicate(bound: BoundTest) -> Predicate:
 
 
 def normal(node: BoundNode, holds: bool = True) -> Normal:
-    """The tree, or with `holds` unset its complement, without negations: cells joined by both and either."""
+    """Converts a tree, or its complement if `holds` is False, into cells without negations."""
     match node:
         case BoundTest():
             cell = _cell(node)
@@ -254,7 +248,7 @@ def normal(node: BoundNode, holds: bool = True) -> Normal:
         case BoundNot(part):
             return normal(part, not holds)
         case BoundXPath(cover=cover):
-            # Of where it does not hold nothing is known: that may be anywhere.
+            # The complement of an XPath may be anywhere.
             return normal(cover) if holds else Both(())
         case BoundAll(parts) | BoundAny(parts):
             inner = tuple(normal(part, holds) for part in parts)
@@ -274,7 +268,7 @@ def _cell(bound: BoundTest) -> Cell:
 
 
 def _intervals(domain: Domain, operator: str, keys: tuple[Key, ...]) -> Intervals:
-    """The values of which an operator holds."""
+    """Returns the values that satisfy an operator."""
     marks = [domain.mark(key) for key in keys]
     match operator:
         case "eq" | "in":

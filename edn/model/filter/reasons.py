@@ -1,8 +1,7 @@
-"""Why a filter matches an event, or why not: the clauses that decide it, in the text form.
+"""Explains why a filter matches an event or not: the deciding clauses, in text form.
 
-A match names what made it one: every part of a conjunction, the first alternative that holds of a
-disjunction. A mismatch names what stands in its way: of a conjunction the parts that fail, of a disjunction
-all alternatives.
+For a match these are all parts of a conjunction and the first alternative of a disjunction that holds. For a
+mismatch these are the failing parts of a conjunction and all alternatives of a disjunction.
 """
 
 from __future__ import annotations
@@ -23,10 +22,7 @@ from edn.model.filter.textform import write
 
 
 def reasons(bound: BoundFilter, values: Values) -> list[str]:
-    """The clauses by which these values match, or, if they do not, those that refuse them.
-
-    A filter that is everything has no clause.
-    """
+    """Returns the clauses by which these values match or do not match; none for a filter without clauses."""
     return [write(_unbound(node)) for node in _deciding(bound.root, values, predicate(bound.root)(values))]
 
 
