@@ -19,7 +19,7 @@ from edn import protocol
 from edn.errors import NotFound
 from edn.http.asgi import StrictRoute
 
-_taken = msgspec.msgpack.Decoder(protocol.Taken)
+_taken = msgspec.msgpack.Decoder(protocol.Accepted)
 
 Token = Annotated[str, Query(max_length=64, description="As it was given to the sink.")]
 Rate = Annotated[

@@ -108,7 +108,7 @@ class Transaction:
         `trace`: the trace context that they came with (`edn.formats.trace_context`).
         """
         first, count = self.head + 1, len(ids)
-        made = protocol.made_ids(self.log, first, count)
+        made = protocol.generated_ids(self.log, first, count)
         chosen = ids.count(None) < count
         named = [own or name for own, name in zip(ids, made, strict=True)] if chosen else made
         stamped = np.full(count, self.estimate, dtype=np.int64)

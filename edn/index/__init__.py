@@ -20,6 +20,6 @@ __all__ = ["Matcher", "engine_name", "known_engines", "new_matcher", "warm"]
 
 
 def warm() -> None:
-    """Load the kernels of the default engine, compiling them if this machine never did (some 20 seconds)."""
+    """Loads the kernels of the default engine, compiling them if this machine never did (some 20 seconds)."""
     import edn.index.bitmap
     import edn.index.patterns  # noqa: F401 - the import is what compiles

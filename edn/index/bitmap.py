@@ -117,7 +117,7 @@ class BitmapMatcher:
         self._dimensions = dimensions
 
     def settle(self) -> None:
-        """Wait until nothing is being merged. For measurements; matching never needs it."""
+        """Waits until nothing is being merged. For measurements; matching never needs it."""
         while True:
             # a merge that ends may start the next one, under the lock
             with self._lock:
@@ -158,7 +158,7 @@ class BitmapMatcher:
             merge.thread.join()
 
     def _start_merge(self) -> None:
-        """Start a merge in the background if one is due and none is under way. The lock is held."""
+        """Starts a merge in the background if one is due and none is under way. The lock is held."""
         if self._merge is not None:
             return
         chosen = _choose(self._segments[:-1])

@@ -70,7 +70,7 @@ def _prefetch(_context: Any, bounds: Any, _row: Any) -> Any:
 
 @intrinsic
 def _block_masks(_context: Any, codes: Any, _offset: Any, _code: Any) -> Any:
-    """Compare one column of a block, its 128 bytes at `codes[offset:]`, with the code of a coordinate.
+    """Compares one column of a block, its 128 bytes at `codes[offset:]`, with the code of a coordinate.
 
     Returns two words: bit j of the first says that rectangle j may contain the coordinate, bit j of the
     second that it does for certain. Written as vector instructions of LLVM, which fit any processor: four
@@ -183,7 +183,7 @@ def column_offset(block: int, columns: int) -> int:
 
 @kernel("void(i8, u1[:,::1], u1[:,::1], i8[::1], u1[::1], u8[:,:,::1])")
 def place(start: int, low: Codes, high: Codes, order: Ints, blocks: Codes, reach: Words) -> None:
-    """Write the codes and the reach of rectangles, in this order, into slots start, start + 1, …"""
+    """Writes the codes and the reach of rectangles, in this order, into slots start, start + 1, …"""
     columns = low.shape[1]
     for i in range(order.shape[0]):
         slot = start + i

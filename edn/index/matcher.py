@@ -30,16 +30,16 @@ class Matcher(Protocol):
     def __len__(self) -> int: ...
 
     def insert(self, ids: Ints, lo: Floats, hi: Floats) -> None:
-        """Add rectangles, visible to the next match. Ids are the caller's: not negative, none in use."""
+        """Adds rectangles, visible to the next match. Ids are the caller's: not negative, none in use."""
 
     def delete(self, ids: Ints) -> None:
-        """Remove rectangles; ids that are not here are ignored."""
+        """Removes rectangles; ids that are not here are ignored."""
 
     def match(self, points: Floats) -> tuple[Ints, Ints]:
         """`(starts, ids)`: the rectangles `ids[starts[i]:starts[i + 1]]`, in any order, contain point i."""
 
     def grow(self, dimensions: int) -> None:
-        """Add columns, in which what is here is unconstrained."""
+        """Adds columns, in which what is here is unconstrained."""
 
 
 def checked_rectangles(

@@ -60,7 +60,7 @@ def _build(
     fail: States,
     last: States,
 ) -> int:
-    """Fill the trie and its suffix links; `last` gets the state of each pattern. Returns how many states."""
+    """Fills the trie and its suffix links; `last` gets the state of each pattern. Returns how many states."""
     mask = keys.shape[0] - 1
     states = 1
     depth = np.zeros(parent.shape[0], np.int32)
@@ -113,7 +113,7 @@ def _build(
 
 @kernel("void(u1[::1], i4[::1], i8[::1], i4[::1], i4[::1], b1[::1])")
 def _visit(text: Bytes, first: States, keys: Ints, targets: States, fail: States, seen: Bools) -> None:
-    """Mark every state that is a suffix of some beginning of the text."""
+    """Marks every state that is a suffix of some beginning of the text."""
     state = 0
     for i in range(text.shape[0]):
         byte = integer(text[i])
@@ -164,7 +164,7 @@ class Patterns:
         return sum(array.nbytes for array in arrays)
 
     def search(self, text: str) -> frozenset[str]:
-        """Return the patterns that occur in a text; the empty one always does."""
+        """Returns the patterns that occur in a text; the empty one always does."""
         seen = np.zeros(self._states, dtype=np.bool_)
         seen[0] = True
         # A copy: arrays over bytes are read-only, which to a kernel is another type.

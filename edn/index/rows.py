@@ -39,7 +39,7 @@ def copy_rows(
     to_ids: Ints,
     to_bounds: Floats,
 ) -> None:
-    """Write ids and bounds, in this order, to slots start, start + 1, …"""
+    """Writes ids and bounds, in this order, to slots start, start + 1, …"""
     for i in range(order.shape[0]):
         row, slot = order[i], start + i
         to_ids[slot] = ids[row]
@@ -79,7 +79,7 @@ def append_rows(
 
 @kernel("void(i8, i8, u8[::1], u8[::1])")
 def raise_slots(start: int, stop: int, alive: Words, occupied: Words) -> None:
-    """Make slots count, from the next match on."""
+    """Makes slots count, from the next match on."""
     for slot in range(start, stop):
         block = slot >> 6
         alive[block] |= np.uint64(1) << np.uint64(slot & 63)

@@ -122,13 +122,13 @@ class Segment:
         return self.dead > _ROTTEN * self.used
 
     def lacks(self, lo: Floats, hi: Floats) -> Ints:
-        """Return the columns that some of these rectangles constrain and that are not among ours."""
+        """Returns the columns that some of these rectangles constrain and that are not among ours."""
         wanted = constrained(lo, hi)
         wanted[self.columns] = False
         return np.flatnonzero(wanted)
 
     def append(self, ids: Ints, lo: Floats, hi: Floats) -> None:
-        """Fill the next slots; there must be room, and no column that they constrain may lack here."""
+        """Fills the next slots; there must be room, and no column that they constrain may lack here."""
         start, stop = self.used, self.used + len(ids)
         if len(self.columns) < lo.shape[1]:
             lo, hi = gather_columns(lo, self.columns), gather_columns(hi, self.columns)

@@ -46,7 +46,7 @@ def sieve(
     bounds: Floats,
     counts: Ints,
 ) -> tuple[Words, Words]:
-    """Find the rectangles that contain each point; add their number to `counts`.
+    """Finds the rectangles that contain each point; add their number to `counts`.
 
     Returns the hits: the point's row above the block's number in one word, and the word of its rectangles.
     """
@@ -125,7 +125,7 @@ def sieve(
 
 @kernel("void(u8[::1], u8[::1], i8[::1], i8[::1], i8[::1])")
 def emit(hits: Words, hit_bits: Words, ids: Ints, ends: Ints, out: Ints) -> None:
-    """Write the ids of the hits to `out`, those of point p from `ends[p]` on, which moves along."""
+    """Writes the ids of the hits to `out`, those of point p from `ends[p]` on, which moves along."""
     one, half, low_half = np.uint64(1), np.uint64(32), np.uint64(0xFFFFFFFF)
     for i in range(hits.shape[0]):
         row, slot = integer(hits[i] >> half), integer(hits[i] & low_half) << 6

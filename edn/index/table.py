@@ -64,7 +64,7 @@ def first_known(table: Slots, ids: Ints, alive: Words, wanted: Ints) -> int:
 
 @kernel("i8(i4[::1], i8[::1], u8[::1], u8[::1], i8[::1])")
 def bury(table: Slots, ids: Ints, alive: Words, occupied: Words, wanted: Ints) -> int:
-    """Make the ids that are alive here dead, so that no match sees them; returns how many there were."""
+    """Makes the ids that are alive here dead, so that no match sees them; returns how many there were."""
     buried = 0
     for i in range(wanted.shape[0]):
         slot = find(table, ids, alive, wanted[i])

@@ -80,7 +80,7 @@ class Schema:
 
     @cached_property
     def attributes(self) -> dict[str, str]:
-        """Name → type of the live attributes."""
+        """Names → type of the live attributes."""
         return {column.name: column.type for column in self.columns if not column.retired}
 
     def column_of(self, name: str) -> int | None:

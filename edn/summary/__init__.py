@@ -18,7 +18,7 @@ __all__ = ["Bundle", "Cover", "Maximal", "Router", "Summary", "compile_kernels",
 
 
 def compile_kernels() -> None:
-    """Compile all loops, or load them from their cache: seconds that a service spends before it is ready."""
+    """Compiles all loops, or load them from their cache: seconds that a service spends before it is ready."""
     rng = np.random.default_rng(0)
     one, other = rng.random((20, 2)), rng.random((20, 2))
     maximal = Maximal(2)

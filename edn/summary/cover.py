@@ -56,7 +56,7 @@ class Cover(Protocol):
 
 class Bundle(Protocol):
     def mark(self, points: Floats, out: Bools) -> None:
-        """Set out[i, column] where a cover of that column contains points[i]; clear nothing."""
+        """Sets out[i, column] where a cover of that column contains points[i]; clear nothing."""
 
 
 class Router(Protocol):

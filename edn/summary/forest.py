@@ -239,7 +239,7 @@ def remove_rows(
     counts: Ints,
     orphans: Ints,
 ) -> int:
-    """Take rows out and return how many others have lost their witness by it: they are in `orphans`, loose.
+    """Takes rows out and return how many others have lost their witness by it: they are in `orphans`, loose.
 
     What the row witnessed goes to its own witness, which covers it too; only a root leaves orphans. One
     that is removed later in the same call stays listed, marked FREE.
@@ -275,7 +275,7 @@ def remove_rows(
 def fill_table(
     rows: Ints, lo: Floats, hi: Floats, edges: Floats, table: Words, slot_row: Ints, slot: Ints
 ) -> None:
-    """Give rows the slots 0, 1, 2, …: mark each in its own bins, then accumulate along the bins."""
+    """Gives rows the slots 0, 1, 2, …: mark each in its own bins, then accumulate along the bins."""
     sides = table.shape[0]
     count = table.shape[1]
     bins = np.zeros(sides, dtype=np.int64)

@@ -98,7 +98,7 @@ def mark(
     masks: Words,
     out: Bools,
 ) -> None:
-    """Set out[p, column] where a cover contains point p; what is set already is not looked at.
+    """Sets out[p, column] where a cover contains point p; what is set already is not looked at.
 
     `shape` has a row a cover: column, dimensions, rectangles, how many of them to try one by one, words of a
     bitset, and where its edges, its table, its tallies, its bounds and its masks (-1: none) begin. One cover

@@ -35,7 +35,7 @@ _WIDE = 64
 
 
 class Maximal:
-    """Call it from one thread; `rects()` returns copies that may go to another."""
+    """Calls it from one thread; `rects()` returns copies that may go to another."""
 
     def __init__(self, dimensions: int) -> None:
         if dimensions < 0:
@@ -89,7 +89,7 @@ class Maximal:
         return lo, hi
 
     def insert(self, ids: Iterable[int], lo: npt.ArrayLike, hi: npt.ArrayLike) -> None:
-        """Add rectangles (n, d) under new ids. Narrower ones are unconstrained in the columns they lack."""
+        """Adds rectangles (n, d) under new ids. Narrower ones are unconstrained in the columns they lack."""
         names = _names(ids)
         low = self._matrix(lo, len(names), -np.inf)
         high = self._matrix(hi, len(names), np.inf)
@@ -107,7 +107,7 @@ class Maximal:
         self._place(rows)
 
     def delete(self, ids: Iterable[int]) -> None:
-        """Remove rectangles; a KeyError names the first id that is not there, and nothing is removed."""
+        """Removes rectangles; a KeyError names the first id that is not there, and nothing is removed."""
         names = _names(ids)
         if len(set(names)) != len(names):
             raise ValueError("an id is given twice")

@@ -156,7 +156,7 @@ def _before(a: int, b: int, c: int, d: int) -> bool:
 
 @kernel
 def _merge_bucket(a: Floats, b: Floats, rows: Ints, children: Ints, base: int) -> None:
-    """Merge the rectangles `rows` into one tree: inner nodes `base` … of `children`, the last is its root.
+    """Merges the rectangles `rows` into one tree: inner nodes `base` … of `children`, the last is its root.
 
     In rounds: every cluster knows its cheapest partner, and those who are each other's are merged. Only
     clusters that are new or lost their partner look for one again. Pairs of equal cost have an order of
