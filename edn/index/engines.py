@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 from edn.errors import InvalidInput
 from edn.index.matcher import Matcher
@@ -11,7 +11,14 @@ from edn.index.matcher import Matcher
 URI_PREFIX = "urn:edn:matcher:"
 #: entry points of other packages: callables with the number of dimensions as argument
 ENTRY_POINT_GROUP = "edn.matchers"
-BUILT_IN = ("bitmap", "rtree", "scan", "xpath")
+#: name → class, loaded on demand because each needs a large library
+_BUILT_IN = {
+    "bitmap": "edn.index.bitmap:BitmapMatcher",
+    "rtree": "edn.index.spatial:RtreeMatcher",
+    "scan": "edn.index.scan:ScanMatcher",
+    # XPath filters have rectangles, too: covers, inside which the predicate decides.
+    "xpath": "edn.index.bitmap:BitmapMatcher",
+}
 #: the standard URI of XPath 1.0
 XPATH_URI = "http://www.w3.org/TR/1999/REC-xpath-19991116"
 
@@ -19,13 +26,13 @@ XPATH_URI = "http://www.w3.org/TR/1999/REC-xpath-19991116"
 def known_engines() -> tuple[str, ...]:
     """Lists the names for `new_matcher`, built-in and installed ones."""
     others = {entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)}
-    return BUILT_IN + tuple(sorted(others.difference(BUILT_IN)))
+    return (*_BUILT_IN, *sorted(others.difference(_BUILT_IN)))
 
 
 def engine_name(engine: str) -> str:
     """Returns the name of an engine given by name or URI; raises `InvalidInput` if it does not exist."""
     name = "xpath" if engine == XPATH_URI else engine.removeprefix(URI_PREFIX)
-    if name in BUILT_IN:
+    if name in _BUILT_IN:
         return name  # finding installed ones reads the metadata of every package
     known = known_engines()
     if name not in known:
@@ -42,20 +49,9 @@ def new_matcher(engine: str, dimensions: int) -> Matcher:
     if dimensions < 0:
         raise InvalidInput(f"the dimensions of a matcher must be 0 or more, got {dimensions}")
     name = engine_name(engine)
-    # Imported here, because each needs a large library and few processes use several.
-    if name in ("bitmap", "xpath"):
-        # XPath filters have rectangles, too: covers, inside which the predicate decides.
-        from edn.index.bitmap import BitmapMatcher
-
-        return BitmapMatcher(dimensions)
-    if name == "rtree":
-        from edn.index.spatial import RtreeMatcher
-
-        return RtreeMatcher(dimensions)
-    if name == "scan":
-        from edn.index.scan import ScanMatcher
-
-        return ScanMatcher(dimensions)
-    (entry,) = entry_points(group=ENTRY_POINT_GROUP, name=name)
+    if name in _BUILT_IN:
+        entry = EntryPoint(name, _BUILT_IN[name], ENTRY_POINT_GROUP)
+    else:
+        (entry,) = entry_points(group=ENTRY_POINT_GROUP, name=name)
     matcher: Matcher = entry.load()(dimensions)
     return matcher

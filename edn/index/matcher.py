@@ -78,13 +78,11 @@ def checked_points(dimensions: int, points: npt.ArrayLike) -> Floats:
 
 
 def checked_growth(old: int, new: int) -> None:
-    """Checks the argument of `grow`."""
     if new < old:
         raise InvalidInput(f"the dimensions of a matcher must be {old} or more, got {new}")
 
 
 def duplicate_id(id_: int) -> InvalidInput:
-    """Makes the error of an `insert` with an id in use."""
     return InvalidInput(f"id {id_} is already in the index")
 
 
@@ -98,7 +96,6 @@ def _matrix(values: npt.ArrayLike, dimensions: int, padding: float) -> Floats:
 
 
 def widened(matrix: Floats, columns: int, padding: float) -> Floats:
-    """Copies a matrix with additional columns."""
     result = np.full((len(matrix), columns), padding)
     result[:, : matrix.shape[1]] = matrix
     return result

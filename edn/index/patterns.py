@@ -158,7 +158,6 @@ class Patterns:
 
     @property
     def nbytes(self) -> int:
-        """Size of the automaton in bytes."""
         arrays = (self._keys, self._targets, self._fail, self._last)
         return sum(array.nbytes for array in arrays)
 

@@ -156,7 +156,6 @@ class Segment:
         return count
 
     def first_known(self, ids: Ints) -> int:
-        """Returns the index of the first known id, or -1."""
         return first_known(self.table, self.ids, self.alive, ids)
 
     def sieve(self, points: Floats, counts: Ints) -> tuple[Words, Words]:
@@ -168,7 +167,6 @@ class Segment:
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
         arrays = (self.bounds, self.ids, self.blocks, self.reach, self.alive, self.occupied, self.table)
         return sum(array.nbytes for array in arrays) + self.bins.edges.nbytes
 

@@ -95,7 +95,6 @@ class RtreeMatcher:
         return starts, ids
 
     def _take_rows(self, count: int) -> Ints:
-        """Allocates unused rows of the table."""
         if len(self._free) < count:
             old = len(self._ids)
             new = max(2 * old, old + count, 64)

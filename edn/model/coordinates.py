@@ -83,6 +83,15 @@ def instant(text: str) -> int:
     return seconds * 1_000_000 + (int(fraction[:6].ljust(6, "0")) if fraction else 0)
 
 
+def is_encodable(text: str) -> bool:
+    """Tells whether a string has no lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class Domain:
     """An attribute type: its values, their order and their coordinates."""
 
@@ -104,7 +113,7 @@ class Domain:
         raise NotImplementedError
 
     def coordinate(self, key: Any) -> float:
-        raise NotImplementedError
+        return float(key)
 
     def closed(self, lo: Mark, hi: Mark) -> tuple[float, float, bool]:
         """Converts a non-empty [lo, hi) into a closed interval of coordinates, and whether it is exact."""
@@ -131,9 +140,6 @@ class Number(Domain):
     def after(self, mark: Mark) -> Mark:
         return math.nextafter(mark, math.inf)
 
-    def coordinate(self, key: Any) -> float:
-        return float(key)
-
     def closed(self, lo: Mark, hi: Mark) -> tuple[float, float, bool]:
         return lo, math.inf if hi == self.end else math.nextafter(hi, -math.inf) + 0.0, True
 
@@ -143,9 +149,6 @@ class Whole(Domain):
 
     def after(self, mark: Mark) -> Mark:
         return mark + 1
-
-    def coordinate(self, key: Any) -> float:
-        return float(key)
 
     def closed(self, lo: Mark, hi: Mark) -> tuple[float, float, bool]:
         """A bound is exact if its neighbour has another coordinate, so always below 2^53."""
@@ -199,7 +202,7 @@ class Time(Whole):
 
     def key(self, value: object) -> int:
         if not isinstance(value, str):
-            raise ValueError(f"got {describe(value)}")
+            raise ValueError(f"got {describe(value)}, not a string such as 2024-05-01T12:00:00Z")
         try:
             return instant(value)
         except ValueError as error:
@@ -219,10 +222,8 @@ class String(Domain):
     def key(self, value: object) -> str:
         if not isinstance(value, str):
             raise ValueError(f"got {describe(value)}")
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise ValueError("got a string with a lone surrogate") from None
+        if not is_encodable(value):
+            raise ValueError("got a string with a lone surrogate")
         return value
 
     def mark(self, key: Any) -> Mark:

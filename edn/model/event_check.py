@@ -66,8 +66,6 @@ def flatten(event: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 class _Reader:
-    """Reads one event."""
-
     def __init__(self, types: Mapping[str, str], parents: frozenset[str], index: int, pointer: str) -> None:
         self._types = types
         self._parents = parents

@@ -110,7 +110,6 @@ def owner_of(key: str) -> str:
 
 
 def id_of(key: str) -> str:
-    """Returns the key without its tenant."""
     return key.partition(OWNED)[2] or key
 
 

@@ -29,8 +29,6 @@ _NAME = re.compile(r"[\w-]+(?:\.[\w-]+)*")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One dimension of the topic's space."""
-
     name: str
     #: a key of `edn.model.coordinates.DOMAINS`
     type: str
@@ -44,8 +42,6 @@ class Column:
 
 @dataclass(frozen=True)  # no slots: `cached_property` needs a `__dict__`
 class Schema:
-    """The columns of a topic."""
-
     columns: tuple[Column, ...]
 
     @classmethod
@@ -80,11 +76,10 @@ class Schema:
 
     @cached_property
     def attributes(self) -> dict[str, str]:
-        """Names → type of the live attributes."""
+        """Name → type of the live attributes."""
         return {column.name: column.type for column in self.columns if not column.retired}
 
     def column_of(self, name: str) -> int | None:
-        """Returns the column of a live attribute, or None."""
         return self._places.get(name)
 
     def removed(self, attributes: object) -> list[str]:

@@ -47,7 +47,6 @@ _decoder_of = functools.cache(Decoder)
 
 
 def decode(data: bytes, kind: type[Message]) -> Message:
-    """Decodes one message; raises `CorruptMessage`."""
     return cast(Message, _decoder_of(kind).decode(data))
 
 

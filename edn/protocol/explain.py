@@ -40,8 +40,6 @@ class Explained(msgspec.Struct, frozen=True):
 
 
 class TraceQuery(msgspec.Struct, frozen=True):
-    """Requests the trace of an event."""
-
     log: str
     offset: Int64
 

@@ -25,8 +25,6 @@ class Departed(msgspec.Struct, frozen=True):
 
 
 class BufferedQuery(msgspec.Struct, frozen=True):
-    """Requests buffered notifications."""
-
     subscription: str
     #: number of rows that were transferred before
     after: Int64
@@ -55,8 +53,6 @@ class BufferedPage(msgspec.Struct, frozen=True):
 
 
 class DeliveredIdsQuery(msgspec.Struct, frozen=True):
-    """Requests delivered ids."""
-
     subscriptions: list[str]
     #: topic and id of the last event of the previous page
     after: tuple[Int64, str]

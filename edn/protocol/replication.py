@@ -109,8 +109,6 @@ class BindingState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class KeyState(msgspec.Struct, frozen=True, array_like=True):
-    """An API key."""
-
     id: str
     #: SHA-256 of the whole key
     digest: bytes

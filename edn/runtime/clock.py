@@ -34,7 +34,6 @@ _OFFSETS = Path("/proc/self/timens_offsets")
 
 
 def wall() -> float:
-    """Returns the wall clock: seconds since 1970."""
     return time.time()
 
 

@@ -286,7 +286,6 @@ class ServiceSettings(BaseSettings):
         return settings.read_secrets()
 
     def read_secrets(self) -> Self:
-        """Reads the secret files; raises `CannotStart`."""
         assert self.secret_file is not None  # unless it was constructed with a secret
         return self.model_copy(update={"secret": read_secret(self.secret_file)})
 

@@ -149,8 +149,6 @@ class Space:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Too little room."""
-
     room: int
     needed: int
 

@@ -101,7 +101,6 @@ class SqliteWriter(Generic[Context]):
     # -- for subclasses ---------------------------------------------------------------------------------
 
     def begin(self) -> Context:
-        """Creates the context of a transaction."""
         raise NotImplementedError
 
     def finish(
@@ -119,7 +118,6 @@ class SqliteWriter(Generic[Context]):
         self._thread.start()
 
     def put(self, operation: Operation[Context]) -> None:
-        """Queues an operation."""
         self._queue.put(operation)
 
     def close(self) -> None:
@@ -199,23 +197,18 @@ class SqliteWriter(Generic[Context]):
     ) -> None:
         """Runs the operations of a transaction; `worked` collects the successful ones."""
         for operation in operations:
-            self._perform(context, operation, worked)
-
-    def _perform(
-        self, context: Context, operation: Operation[Context], worked: list[Operation[Context]]
-    ) -> None:
-        self.connection.execute("SAVEPOINT operation")
-        try:
-            operation.result = operation.work(context)
-        except Exception as error:
-            operation.undo()
-            if isinstance(error, sqlite3.OperationalError) or disk.is_failure(error):
-                raise  # the whole transaction fails
-            operation.error = error
-            self.connection.execute("ROLLBACK TO operation")
-        else:
-            worked.append(operation)
-        self.connection.execute("RELEASE operation")
+            self.connection.execute("SAVEPOINT operation")
+            try:
+                operation.result = operation.work(context)
+            except Exception as error:
+                operation.undo()
+                if isinstance(error, sqlite3.OperationalError) or disk.is_failure(error):
+                    raise  # the whole transaction fails
+                operation.error = error
+                self.connection.execute("ROLLBACK TO operation")
+            else:
+                worked.append(operation)
+            self.connection.execute("RELEASE operation")
 
     def _roll_back(self, error: Exception, worked: list[Operation[Context]]) -> None:
         """Reverts all operations of a failed transaction, also successful ones."""

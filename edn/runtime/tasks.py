@@ -31,7 +31,6 @@ class Tasks:
             logger.error("task_died", task=task.get_name(), exc_info=task.exception())
 
     async def stop(self) -> None:
-        """Cancels all tasks and waits for them."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

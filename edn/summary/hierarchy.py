@@ -90,7 +90,6 @@ class Summary:
 
     @property
     def count(self) -> int:
-        """Number of maximal rectangles."""
         return self._count
 
     @property
@@ -102,7 +101,6 @@ class Summary:
         return int(_BODY + 8 * len(self._children) + self._lo.nbytes + self._hi.nbytes)
 
     def rects(self) -> tuple[Floats, Floats]:
-        """Returns the maximal rectangles."""
         inner = len(self._children)
         return self._lo[inner:], self._hi[inner:]
 
@@ -125,12 +123,13 @@ class Summary:
         opened = k - 1
         if not opened:
             return np.zeros(1, dtype=np.int64)
-        if by == "waste" and weights is None:
+        if by == "level":
+            order = self._level_order()
+        elif weights is not None:
+            order = self._weighted_order(weights)
+        else:
             below = self._children[:opened].ravel()
             return below[below >= opened]
-        order = (
-            self._weighted_order(weights) if by == "waste" and weights is not None else self._level_order()
-        )
         is_open = np.zeros(inner + self._count, dtype=np.bool_)
         is_open[order[:opened]] = True
         below = self._children[order[:opened]].ravel()

@@ -50,11 +50,8 @@ class Maximal:
         self._lo: Floats = np.empty((0, 0))
         self._hi: Floats = np.empty((0, 0))
         #: per row: witness, first child, following and preceding sibling, slot
-        self._witness: Ints = np.empty(0, dtype=np.int64)
-        self._child: Ints = np.empty(0, dtype=np.int64)
-        self._following: Ints = np.empty(0, dtype=np.int64)
-        self._before: Ints = np.empty(0, dtype=np.int64)
-        self._slot: Ints = np.empty(0, dtype=np.int64)
+        self._links: Ints = np.empty((5, 0), dtype=np.int64)
+        self._witness, self._child, self._following, self._before, self._slot = self._links
         #: slots ever used, free ones of them, roots
         self._counts: Ints = np.zeros(3, dtype=np.int64)
         self._build_table(np.empty(0, dtype=np.int64))
@@ -77,9 +74,9 @@ class Maximal:
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
-        arrays = (self._lo, self._hi, self._table, self._edges, self._slot_row, self._free_slots)
-        return sum(array.nbytes for array in arrays) + 5 * self._witness.nbytes
+        bounds = (self._lo, self._hi, self._edges)
+        arrays = (*bounds, self._links, self._table, self._slot_row, self._free_slots)
+        return sum(array.nbytes for array in arrays)
 
     def rects(self) -> tuple[Floats, Floats]:
         rows = self._roots()
@@ -201,7 +198,6 @@ class Maximal:
         return np.hstack([given, np.full((n, self._dimensions - given.shape[1]), pad)])
 
     def _activate(self, lo: Floats, hi: Floats) -> None:
-        """Activates the columns that these rectangles constrain."""
         wanted = ((lo != -np.inf) | (hi != np.inf)).any(axis=0)
         wanted[self._active] = False
         more = np.flatnonzero(wanted)
@@ -224,12 +220,8 @@ class Maximal:
             more = max(_FIRST_ROWS, len(self._lo), fresh)
             self._lo = np.vstack([self._lo, np.empty((more, len(self._active)))])
             self._hi = np.vstack([self._hi, np.empty((more, len(self._active)))])
-            blank = np.full(more, -1, dtype=np.int64)
-            self._witness = np.concatenate([self._witness, blank])
-            self._child = np.concatenate([self._child, blank])
-            self._following = np.concatenate([self._following, blank])
-            self._before = np.concatenate([self._before, blank])
-            self._slot = np.concatenate([self._slot, blank])
+            self._links = np.hstack([self._links, np.full((5, more), -1)])
+            self._witness, self._child, self._following, self._before, self._slot = self._links
         rows = np.array(reused + list(range(self._top, self._top + fresh)), dtype=np.int64)
         self._top += fresh
         self._witness[rows] = forest.LOOSE

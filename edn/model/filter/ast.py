@@ -7,13 +7,15 @@ trees are equal up to the order and repetition of parts (`identity`).
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 from edn.errors import InvalidFilter, TooLarge
-from edn.model.coordinates import instant
+from edn.model.coordinates import instant, is_encodable
 from edn.model.messages import describe
 
 #: nesting of combinators
@@ -49,7 +51,6 @@ class Place:
         return self.operator.rpartition("/")[0]
 
     def wrong(self, detail: str) -> InvalidFilter:
-        """Makes an error that points to the attribute."""
         return InvalidFilter(detail, pointer=self.attribute, column=self.columns[0] if self.columns else None)
 
     def wrong_operand(self, detail: str, index: int | None = None) -> InvalidFilter:
@@ -75,21 +76,28 @@ class Test:
         return self.operand if isinstance(self.operand, tuple) else (self.operand,)
 
 
-@dataclass(frozen=True, slots=True)
-class All:
-    parts: tuple[Node, ...]
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True)
-class AnyOf:
-    parts: tuple[Node, ...]
+class All(Generic[Part]):
+    """A conjunction, of nodes here and of bound nodes elsewhere; without parts it is everything."""
+
+    parts: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class AnyOf(Generic[Part]):
+    """A disjunction; without parts it is nothing."""
+
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not(Generic[Part]):
     """The complement of a part, also for missing attributes."""
 
-    part: Node
+    part: Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +109,7 @@ class XPath:
     pointer: str | None = field(default=None, compare=False)
 
 
-Node = Test | All | AnyOf | Not | XPath
+Node = Test | XPath | All["Node"] | AnyOf["Node"] | Not["Node"]
 
 
 def all_of(parts: Iterable[Node]) -> Node:
@@ -126,7 +134,7 @@ def negate_conditions(attribute: str, conditions: Node, place: Place) -> Node:
     return All((Test(attribute, "exists", True, place=place), Not(conditions)))
 
 
-def children(node: Node) -> tuple[Node, ...]:
+def children(node: Any) -> tuple[Any, ...]:
     match node:
         case All(parts) | AnyOf(parts):
             return parts
@@ -135,20 +143,19 @@ def children(node: Node) -> tuple[Node, ...]:
     return ()
 
 
+def walk(node: Part) -> Iterator[Part]:
+    """Yields every node of a tree, bound or not, in written order."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
+
+
 def tests(node: Node) -> Iterator[Test]:
-    """Yields every test of the tree, in written order."""
-    return (one for one in _walk(node) if isinstance(one, Test))
+    return (one for one in walk(node) if isinstance(one, Test))
 
 
 def xpaths(node: Node) -> Iterator[XPath]:
-    """Yields every XPath of the tree."""
-    return (one for one in _walk(node) if isinstance(one, XPath))
-
-
-def _walk(node: Node) -> Iterator[Node]:
-    yield node
-    for child in children(node):
-        yield from _walk(child)
+    return (one for one in walk(node) if isinstance(one, XPath))
 
 
 #: operators of an XPath, and its functions by their opening parenthesis
@@ -240,36 +247,31 @@ def _is_time(text: str) -> bool:
     return True
 
 
-def check_literal(given: object) -> Literal:
-    """Checks a literal before a schema is known; raises ValueError."""
-    if isinstance(given, (bool, str)):
-        if isinstance(given, str) and not _encodable(given):
-            raise ValueError("a string must not contain a lone surrogate")
+def check_literal(given: object, *, pointer: str | None = None, column: int | None = None) -> Literal:
+    """Checks a literal before a schema is known; raises `InvalidFilter` at the given place."""
+    match given:
+        case bool():
+            return given
+        case str():
+            if is_encodable(given):
+                return given
+            rule = "a string must not contain a lone surrogate"
+        case int() | float():
+            with contextlib.suppress(OverflowError):
+                if math.isfinite(float(given)):
+                    # Messages carry integers of up to 64 bits.
+                    return given if isinstance(given, float) or -(2**63) <= given < 2**63 else float(given)
+            rule = "a number must be in the range of a 64-bit double"
+        case None:
+            rule = "null is not allowed in a filter; for a missing attribute write exists: false"
+        case _:
+            rule = f"a literal must be a string, a number or a boolean, got {describe(given)}"
+    raise InvalidFilter(rule, pointer=pointer, column=column)
+
+
+def check_name(given: object, *, pointer: str | None = None, column: int | None = None) -> str:
+    """Checks the name of an attribute before a schema is known; raises `InvalidFilter` at the given place."""
+    if isinstance(given, str) and given and is_encodable(given):
         return given
-    if isinstance(given, (int, float)):
-        try:
-            finite = math.isfinite(float(given))
-        except OverflowError:
-            finite = False
-        if not finite:
-            raise ValueError("a number must be in the range of a 64-bit double")
-        # Messages carry integers of up to 64 bits.
-        return given if isinstance(given, float) or -(2**63) <= given < 2**63 else float(given)
-    if given is None:
-        raise ValueError("null is not allowed in a filter; for a missing attribute write exists: false")
-    raise ValueError(f"a literal must be a string, a number or a boolean, got {describe(given)}")
-
-
-def check_name(given: object) -> str:
-    """Checks the name of an attribute before a schema is known; raises ValueError."""
-    if not isinstance(given, str) or not given or not _encodable(given):
-        raise ValueError(f"the name of an attribute must be a non-empty string, got {describe(given)}")
-    return given
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    rule = f"the name of an attribute must be a non-empty string, got {describe(given)}"
+    raise InvalidFilter(rule, pointer=pointer, column=column)

@@ -25,7 +25,7 @@ from edn.model.filter.ast import (
     contradiction,
     exclude,
 )
-from edn.model.filter.boxes import Both, Either, Leaf, Normal
+from edn.model.filter.boxes import Leaf, Normal
 from edn.model.filter.cells import Cell, Pattern
 from edn.model.filter.intervals import Intervals, complement, everything, single, union
 from edn.model.messages import unknown_attribute
@@ -46,21 +46,6 @@ class BoundTest:
 
 
 @dataclass(frozen=True, slots=True)
-class BoundAll:
-    parts: tuple[BoundNode, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BoundAny:
-    parts: tuple[BoundNode, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BoundNot:
-    part: BoundNode
-
-
-@dataclass(frozen=True, slots=True)
 class BoundXPath:
     path: XPath
     #: exact predicate
@@ -71,24 +56,24 @@ class BoundXPath:
     steps: float = 0.0
 
 
-BoundNode = BoundTest | BoundAll | BoundAny | BoundNot | BoundXPath
+BoundNode = BoundTest | BoundXPath | All["BoundNode"] | AnyOf["BoundNode"] | Not["BoundNode"]
 
 
 def bind(node: Node | None, schema: Schema) -> BoundNode:
     """Binds a tree to a schema; raises `InvalidFilter` with the place."""
     match node:
         case None:
-            return BoundAll(())
+            return All(())
         case Test():
             return _bind_test(node, schema)
         case All(parts):
-            bound = BoundAll(tuple(bind(part, schema) for part in parts))
+            bound = All(tuple(bind(part, schema) for part in parts))
             _check_bounds(part for part in bound.parts if isinstance(part, BoundTest))
             return bound
         case AnyOf(parts):
-            return BoundAny(tuple(bind(part, schema) for part in parts))
+            return AnyOf(tuple(bind(part, schema) for part in parts))
         case Not(part):
-            return BoundNot(bind(part, schema))
+            return Not(bind(part, schema))
         case XPath():
             return _bind_xpath(node, schema)
 
@@ -137,7 +122,8 @@ def _bind_test(test: Test, schema: Schema) -> BoundTest:
                 index if isinstance(test.operand, tuple) else None,
             ) from None
     if operator == "between" and exclude("gte", keys[0], "lte", keys[1]):
-        raise test.place.wrong_operand("between must have lo <= hi, got lo > hi")
+        lo, hi = test.literals
+        raise test.place.wrong_operand(f"between must have lo <= hi, got {lo!r} > {hi!r}")
     return BoundTest(column, domain, test, tuple(keys))
 
 
@@ -165,12 +151,12 @@ def predicate(node: BoundNode) -> Predicate:
     match node:
         case BoundTest():
             return _test_predicate(node)
-        case BoundNot(part):
+        case Not(part):
             inner = predicate(part)
             return lambda values: not inner(values)
         case BoundXPath(holds=holds):
             return holds
-        case BoundAll(parts):
+        case All(parts):
             wanted = tuple(map(predicate, parts))
             if not wanted:
                 return lambda values: True
@@ -185,7 +171,7 @@ def predicate(node: BoundNode) -> Predicate:
                 return True
 
             return every
-        case BoundAny(parts):
+        case AnyOf(parts):
             alternatives = tuple(map(predicate, parts))
 
             def some(values: Values) -> bool:
@@ -245,14 +231,14 @@ def normal(node: BoundNode, holds: bool = True) -> Normal:
         case BoundTest():
             cell = _cell(node)
             return Leaf(node.column, cell if holds else cell.complement())
-        case BoundNot(part):
+        case Not(part):
             return normal(part, not holds)
         case BoundXPath(cover=cover):
             # The complement of an XPath may be anywhere.
-            return normal(cover) if holds else Both(())
-        case BoundAll(parts) | BoundAny(parts):
+            return normal(cover) if holds else All(())
+        case All(parts) | AnyOf(parts):
             inner = tuple(normal(part, holds) for part in parts)
-            return Both(inner) if isinstance(node, BoundAll) == holds else Either(inner)
+            return All(inner) if isinstance(node, All) == holds else AnyOf(inner)
 
 
 def _cell(bound: BoundTest) -> Cell:
@@ -268,7 +254,6 @@ def _cell(bound: BoundTest) -> Cell:
 
 
 def _intervals(domain: Domain, operator: str, keys: tuple[Key, ...]) -> Intervals:
-    """Returns the values that satisfy an operator."""
     marks = [domain.mark(key) for key in keys]
     match operator:
         case "eq" | "in":

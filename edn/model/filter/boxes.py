@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from edn.model.filter.ast import All, AnyOf
 from edn.model.filter.cells import Cell
 
 
@@ -26,21 +27,7 @@ class Leaf:
     cell: Cell
 
 
-@dataclass(frozen=True, slots=True)
-class Both:
-    """A conjunction; without parts it is everything."""
-
-    parts: tuple[Normal, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Either:
-    """A disjunction; without parts it is nothing."""
-
-    parts: tuple[Normal, ...]
-
-
-Normal = Leaf | Both | Either
+Normal = Leaf | All["Normal"] | AnyOf["Normal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +78,6 @@ class TooMuchWork(Exception):
 
 @dataclass(slots=True)
 class Expansion:
-    """An expansion with limits."""
-
     #: maximal number of boxes
     room: int
     #: whether to join boxes beyond the room; otherwise raise `TooMuchWork`
@@ -106,9 +91,9 @@ class Expansion:
         match node:
             case Leaf(column, cell):
                 return [] if cell.empty else [Box({column: cell})]
-            case Either(parts):
+            case AnyOf(parts):
                 return self._fit([box for part in _grouped(parts) for box in self.expand(part)], self.room)
-            case Both(parts):
+            case All(parts):
                 return self._product(parts)
 
     def _product(self, parts: tuple[Normal, ...]) -> list[Box]:
@@ -125,14 +110,14 @@ class Expansion:
             self._pay(0, common.work(common) if len(given) > 1 else 0)
         boxes = [Box(plain)]
         # Few alternatives first: they narrow most per box.
-        splits = sorted((part for part in flat if isinstance(part, Either)), key=lambda one: len(one.parts))
+        splits = sorted((part for part in flat if isinstance(part, AnyOf)), key=lambda one: len(one.parts))
         for split in splits:
             if self.steps < 0:  # ignore the remaining parts
                 return [Box(box.cells, exact=False) for box in boxes]
             boxes = self._fit(list(self._split(boxes, split)), self.room)
         return boxes
 
-    def _split(self, boxes: list[Box], either: Either) -> Iterator[Box]:
+    def _split(self, boxes: list[Box], either: AnyOf[Normal]) -> Iterator[Box]:
         """Yields the parts of the boxes in which an alternative holds."""
         alternatives = _grouped(either.parts)
         leaves = [part for part in alternatives if isinstance(part, Leaf)]
@@ -140,7 +125,7 @@ class Expansion:
             for box in boxes:
                 yield from self._cut(box, leaves)
             return
-        others = self.expand(Either(tuple(alternatives)))
+        others = self.expand(AnyOf(tuple(alternatives)))
         if self.joins and len(boxes) * len(others) > 4 * self.room:
             others = self._fit(others, max(1, self.room // len(boxes)))
         for box in boxes:
@@ -195,7 +180,7 @@ def _corner(box: Box) -> tuple[tuple[int, ...], tuple[float, ...]]:
 
 def _flat(parts: Iterable[Normal]) -> Iterator[Normal]:
     for part in parts:
-        if isinstance(part, Both) or (isinstance(part, Either) and len(part.parts) == 1):
+        if isinstance(part, All) or (isinstance(part, AnyOf) and len(part.parts) == 1):
             yield from _flat(part.parts)
         else:
             yield part
@@ -208,7 +193,7 @@ def _grouped(parts: tuple[Normal, ...]) -> list[Normal]:
     pending = list(reversed(parts))
     while pending:
         part = pending.pop()
-        if isinstance(part, Either):
+        if isinstance(part, AnyOf):
             pending.extend(reversed(part.parts))
         elif isinstance(part, Leaf) and not part.cell.patterns:
             known = cells.get(part.column)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edn.model.filter.binding import BoundAll, BoundAny, BoundNode, BoundNot, BoundTest, BoundXPath
+from edn.model.filter.ast import All, AnyOf, Not, walk
+from edn.model.filter.binding import BoundNode, BoundTest, BoundXPath
 from edn.model.xpath.expression import MAX_TEXT
 
 #: seconds per test, per compared byte of a literal, and per byte of text searched for one pattern
@@ -53,9 +54,9 @@ def cost_of(node: BoundNode) -> Cost:
         case BoundTest(test=test, keys=keys):
             literals = sum(len(key) for key in keys if isinstance(key, str))
             return Cost(max(1, len(keys)), literals, int(test.operator == "contains"))
-        case BoundAll(parts) | BoundAny(parts):
+        case All(parts) | AnyOf(parts):
             return sum((cost_of(part) for part in parts), Cost(1))
-        case BoundNot(part):
+        case Not(part):
             return cost_of(part)
         case BoundXPath(steps=steps):
             return Cost(1, steps=steps)
@@ -64,14 +65,7 @@ def cost_of(node: BoundNode) -> Cost:
 def patterns_of(node: BoundNode) -> dict[str, set[str]]:
     """Collects the strings that are searched for in each attribute."""
     found: dict[str, set[str]] = {}
-    open_ = [node]
-    while open_:
-        match open_.pop():
-            case BoundTest(test=test, keys=keys):
-                if test.operator == "contains":
-                    found.setdefault(test.attribute, set()).add(str(keys[0]))
-            case BoundAll(parts) | BoundAny(parts):
-                open_.extend(parts)
-            case BoundNot(part):
-                open_.append(part)
+    for one in walk(node):
+        if isinstance(one, BoundTest) and one.test.operator == "contains":
+            found.setdefault(one.test.attribute, set()).add(str(one.keys[0]))
     return found

@@ -211,17 +211,18 @@ def _value(dialect: str, name: str, text: str, kind: str, pointer: str) -> Liter
 
 
 def _all(parts: Iterable[Condition]) -> Condition:
-    left = [part for part in parts if part is not True]
-    if False in left:
-        return False
-    return True if not left else left[0] if len(left) == 1 else {"$all": left}
+    return _combined("$all", parts, True)
 
 
 def _any(parts: Iterable[Condition]) -> Condition:
-    left = [part for part in parts if part is not False]
-    if True in left:
-        return True
-    return False if not left else left[0] if len(left) == 1 else {"$any": left}
+    return _combined("$any", parts, False)
+
+
+def _combined(key: str, parts: Iterable[Condition], neutral: bool) -> Condition:
+    left = [part for part in parts if part is not neutral]
+    if (not neutral) in left:
+        return not neutral
+    return neutral if not left else left[0] if len(left) == 1 else {key: left}
 
 
 def _not(part: Condition) -> Condition:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from edn.model.filter import jsonform, textform
-from edn.model.filter.ast import Node, check_depth, count_predicates, identity, tests, xpaths
+from edn.model.filter.ast import All, Node, check_depth, count_predicates, identity, tests, xpaths
 from edn.model.filter.binding import BoundNode, Predicate, bind, normal, predicate
-from edn.model.filter.boxes import Both, Expansion, Normal, TooMuchWork
+from edn.model.filter.boxes import Expansion, Normal, TooMuchWork
 from edn.model.filter.cost import Cost, cost_of, patterns_of
 from edn.model.filter.rectangles import MAX_RECTS, rectangles
 from edn.model.rect import Rects
@@ -28,11 +28,11 @@ _RECTANGLE_STEPS = 4_096
 class Filter:
     """A condition on the content of events. Immutable; equal if the trees are (`ast.identity`)."""
 
-    __slots__ = ("_identity", "_root")
+    __slots__ = ("_identity", "root")
 
     def __init__(self, root: Node | None) -> None:
         """`root` is a canonical tree, or None for everything."""
-        self._root = root
+        self.root = root
         self._identity: Hashable = identity(root)
 
     @classmethod
@@ -49,30 +49,30 @@ class Filter:
 
     def to_json(self) -> dict[str, Any] | None:
         """Writes the JSON form, None for everything. Parsing it gives an equal filter."""
-        return None if self._root is None else jsonform.write(self._root)
+        return None if self.root is None else jsonform.write(self.root)
 
     def to_text(self) -> str | None:
         """Writes the text form, None for everything. Parsing it gives an equal filter."""
-        return None if self._root is None else textform.write(self._root)
+        return None if self.root is None else textform.write(self.root)
 
     @property
     def attributes(self) -> frozenset[str]:
         return (
-            frozenset(test.attribute for test in tests(self._root)) if self._root is not None else frozenset()
+            frozenset(test.attribute for test in tests(self.root)) if self.root is not None else frozenset()
         )
 
     @property
     def predicates(self) -> int:
         """Number of comparisons, as quotas count them; each value of an `in` counts."""
-        return 0 if self._root is None else count_predicates(self._root)
+        return 0 if self.root is None else count_predicates(self.root)
 
     @property
     def uses_xpath(self) -> bool:
-        return self._root is not None and any(xpaths(self._root))
+        return self.root is not None and any(xpaths(self.root))
 
     def bind(self, schema: Schema) -> BoundFilter:
         """Binds the filter to a schema; raises `InvalidFilter` if it does not fit."""
-        root = bind(self._root, schema)
+        root = bind(self.root, schema)
         return BoundFilter(filter=self, schema=schema, root=root, matches=predicate(root))
 
     def __eq__(self, other: object) -> bool:
@@ -102,7 +102,6 @@ class BoundFilter:
 
     @cached_property
     def cost(self) -> Cost:
-        """Estimated cost of `matches`."""
         return cost_of(self.root)
 
     @cached_property
@@ -124,7 +123,7 @@ class BoundFilter:
         if self.filter == other.filter:
             return True
         try:
-            return not _expanded(Both((other._normal, self._complement)))
+            return not _expanded(All((other._normal, self._complement)))
         except TooMuchWork:
             return False
 
@@ -133,7 +132,7 @@ class BoundFilter:
         if not self._comparable(other):
             return True
         try:
-            return bool(_expanded(Both((self._normal, other._normal))))
+            return bool(_expanded(All((self._normal, other._normal))))
         except TooMuchWork:
             return True
 

@@ -65,10 +65,7 @@ class _Reader:
         return all_of([self._entry(key, value, at, depth) for key, value in given.items()])
 
     def _entry(self, key: object, value: object, at: str, depth: int) -> Node:
-        try:
-            name = check_name(key)
-        except ValueError as error:
-            raise InvalidFilter(str(error), pointer=at) from None
+        name = check_name(key, pointer=at)
         place = f"{at}/{token(name)}"
         if name == "$not":
             return Not(self.filter(value, place, depth + 1))
@@ -98,7 +95,7 @@ class _Reader:
             return Test(name, "in", self._list(given, at), place=Place(attribute_at, at))
         if not isinstance(given, dict):
             self._count(1)
-            return Test(name, "eq", self._literal(given, at), place=Place(attribute_at, at))
+            return Test(name, "eq", check_literal(given, pointer=at), place=Place(attribute_at, at))
         if not given:
             raise InvalidFilter(
                 f'the condition on "{name}" must have at least one operator of {", ".join(_ALL_OPERATORS)}',
@@ -133,11 +130,11 @@ class _Reader:
         if operator == "between":
             if not isinstance(given, (list, tuple)) or len(given) != 2:
                 raise InvalidFilter(f"between must be a list [lo, hi], got {_got(given)}", pointer=at)
-            lo, hi = (self._literal(bound, f"{at}/{index}") for index, bound in enumerate(given))
+            lo, hi = (check_literal(bound, pointer=f"{at}/{index}") for index, bound in enumerate(given))
             if surely_exclude("gte", lo, "lte", hi):
                 raise InvalidFilter(f"between must have lo <= hi, got {lo!r} > {hi!r}", pointer=at)
             return (lo, hi)
-        value = self._literal(given, at)
+        value = check_literal(given, pointer=at)
         if operator in STRING_OPERATORS and not isinstance(value, str):
             raise InvalidFilter(f"{operator} must be a string, got {describe(given)}", pointer=at)
         return value
@@ -146,13 +143,7 @@ class _Reader:
         if not given:
             raise InvalidFilter("a list of values must not be empty: nothing could match", pointer=at)
         self._count(len(given))
-        return tuple(self._literal(item, f"{at}/{index}") for index, item in enumerate(given))
-
-    def _literal(self, given: object, at: str) -> Literal:
-        try:
-            return check_literal(given)
-        except ValueError as error:
-            raise InvalidFilter(str(error), pointer=at) from None
+        return tuple(check_literal(item, pointer=f"{at}/{index}") for index, item in enumerate(given))
 
     def _count(self, predicates: int) -> None:
         self._predicates += predicates

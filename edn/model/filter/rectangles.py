@@ -53,7 +53,6 @@ def rectangles(boxes: Sequence[Box], width: int) -> Rects:
 
 
 def _segments(cell: Cell) -> list[_Segment]:
-    """Converts a side of a box into segments."""
     segments: list[_Segment] = []
     for interval in cell.intervals:
         lo, hi, exact = cell.domain.closed(*interval)

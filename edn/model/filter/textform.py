@@ -187,10 +187,8 @@ class _Parser:
         self._take()
         if token.text.lower() == "xpath" and self._next.kind == "string":
             return self._xpath(self._take())
-        try:
-            name = check_name(token.text[1:-1].replace("``", "`") if token.kind == "name" else token.text)
-        except ValueError as error:
-            raise InvalidFilter(str(error), column=token.column) from None
+        text = token.text[1:-1].replace("``", "`") if token.kind == "name" else token.text
+        name = check_name(text, column=token.column)
         if name.startswith("$"):
             raise InvalidFilter("the name of an attribute must not begin with $", column=token.column)
         return self._condition(name, token.column, negated=self._skip("keyword", "not"))
@@ -263,10 +261,7 @@ class _Parser:
             raise self._expected("a string, a number, true or false" + hint)
         self._take()
         columns.append(token.column)
-        try:
-            return check_literal(value)
-        except ValueError as error:
-            raise InvalidFilter(str(error), column=token.column) from None
+        return check_literal(value, column=token.column)
 
     def _count(self, predicates: int) -> None:
         self._predicates += predicates

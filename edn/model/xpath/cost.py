@@ -51,22 +51,7 @@ _COMPARISONS = frozenset({"=", "!=", "<", "<=", ">", ">="})
 #: functions that search for their second argument in the first, position by position
 _SEARCHING = frozenset({"contains", "starts-with", "substring-before", "substring-after", "translate"})
 #: functions that read their arguments as text, or the context if they have none
-_READING = frozenset(
-    {
-        "concat",
-        "contains",
-        "normalize-space",
-        "number",
-        "starts-with",
-        "string",
-        "string-length",
-        "substring",
-        "substring-after",
-        "substring-before",
-        "sum",
-        "translate",
-    }
-)
+_READING = _SEARCHING | {"concat", "normalize-space", "number", "string", "string-length", "substring", "sum"}
 _DOWNWARD = frozenset({"self", "child", "descendant", "descendant-or-self", "attribute"})
 _NEAR = frozenset({"child", "self", "parent", "attribute"})
 
@@ -116,7 +101,6 @@ def _reading(expression: Expression, share: float) -> float:
 
 
 def _below(expression: Expression) -> bool:
-    """Tells whether a set of nodes lies inside the context."""
     if isinstance(expression, Binary):
         return _below(expression.left) and _below(expression.right)
     return (
@@ -143,9 +127,7 @@ def _path_cost(path: Path, nodes: int, share: float) -> float:
 
 
 def _scan(step: Step, size: float, nodes: int) -> float:
-    if step.axis in _NEAR:
-        return float(nodes)
-    return float(nodes) if size <= 1 else size * nodes * nodes
+    return float(nodes) if step.axis in _NEAR or size <= 1 else size * nodes * nodes
 
 
 def _after(step: Step, size: float, nodes: int) -> float:

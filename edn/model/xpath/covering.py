@@ -89,7 +89,6 @@ def tree_of(attributes: Mapping[str, str]) -> Tree:
 
 
 def count_nodes(document: Tree) -> int:
-    """Counts elements, their texts and the document."""
     return 1 + sum(2 if node.kind == "leaf" else 1 for node in document.below())
 
 
@@ -349,7 +348,6 @@ def _number_test(leaf: Tree, operator: str, value: float) -> Node | None:
 
 
 def _equal_text(leaf: Tree, text: str) -> Node:
-    """Returns the condition that the text of a leaf is this text."""
     match leaf.type:
         case "string" if REPLACEMENT not in text:
             return Test(leaf.attribute, "eq", text)

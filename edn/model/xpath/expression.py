@@ -8,7 +8,7 @@ from dataclasses import dataclass
 MAX_TEXT = 1 << 20
 #: supported axes; the XML form of an event has no namespaces of its own
 AXES = frozenset(
-    {
+    [
         "ancestor",
         "ancestor-or-self",
         "attribute",
@@ -21,7 +21,7 @@ AXES = frozenset(
         "preceding",
         "preceding-sibling",
         "self",
-    }
+    ]
 )
 #: name → minimal and maximal number of arguments
 FUNCTIONS: dict[str, tuple[int, int]] = {

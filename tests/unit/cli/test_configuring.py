@@ -171,7 +171,7 @@ def reported(cls: type[ServiceSettings], flags: list[str], environment: dict[str
         ("[sever]\nid = 's1'", "a section must be one of network, dispatcher, server, got sever"),
         ("[server]\nidd = 's1'", "setting idd does not exist; `--help` lists the settings"),
         ("[server]\nport = {a = 1}", r"\[server\] port must be a string, a number, true or false"),
-        ("network = 'mine'", r"network must be a section: \[network\]"),
+        ("network = 'mine'", r"network must be a section, with \[network\]"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, words: str) -> None:

@@ -153,7 +153,7 @@ UNFITTING: list[tuple[Any, str | int, str]] = [
     ({"symbol": 5}, "/symbol", "a string"),
     ({"at": 5}, "/at", "a time"),
     ({"at": {"gt": "2024-01-01"}}, "/at/gt", "RFC 3339"),
-    ({"at": {"between": [LATE, EARLY]}}, "/at/between", "must have lo <= hi"),
+    ({"at": {"between": [LATE, EARLY]}}, "/at/between", "must have lo <= hi, got"),
     ({"at": {"gt": LATE, "lt": EARLY}}, "/at", "gt must be below lt, got gt"),
     ({"symbol": {"gte": "b", "lt": "b"}}, "/symbol", "gte must be below lt, got gte"),
     ("price > 1 and pric < 2", 15, "did you mean"),
