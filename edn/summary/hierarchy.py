@@ -71,7 +71,7 @@ class Summary:
         low = np.array(lo, dtype=np.float64, order="C")
         high = np.array(hi, dtype=np.float64, order="C")
         if low.ndim != 2 or low.shape != high.shape:
-            raise ValueError(f"lo and hi must be matrices of one shape, got {low.shape} and {high.shape}")
+            raise ValueError(f"bounds must be two matrices of one shape, got {low.shape} and {high.shape}")
         if not (low <= high).all():
             raise ValueError("lower bounds must be at most their upper bounds, and not NaN")
         n = len(low)

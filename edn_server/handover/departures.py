@@ -2,7 +2,7 @@
 
 From its *move* record on nothing is found for it here. What was found before goes out from here, because it
 may share its rows with others, and may have been tried already under a webhook-id of ours; what was kept,
-because it is paused or a stream, goes after it (`KeptAfter`), and so does whom it was told of, as far as
+because it is paused or a stream, goes after it (`BufferedQuery`), and so does whom it was told of, as far as
 another log may bring it again. The server where it is now waits for all of that (see `arrivals`).
 
 Rows to an address that does not answer are given up by the rules of every delivery; until then what follows

@@ -103,7 +103,7 @@ def test_events_without_columns_are_read_as_such() -> None:
 def test_text_that_is_no_utf8_is_refused(server: wire.Server) -> None:
     body = protocol.encode(protocol.TraceQuery("log-a", 5)).replace(b"log-a", b"\xff\xfeg-a")
     assert server.post("journey", body)[0] == 400
-    with pytest.raises(CorruptMessage, match="the message must be AskJourney"):
+    with pytest.raises(CorruptMessage, match="the message must be TraceQuery"):
         protocol.decode(body, protocol.TraceQuery)
 
 
