@@ -209,6 +209,7 @@ def serve(
         app,
         log_config=None,
         access_log=False,
+        # Called like the class, with what uvicorn gives it.
         http=cast(Any, functools.partial(PunctualProtocol, connections=connections or Connections())),
         # Clients of streams send only control frames.
         ws_max_size=_SOCKET_BYTES,
