@@ -211,7 +211,7 @@ def serve(
         access_log=False,
         # Called like the class, with what uvicorn gives it.
         http=cast(Any, functools.partial(PunctualProtocol, connections=connections or Connections())),
-        # Clients of streams send only control frames.
+        # Readers of streams send nothing but control frames.
         ws_max_size=_SOCKET_BYTES,
         ws_max_queue=4,
         lifespan="on",
@@ -225,7 +225,6 @@ def serve(
     server.closing = getattr(app.state, "closing", ())
     try:
         server.run(sockets=list(listeners))
-    except (
-        SystemExit
-    ):  # the app did not start and has logged why; uvicorn's exit code has another meaning here
+    except SystemExit:
+        # The app did not start and has logged why; uvicorn's exit code has another meaning here.
         raise SystemExit(1) from None
