@@ -1,4 +1,4 @@
-"""What only the bitmap matcher does: merging in the background, beside readers and a writer."""
+"""The bitmap matcher: background merges beside readers and a writer."""
 
 from __future__ import annotations
 

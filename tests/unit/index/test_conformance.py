@@ -1,4 +1,4 @@
-"""Every engine against brute force that shares nothing with any of them."""
+"""Every engine against an independent brute-force search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events from XML: what is doubtful is left to the check of events, and never lost on the way."""
+"""Events from XML: doubtful values are passed on to the check of events, never lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events from bytes: points, bodies and the network's own keys, or the first offender with its place."""
+"""Decoding events: points, bodies and $ keys, or the first invalid event with its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dialects of the CloudEvents Subscriptions API select events by the CloudEvents that they are."""
+"""The dialects of the CloudEvents Subscriptions API select events by their CloudEvents form."""
 
 from __future__ import annotations
 

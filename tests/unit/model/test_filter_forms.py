@@ -1,4 +1,4 @@
-"""The two forms of a filter: what they refuse, where they say so, their limits, and their round trips."""
+"""The two forms of a filter: errors and their places, limits, round trips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages repeat what was given in few words, and ask what was meant only where that is soon found."""
+"""Parts of error messages are short, and suggestions are cheap."""
 
 from __future__ import annotations
 

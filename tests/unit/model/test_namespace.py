@@ -1,4 +1,4 @@
-"""Which topics a subtree stands for: against a definition by lists of parts, over a small world of names."""
+"""The topics of a subtree, against a definition by lists of parts, over a small set of names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas: what they may declare, and how their columns outlive changes."""
+"""Schemas: valid declarations, and columns that survive changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""XPath as text: what is read, how it is written again, what is refused and with which words."""
+"""XPath: parsing, writing, and errors with their texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both routers say exactly which points lie in a rectangle: none inside is missed, none outside is taken."""
+"""Both routers find exactly the points in a rectangle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The maximal rectangles under inserts and deletes, against a definition that is written out pair by pair."""
+"""The maximal rectangles under inserts and deletes, against a pairwise definition."""
 
 from __future__ import annotations
 
