@@ -19,7 +19,7 @@ from edn import protocol
 from edn.errors import NotFound
 from edn.http.asgi import StrictRoute
 
-_decoder = msgspec.msgpack.Decoder(protocol.Taken)
+_decoder = msgspec.msgpack.Decoder(protocol.Accepted)
 
 Token = Annotated[str, Query(max_length=64, description="Token that the sink received.")]
 Rate = Annotated[

@@ -95,7 +95,7 @@ def routes(
             error.pointer = "/filter" + (error.pointer or "")
             raise
         ended = await subscriptions.delete_covered(place, owner or who.name, parsed)
-        return {"ids": [namespace.told_as(key) for key in ended]}
+        return {"ids": [namespace.public_id(key) for key in ended]}
 
     @router.get("/{id}", response_model=document(api.Subscription), response_model_exclude_unset=True)
     @needs(Need.SUBSCRIBE)

@@ -24,12 +24,12 @@ from edn.errors import EdnError, NotFound
 from edn.formats import trace_context
 from edn.formats.ndjson import cut
 from edn.model.coordinates import rfc3339
-from edn.model.namespace import told_as
+from edn.model.namespace import public_id
 
 #: events looked through for an id that a publisher chose
 LOOKED_AT = 200_000
 
-_journey = protocol.Decoder(protocol.Journey)
+_journey = protocol.Decoder(protocol.EventTrace)
 
 
 class EventTrace:
@@ -58,7 +58,7 @@ class EventTrace:
         )
 
     def _find(self, topic: Topic, id: str) -> tuple[EventsRecord, int]:
-        prefix = protocol.made_id(self._log.id, "")
+        prefix = protocol.generated_id(self._log.id, "")
         number = id.removeprefix(prefix)
         offset = int(number) if id.startswith(prefix) and number.isdecimal() and len(number) < 19 else None
         for record in self._tail.recent(topic.uid, LOOKED_AT):
@@ -73,7 +73,7 @@ class EventTrace:
     async def _server(self, server: str, topic: Topic, offset: int) -> FollowedServer:
         try:
             answer = await self._calls.tell(
-                server, "/internal/journey", protocol.AskJourney(self._log.id, offset)
+                server, "/internal/journey", protocol.TraceQuery(self._log.id, offset)
             )
             journey = _journey.decode(answer)
         except (EdnError, msgspec.MsgspecError) as error:
@@ -100,4 +100,4 @@ class EventTrace:
         what it names may be a later subscription, of another topic and another tenant.
         """
         topics = await self._log.reading(lambda connection: directory.topics_of(connection, keys))
-        return {key: told_as(key) if topics.get(key) == topic.uid else "" for key in keys}
+        return {key: public_id(key) if topics.get(key) == topic.uid else "" for key in keys}

@@ -44,7 +44,7 @@ from edn.formats.ndjson import split
 from edn.model.coordinates import rfc3339
 from edn.model.display import shown_rect
 from edn.model.filter import BoundFilter, Filter
-from edn.model.namespace import told_as
+from edn.model.namespace import public_id
 from edn.model.rect import Rects
 
 #: subscriptions that a server names
@@ -144,7 +144,7 @@ class Explainer:
             fill(
                 ExplainedSubscription,
                 one,
-                id=told_as(one.id),
+                id=public_id(one.id),
                 recipient=stored.recipient if stored else None,
                 filter=stored.filter if stored else None,
             )
@@ -247,9 +247,9 @@ class Explainer:
             # It may take a while; publishers shall not wait for it.
             for id, wider, narrower in await asyncio.to_thread(compare):
                 if wider:
-                    covers.append(told_as(id))
+                    covers.append(public_id(id))
                 if narrower:
-                    covered_by.append(told_as(id))
+                    covered_by.append(public_id(id))
             examined += len(page)
             if examined >= COMPARED or time.monotonic() - began > COMPARING_SECONDS:
                 break

@@ -32,7 +32,7 @@ class RoutingEntries:
         routes = []
         tables = [self._table.describe(member.id) for member in self._members]
         for topic in self._topics.all():
-            if name is not None and not namespace.reaches(name, topic.path):
+            if name is not None and not namespace.includes(name, topic.path):
                 continue
             for table in tables:
                 held = table.topics.get(topic.uid)

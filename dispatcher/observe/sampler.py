@@ -27,7 +27,7 @@ from dispatcher.store.records import EventsRecord
 from dispatcher.subscriptions.topics import Topics
 from dispatcher.tuning.loop import Tuner
 from edn.formats.ndjson import cut
-from edn.protocol import made_id
+from edn.protocol import generated_id
 from edn.runtime.tasks import periodic
 
 logger = structlog.get_logger()
@@ -195,7 +195,7 @@ class Sampler:
         routed = record.routed[place] if record.routed is not None else ()
         return {
             "topic": topic,
-            "id": record.ids[place] if record.ids else made_id(self._log.id, offset),
+            "id": record.ids[place] if record.ids else generated_id(self._log.id, offset),
             "attributes": msgspec.Raw(cut(record.lines, record.ends, place)),
             "to": [server for server, goes in zip(record.servers, routed, strict=False) if goes],
         }

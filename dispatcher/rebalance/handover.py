@@ -38,9 +38,9 @@ MIN_DELAY, MAX_DELAY = 0.05, 3.0
 RESTS = 3.0
 
 _departed = protocol.Decoder(protocol.Departed)
-_kept = protocol.Decoder(protocol.Kept)
-_told = protocol.Decoder(protocol.Told)
-_taken = protocol.Decoder(protocol.Taken)
+_kept = protocol.Decoder(protocol.BufferedPage)
+_told = protocol.Decoder(protocol.DeliveredIds)
+_taken = protocol.Decoder(protocol.Accepted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class Handover:
     async def _copy_kept(self, source: str, move: Migration) -> None:
         position = 0
         while True:
-            question = protocol.KeptAfter(move.subscription, position)
+            question = protocol.BufferedQuery(move.subscription, position)
             page = _kept.decode(await self._tell(source, "/internal/departures/kept", question))
             page = msgspec.structs.replace(page, version=move.version)
             taken = _taken.decode(await self._tell(move.destination, "/internal/arrivals/kept", page))
@@ -202,7 +202,7 @@ class Handover:
     async def _tell_told(self, source: str, destination: str, names: list[str]) -> None:
         following: tuple[int, str] | None = (-1, "")
         while following is not None:
-            question = protocol.ToldAfter(names, following)
+            question = protocol.DeliveredIdsQuery(names, following)
             page = _told.decode(await self._tell(source, "/internal/departures/told", question))
             if page.events:
                 await self._tell(destination, "/internal/arrivals/told", page)

@@ -300,7 +300,7 @@ def _newer(transaction: Transaction, kind: Kind, name: str, revision: int) -> bo
 # -- one kind each ------------------------------------------------------------------------------------------
 
 
-def _end_subscription(transaction: Transaction, end: protocol.Gone, outcome: _Outcome) -> None:
+def _end_subscription(transaction: Transaction, end: protocol.Tombstone, outcome: _Outcome) -> None:
     if not _newer(transaction, Kind.SUBSCRIPTION, end.name, end.revision):
         return
     found = directory.find(transaction.connection, end.name)
@@ -328,7 +328,7 @@ def _end_subscription(transaction: Transaction, end: protocol.Gone, outcome: _Ou
     )
 
 
-def _tell_missed(transaction: Transaction, end: protocol.Gone, outcome: _Outcome) -> None:
+def _tell_missed(transaction: Transaction, end: protocol.Tombstone, outcome: _Outcome) -> None:
     """A subscription came and went while this dispatcher was away. What was available of this log belongs to
     it all the same: it begins here for that, and ends at once.
     """
@@ -344,7 +344,7 @@ def _tell_missed(transaction: Transaction, end: protocol.Gone, outcome: _Outcome
     outcome.replays.append(replay)
 
 
-def _end_topic(transaction: Transaction, end: protocol.Gone, outcome: _Outcome) -> None:
+def _end_topic(transaction: Transaction, end: protocol.Tombstone, outcome: _Outcome) -> None:
     if not _newer(transaction, Kind.TOPIC, end.name, end.revision):
         return
     outcome.ended.update(topics.remove(transaction, int(end.name)))

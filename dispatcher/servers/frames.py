@@ -81,7 +81,7 @@ def _segment(log: str, topic: int, rows: _Rows) -> protocol.Segment:
 def _ids(log: str, rows: _Rows) -> list[str]:
     """All ids spelt out, where some are chosen."""
     return [
-        record.ids[place] if record.ids else protocol.made_id(log, record.first + place)
+        record.ids[place] if record.ids else protocol.generated_id(log, record.first + place)
         for record, chosen in rows.parts
         for place in np.flatnonzero(chosen).tolist()
     ]

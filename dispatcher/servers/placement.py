@@ -287,11 +287,11 @@ class Placing:
             ),
             topics=list(topics),
             peers=[
-                protocol.Peer(member.id, member.subscriptions, list(member.location), member.distance)
+                protocol.Host(member.id, member.subscriptions, list(member.location), member.distance)
                 for member in self._members.hosts()
             ],
             boxes=[
-                protocol.Boxes(
+                protocol.ServerRects(
                     topic,
                     server,
                     protocol.points_bytes(cut.lo),

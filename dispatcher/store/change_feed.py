@@ -212,7 +212,7 @@ class Page:
     rings: list[protocol.RingState]
     subscriptions: list[protocol.SubscriptionState]
     keys: list[protocol.KeyState]
-    gone: list[protocol.Gone]
+    gone: list[protocol.Tombstone]
     bindings: list[protocol.BindingState]
 
 
@@ -255,9 +255,9 @@ def _present(states: Iterable[State | None]) -> list[State]:
     return [state for state in states if state is not None]
 
 
-def _end(change: Change) -> protocol.Gone:
+def _end(change: Change) -> protocol.Tombstone:
     topic, filter = (None, None) if change.wanted is None else json.loads(change.wanted)
-    return protocol.Gone(
+    return protocol.Tombstone(
         int(change.kind),
         change.name,
         change.revision,

@@ -188,7 +188,7 @@ def page(
     if topics is None:
         found = rows("TRUE")
     elif below is not None:
-        stem = namespace.stem(below)
+        stem = namespace.path_prefix(below)
         found = rows("topic IN (SELECT value FROM json_each(?))", json.dumps(topics))
         found += of_subtrees(_INSIDE, stem, stem, stem)
     else:

@@ -140,7 +140,7 @@ class Transaction:
         `availability`: seconds per event; None is 0 for all. `trace`: trace context of the request.
         """
         first, count = self.head + 1, len(ids)
-        made = protocol.made_ids(self.log, first, count)
+        made = protocol.generated_ids(self.log, first, count)
         chosen = ids.count(None) < count
         named = [own or name for own, name in zip(ids, made, strict=True)] if chosen else made
         stamped = np.full(count, self.estimate, dtype=np.int64)

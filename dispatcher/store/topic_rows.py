@@ -110,7 +110,7 @@ def revision(connection: Connection, uid: int) -> tuple[int, dict[str, Any]] | N
 
 def revisions_below(connection: Connection, subtree: str) -> set[tuple[int, int]]:
     """Return uid and revision of all topics of a subtree, given by its path."""
-    tenant, stem = _split(namespace.stem(subtree))
+    tenant, stem = _split(namespace.path_prefix(subtree))
     rows = connection.execute(
         "SELECT uid, revision FROM topics"
         " WHERE tenant = ?1 AND (name = ?2 OR substr(name, 1, length(?3)) = ?3)",
@@ -192,7 +192,7 @@ def engine_for(connection: Connection, path: str) -> str:
 def _upwards(path: str) -> Iterator[tuple[str, bool]]:
     """Yield the names that may bind an engine, the nearest first, and whether the name is a topic's."""
     for subtree in namespace.subtrees_of(path):
-        root = namespace.stem(subtree).removesuffix(".")
+        root = namespace.path_prefix(subtree).removesuffix(".")
         if root == path:
             yield root, False
             yield subtree, False

@@ -60,7 +60,7 @@ def store_item(one: Subscription, topic: Topic, arriving: bool) -> protocol.Stor
 
 
 def not_found(subscription: str) -> NotFound:
-    return NotFound(f'subscription "{namespace.told_as(subscription)[:80]}" does not exist')
+    return NotFound(f'subscription "{namespace.public_id(subscription)[:80]}" does not exist')
 
 
 def find_live(transaction: Transaction, subscription: str) -> Subscription:

@@ -165,7 +165,7 @@ class Subscriptions:
         named = [request.id for request in requests if request.id is not None]
         repeated = [id for id, count in Counter(named).items() if count > 1]
         if repeated:
-            raise Conflict(f'id "{namespace.told_as(min(repeated))}" must be unique within a request')
+            raise Conflict(f'id "{namespace.public_id(min(repeated))}" must be unique within a request')
         async with contextlib.AsyncExitStack() as stack:
             for tenant in sorted({one.topic.tenant for one in requests if isinstance(one.topic, Subtree)}):
                 await stack.enter_async_context(self.lock_tenant(tenant))
@@ -194,8 +194,8 @@ class Subscriptions:
         )
         if not same:
             raise Conflict(
-                f'subscription "{namespace.told_as(request.id)}" exists with another owner, topic, filter or '
-                "sink; change it with PUT /v1/subscriptions/{id}",
+                f'subscription "{namespace.public_id(request.id)}" exists with another owner, topic, filter '
+                "or sink; change it with PUT /v1/subscriptions/{id}",
                 pointer="/id",
             )
         return found
@@ -205,7 +205,7 @@ class Subscriptions:
         row = await self._log.reading(repartitions.find_buffered, names)
         if row is not None:
             raise Unavailable(
-                f'subscription "{namespace.told_as(row[0])}" ended during its migration from {row[1]}; '
+                f'subscription "{namespace.public_id(row[0])}" ended during its migration from {row[1]}; '
                 "its id can be used again after the migration",
                 retry_after=1,
             )
@@ -424,7 +424,7 @@ class Subscriptions:
 
     def _is_covered(self, topic: Topic | Subtree, filter: Filter, one: Subscription) -> bool:
         if one.subtree is not None:
-            return namespace.reaches(topic.path, one.subtree) and subtree.covers(
+            return namespace.includes(topic.path, one.subtree) and subtree.covers(
                 filter, one, self._topics.below(one.subtree)
             )
         own = self._topics.by_uid(one.topic)

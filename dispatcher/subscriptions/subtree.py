@@ -36,7 +36,7 @@ from edn import protocol
 from edn.errors import EdnError, InvalidFilter, Unavailable
 from edn.model import namespace
 from edn.model.filter import BoundFilter, Filter
-from edn.model.wording import quoted
+from edn.model.messages import quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def _bind_if_fits(filter: Filter, topic: Topic) -> BoundFilter | LeftOut:
     missing = next((name for name in sorted(filter.attributes) if name not in known), None)
     if missing is not None:
         # Without `bind`, whose error looks for similar names: milliseconds in each of thousands of topics.
-        return LeftOut(topic, f"{quoted(missing)} is no attribute of this topic")
+        return LeftOut(topic, f"{quote(missing)} is not an attribute of this topic")
     try:
         return bind(filter, topic)
     except EdnError as error:

@@ -90,7 +90,7 @@ class Topics:
 
     def below(self, subtree: str) -> list[Topic]:
         """Return the topics of a subtree, given by its path."""
-        found = [topic for topic in self._by_name.values() if namespace.reaches(subtree, topic.path)]
+        found = [topic for topic in self._by_name.values() if namespace.includes(subtree, topic.path)]
         return sorted(found, key=lambda topic: topic.path)
 
     async def draft(
@@ -221,7 +221,7 @@ def _change(
         attribute, subscription = sorted(used.items())[0]
         raise Conflict(
             f'attribute "{attribute}" cannot be removed or change its type: the filter of subscription '
-            f'"{namespace.told_as(subscription)}" uses it',
+            f'"{namespace.public_id(subscription)}" uses it',
             pointer=f"/attributes/{attribute}",
         )
     if topic.engine != engine and directory.is_subscribed(connection, topic.uid):

@@ -1,16 +1,15 @@
-"""Matchers: which of many rectangles contain a point.
+"""Matchers: find the rectangles that contain a point.
 
-`new_matcher(engine, dimensions)` gives one that keeps the promises of `Matcher`:
+`new_matcher(engine, dimensions)` creates a `Matcher`:
 
     bitmap   coded blocks, bitmaps over them, compiled kernels: the default (`bitmap.py`, `docs/matching.md`)
-    rtree    libspatialindex, as a second opinion and an example of an engine that is not ours (`spatial.py`)
-    scan     numpy, the yardstick of the others (`scan.py`)
+    rtree    libspatialindex, as an example of a third-party engine (`spatial.py`)
+    scan     numpy, the reference of the others (`scan.py`)
     xpath    bitmap for the rectangles of XPath filters (`edn.model.xpath`), which other engines refuse
 
-Other packages add theirs in the entry-point group `edn.matchers`. `patterns.py` finds many substrings in one
-pass over a text, for the exact predicates that rectangles leave open. `kernels.py` holds what the kernels
-share. Nothing here knows of subscriptions, topics, networks or disks; of `edn`, only `arrays` and `errors`
-are imported.
+Other packages add matchers in the entry-point group `edn.matchers`. `patterns.py` searches many substrings in
+one pass over a text, for exact predicates. `kernels.py` has the shared kernels. The package knows nothing of
+subscriptions, topics, networks or disks, and imports only `edn.arrays` and `edn.errors`.
 """
 
 from edn.index.engines import engine_name, known_engines, new_matcher
@@ -20,6 +19,6 @@ __all__ = ["Matcher", "engine_name", "known_engines", "new_matcher", "warm"]
 
 
 def warm() -> None:
-    """Load the kernels of the default engine, compiling them if this machine never did (some 20 seconds)."""
+    """Loads the kernels of the default engine; compiles them if they are not cached (some 20 seconds)."""
     import edn.index.bitmap
-    import edn.index.patterns  # noqa: F401 - the import is what compiles
+    import edn.index.patterns  # noqa: F401 - the import compiles

@@ -1,11 +1,11 @@
-"""Choose where the values of a column are cut into bins.
+"""Chooses the edges of the bins of each column.
 
-A closed interval [lo, hi] of doubles is the half-open [lo, successor of hi), so it begins and ends at two
-*breakpoints*. Edges are drawn from the breakpoints: all of them if they are few, which makes codes exact (a
-column of states, currencies or flags), else quantiles, so that each bin is entered or left by equally many
-rectangles, with a value that very many share taking one edge only.
+A closed interval [lo, hi] of doubles is the half-open [lo, successor of hi), with two *breakpoints*. The
+edges are all breakpoints if they are few, which makes codes exact (a column of states, currencies or flags).
+Otherwise they are quantiles, so that equally many rectangles begin or end in each bin; a frequent value gets
+only one edge.
 
-The first edge is always the least finite double. So the first bin holds nothing but "missing" (-inf).
+The first edge is always the least finite double, so the first bin contains only "missing" (-inf).
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from edn.index.kernels import EDGES_WIDTH, FAN
 
 LEAST = -np.finfo(np.float64).max
 
-#: with stride 1, codes of points are 1..254
+#: maximal edges with stride 1: codes of points are 1..254
 _MOST_EDGES = 253
-#: with stride 2, the places between bins have codes too
+#: maximal edges with stride 2: positions between bins have codes, too
 _MOST_EXACT_EDGES = 126
-#: quantiles of so many rectangles are close enough
+#: rectangles sampled for quantiles
 _SAMPLE = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class Bins:
-    """The edges of each column, as `edn.index.kernels.find_bin` reads them."""
+    """The edges of each column, in the layout of `edn.index.kernels.find_bin`."""
 
     edges: Floats
-    #: 2 where every edge has a code of its own, else 1
+    #: 2 if every edge has its own code, else 1
     strides: Ints
 
     @classmethod
     def of(cls, lo: Floats, hi: Floats) -> Bins:
-        """Bins that suit these rectangles. Looks at 8,192 of them at most: a millisecond a column."""
+        """Chooses bins for these rectangles, from a sample of 8,192. Takes a millisecond per column."""
         count, columns = lo.shape
         if count > _SAMPLE:
             rows = np.random.default_rng(count).integers(0, count, _SAMPLE)
@@ -60,7 +60,7 @@ def _choose(lo: Floats, hi: Floats) -> tuple[Floats, int]:
         return values, 2
     if len(values) > _MOST_EDGES:
         wanted = _MOST_EDGES - 1
-        # a value that fills several bins alone would take several edges, all but one of them in vain
+        # A value that fills several bins alone would waste all but one of its edges.
         weights = np.minimum(counts, max(1, counts.sum() // wanted)).cumsum()
         targets = np.arange(1, wanted + 1) * (weights[-1] / wanted)
         places = np.minimum(np.searchsorted(weights, targets), len(values) - 1)

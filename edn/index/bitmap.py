@@ -1,15 +1,15 @@
 """The `bitmap` matcher: segments of coded rectangles, merged in the background. The default.
 
-Rectangles live in segments (`edn.index.segment`). New ones go to the *tail*, a small segment with room, or,
-when many come at once, into a segment of their own. When the tail is full, it and all segments that are not
-much larger than what is being merged become one, clustered and coded anew after the values that it holds, in
-a thread of its own. So there are few segments, each rectangle is moved a few times only, deleted ones vanish,
-and bins follow the data. A segment has only the columns that its rectangles constrain; the tail gets a column
-when the first rectangle constrains it, so that a wide topic costs no more than is used of it.
+Rectangles are stored in segments (`edn.index.segment`). New ones go to the *tail*, a small segment with room;
+a large insert becomes its own segment. A full tail is merged with all segments that are not much larger than
+the merge, in a background thread that clusters and codes their rectangles again. So there are few segments,
+each rectangle is moved only a few times, deleted ones disappear, and bins follow the data. A segment has only
+the columns that its rectangles constrain; the tail gets a column when the first rectangle constrains it, so a
+wide topic costs only its used columns.
 
-`match` takes the tuple of segments once and needs no lock. A merge is made beside the segments that it
-replaces, and one assignment puts it in their place. What is deleted meanwhile is noted and repeated on it
-before that; what is inserted goes to a new tail, which it does not touch.
+`match` reads the tuple of segments once and needs no lock. A merge builds a new segment and swaps it in with
+one assignment. Deletions during a merge are recorded and repeated on the new segment before the swap;
+insertions go to a new tail, which the merge does not touch.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from edn.arrays import Floats, Ints
-from edn.index.matcher import already_there, checked_growth, checked_ids, checked_points, checked_rectangles
+from edn.index.matcher import checked_growth, checked_ids, checked_points, checked_rectangles, duplicate_id
 from edn.index.segment import TILE, Segment, gather
 from edn.index.sieve import emit
 
-#: an insert of so many becomes a segment at once; fewer fill the tail
+#: minimal size of an insert that becomes its own segment
 _BULK = 2048
-#: the tail is coded anew when it has grown by this factor, because its first bins came from few rectangles;
-#: it has room for no more than that, so that a topic with few rectangles takes little memory
+#: growth after which the tail is recoded, because its first bins were chosen from few rectangles; it has no
+#: more room than that, so that a topic with few rectangles takes little memory
 _RECODE_FACTOR = 4
 _FIRST_RECODE = 64
-#: a merge takes in segments up to this many times its own size
+#: a merge includes segments of up to this multiple of its size
 _TIER = 3
-#: an insert waits when so many segments are there, so that merging keeps up
+#: number of segments at which an insert waits for merges
 _MOST_SEGMENTS = 16
 
 
 @dataclass(slots=True)
 class _Merge:
-    """A merge under way: what it replaces, and what was deleted from that since it began."""
+    """A running merge: the segments that it replaces, and the ids deleted since it began."""
 
     segments: tuple[Segment, ...]
     thread: threading.Thread
@@ -46,14 +46,14 @@ class _Merge:
 
 
 class BitmapMatcher:
-    """See the head of this module; the promises are those of `edn.index.Matcher`."""
+    """A `Matcher`; see the module's docstring."""
 
     def __init__(self, dimensions: int) -> None:
         self._dimensions = dimensions
         #: the last one is the tail
         self._segments: tuple[Segment, ...] = (_new_tail(dimensions, np.empty(0, np.int64)),)
         self._count = 0
-        #: held by the writer while it writes and by a merge while it takes its place; never by `match`
+        #: held by the writer, and by a merge during its swap; never by `match`
         self._lock = threading.Lock()
         self._merge: _Merge | None = None
 
@@ -66,11 +66,11 @@ class BitmapMatcher:
 
     @property
     def nbytes(self) -> int:
-        """Memory that the index takes, in bytes; a merge takes about twice its part on top."""
+        """Size of the index in bytes; a merge temporarily needs about twice its part in addition."""
         return sum(segment.nbytes for segment in self._segments)
 
     def match(self, points: Floats) -> tuple[Ints, Ints]:
-        # in this order: `grow` widens `_dimensions` first, so no point is narrower than a segment
+        # In this order: `grow` widens `_dimensions` first, so no point is narrower than a segment.
         segments = [segment for segment in self._segments if segment.used]
         points = checked_points(self._dimensions, points)
         starts = np.zeros(len(points) + 1, np.int64)
@@ -89,7 +89,7 @@ class BitmapMatcher:
             for segment in self._segments:
                 known = segment.first_known(ids)
                 if known >= 0:
-                    raise already_there(int(ids[known]))
+                    raise duplicate_id(int(ids[known]))
             before = len(self._segments)
             if len(ids) >= _BULK:
                 self._segments = (Segment.build(ids, lo, hi), *self._segments)
@@ -104,22 +104,22 @@ class BitmapMatcher:
         with self._lock:
             if self._merge is not None:
                 self._merge.deleted.append(ids.copy())
-            rotten = False
+            sparse = False
             for segment in self._segments:
                 self._count -= segment.delete(ids)
-                rotten = rotten or segment.rotten
-            if rotten:
+                sparse = sparse or segment.is_sparse
+            if sparse:
                 self._start_merge()
 
     def grow(self, dimensions: int) -> None:
         checked_growth(self._dimensions, dimensions)
-        # no segment has the new columns before a rectangle constrains them
+        # Segments get the new columns when a rectangle constrains them.
         self._dimensions = dimensions
 
-    def settle(self) -> None:
-        """Wait until nothing is being merged. For measurements; matching never needs it."""
+    def wait_for_merges(self) -> None:
+        """Waits until no merge is running. For measurements; matching never needs it."""
         while True:
-            # a merge that ends may start the next one, under the lock
+            # A merge that ends may start the next one, under the lock.
             with self._lock:
                 merge = self._merge
             if merge is None:
@@ -142,13 +142,13 @@ class BitmapMatcher:
                 self._segments = (*self._segments, _new_tail(self._dimensions, tail.columns))
 
     def _recode_tail(self, more: Ints | None = None) -> None:
-        """Code the tail anew after what it holds now, in more columns if need be."""
+        """Recodes the tail for its current rectangles, with additional columns."""
         tail = self._segments[-1]
         columns = tail.columns
         if more is not None:
             columns = np.concatenate([columns, more])
             if 2 * len(columns) > self._dimensions:
-                # The others will come, too; at most so many recodings are for the sake of columns.
+                # Adds all columns, to bound the number of recodings for new columns.
                 columns = np.arange(self._dimensions)
         ids, lo, hi = gather([(tail, tail.alive)], self._dimensions)
         self._segments = (*self._segments[:-1], _tail_of(ids, lo, hi, columns))
@@ -158,20 +158,18 @@ class BitmapMatcher:
             merge.thread.join()
 
     def _start_merge(self) -> None:
-        """Start a merge in the background if one is due and none is under way. The lock is held."""
+        """Starts a background merge if one is due and none is running. Requires the lock."""
         if self._merge is not None:
             return
         chosen = _choose(self._segments[:-1])
         if not chosen:
             return
-        # the copies are taken under the lock: a deletion is either in them or noted in the merge
+        # Copied under the lock: a deletion is either in the copies or recorded in the merge.
         parts = [(segment, segment.alive.copy()) for segment in chosen]
         thread = threading.Thread(target=self._run_merge, args=(parts,), name="edn-index-merge")
         try:
             thread.start()
-        except (
-            RuntimeError
-        ):  # the process ends, or has too many: the segments stay as they are, and are right
+        except RuntimeError:  # the process ends or has too many threads; unmerged segments are correct, too
             return
         self._merge = _Merge(chosen, thread)
 
@@ -203,14 +201,14 @@ def _tail_of(ids: Ints, lo: Floats, hi: Floats, columns: Ints) -> Segment:
 
 
 def _choose(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
-    """Which to merge now: the smallest, and upwards while the next is not much larger than all before."""
+    """Chooses segments to merge: the smallest, and further ones not much larger than their sum."""
     chosen: list[Segment] = []
     total = 0
     due = False
     for segment in sorted(segments, key=len):
-        if segment.rotten or not chosen or len(segment) <= _TIER * total:
-            # a former tail was never clustered as a whole
-            due = due or segment.rotten or segment.filling or len(chosen) > 0
+        if segment.is_sparse or not chosen or len(segment) <= _TIER * total:
+            # A former tail was never clustered as a whole.
+            due = due or segment.is_sparse or segment.filling or len(chosen) > 0
             chosen.append(segment)
             total += len(segment)
     return tuple(chosen) if due else ()

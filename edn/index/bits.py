@@ -1,4 +1,4 @@
-"""Instructions on the bits of a word, for compiled loops."""
+"""Bit instructions for compiled loops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numba.extending import intrinsic
 
 @intrinsic
 def _trailing_zeros(_context: Any, _word: Any) -> Any:
-    """The place of the lowest set bit of a word that is not zero: one instruction."""
+    """Returns the position of the lowest set bit of a non-zero word: one instruction."""
 
     def generate(_: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
@@ -23,7 +23,7 @@ def _trailing_zeros(_context: Any, _word: Any) -> Any:
 
 @intrinsic
 def _population(_context: Any, _word: Any) -> Any:
-    """How many bits of a word are set: one instruction."""
+    """Counts the set bits of a word: one instruction."""
 
     def generate(_: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
@@ -31,6 +31,6 @@ def _population(_context: Any, _word: Any) -> Any:
     return types.int64(types.uint64), generate
 
 
-# the compiler sees instructions, the type checker sees functions
+# Instructions to the compiler, functions to the type checker.
 trailing_zeros = cast(Callable[[np.uint64], int], _trailing_zeros)
 population = cast(Callable[[np.uint64], int], _population)

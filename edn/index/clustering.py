@@ -1,14 +1,14 @@
-"""Order rectangles so that those in one block lie close together.
+"""Orders rectangles so that close ones share a block.
 
-The closer they lie, the fewer blocks reach into the bin of a point in every column, and blocks that do not
-are never looked at: of 1,563 blocks of uniform rectangles in 8 columns 210 remain, in random order 1,480.
+The closer the rectangles of a block, the fewer blocks reach into the bin of a point in every column; other
+blocks are skipped. Of 1,563 blocks of uniform rectangles in 8 columns 210 remain, in random order 1,480.
 
-Divide the set again and again, at a multiple of the block, by the lower or the upper bound in one column.
-Which bound, a sample decides: sorted by it and cut into eight runs, how much of the column's extent does a
-run still have, on average? (Eight, as one cut alone may save nothing: think of names, half of them given.)
-Extents are counted in bins, so that neither units nor outliers matter. The division is in halves, unless one
-code has the majority, as "unconstrained" often does: then it is at that code's end, so that what is
-constrained alike comes together. O(n log n), about 0.4 µs a rectangle for a million of them.
+The set is divided recursively, at a multiple of the block size, by the lower or upper bound in one column. A
+sample chooses the bound: the rectangles are sorted by it and cut into eight runs; the best bound has the
+smallest average extent per run, relative to the column's extent. (Eight, because one cut alone may gain
+nothing.) Extents are counted in bins, so units and outliers do not matter. The division is in halves, unless
+one code has the majority, as "unconstrained" often does: then it is at that code's end, so that rectangles
+with the same constrained columns stay together. O(n log n), about 0.4 µs per rectangle for a million of them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from edn.index.kernels import BLOCK, Codes, integer
 
 _SAMPLE = 64
 _RUNS = 8
-#: a part is never smaller than this fraction of the whole, or the number of rounds would not be logarithmic
+#: minimal fraction of a part, so that the number of rounds is logarithmic
 _LEAST_PART = 32
 
 
 @kernel("i8(u1[:,::1], u1[:,::1], i8[::1], i8, i8, i8[::1])")
 def best_bound(low: Codes, high: Codes, order: Ints, start: int, stop: int, histogram: Ints) -> int:
-    """The bound to divide `order[start:stop]` by: column k, or k + columns for its upper one."""
+    """Chooses the bound to divide `order[start:stop]` by: column k, or k + columns for its upper bound."""
     columns = low.shape[1]
     step = max(1, (stop - start) // _SAMPLE)
     best, chosen = 2.0, 0
@@ -41,7 +41,7 @@ def best_bound(low: Codes, high: Codes, order: Ints, start: int, stop: int, hist
         for i in range(start, stop, step):
             histogram[codes[order[i], column]] += 1
             count += 1
-        # from how many have a code to the run that it belongs to
+        # From the number of rectangles per code to the run of the code.
         below = 0
         for code in range(256):
             here = histogram[code]
@@ -66,7 +66,7 @@ def best_bound(low: Codes, high: Codes, order: Ints, start: int, stop: int, hist
 
 @kernel("i8(i8[::1], i8)")
 def where_to_divide(histogram: Ints, size: int) -> int:
-    """How many of a set go to the first part, a multiple of the block, given how many have each code."""
+    """Returns the size of the first part, a multiple of the block; `histogram` counts rectangles per code."""
     half = min((size // 2 + BLOCK // 2) // BLOCK * BLOCK, (size - 1) // BLOCK * BLOCK)
     below, code = 0, 0
     while below + histogram[code] <= half:
@@ -83,14 +83,14 @@ def where_to_divide(histogram: Ints, size: int) -> int:
 
 @kernel("i8[::1](u1[:,::1], u1[:,::1])")
 def cluster(low: Codes, high: Codes) -> Ints:
-    """The rows of coded rectangles in the order in which they should fill blocks."""
+    """Returns the rows of coded rectangles in the order of the blocks."""
     count, columns = low.shape
     order = np.arange(count)
     if columns == 0:
         return order
     spare = np.empty(count, dtype=np.int64)
     histogram = np.zeros(257, dtype=np.int64)
-    # the smaller part is divided first, so no more are open than a count has bits
+    # The smaller part is divided first, so the number of open parts is at most the bits of a count.
     starts, stops = np.empty(130, dtype=np.int64), np.empty(130, dtype=np.int64)
     starts[0], stops[0] = 0, count
     open_ = 1
@@ -111,7 +111,7 @@ def cluster(low: Codes, high: Codes) -> Ints:
         while below + histogram[code] <= first:
             below += histogram[code]
             code += 1
-        # so many of those with the code itself go to the first part, whichever come first
+        # Number of rectangles with exactly this code that go to the first part.
         ties = first - below
         left, right = start, start + first
         for i in range(start, stop):

@@ -1,16 +1,16 @@
-"""Compile kernels to machine code, once per machine, and keep the result where it can be kept.
+"""Compiles kernels to machine code, once per machine, and caches the result.
 
-Kernels release the interpreter lock. `kernel` compiles when the module is loaded, `on_first_use` when the
-function is called; a service calls everything once before it says that it is ready.
+Kernels release the interpreter lock. `kernel` compiles when the module is loaded, `on_first_use` at the first
+call; a service calls everything once before it reports that it is ready.
 
-The compiled code is kept (`cache=True`) in the first of these that can be written, as numba defines:
+The compiled code is cached (`cache=True`) in the first writable folder of these, as numba defines:
 
 1. the folder that the environment variable NUMBA_CACHE_DIR names,
 2. `__pycache__` beside the module,
 3. the user's cache folder (`~/.cache/numba` on Linux), which serves packages that are installed read-only,
 
-and, when none can, in a folder of our own under the system's temporary one, which must belong to us and be
-closed to others, because what is read from it is executed. Failing that, every process compiles for itself.
+otherwise in a folder of our own under the temporary folder. It must be private to this user, because code
+from it is executed. Without that, every process compiles.
 """
 
 from __future__ import annotations
@@ -31,26 +31,25 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def kernel(*signatures: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorate a function to be compiled for `signatures`, at once or from the cache.
+    """Decorates a function to be compiled for `signatures`, at once or from the cache.
 
-    No call, however odd its arguments, ever compiles anything later, so a running service never stalls on its
-    compiler.
+    No call compiles anything later, so a running service never waits for the compiler.
     """
 
     def compile_it(function: Callable[P, R]) -> Callable[P, R]:
-        # "numpy": a division by zero is infinity and no exception, whose check would cost
+        # "numpy": a division by zero is infinity; the check for an exception would cost time.
         return _cached(function, list(signatures), boundscheck=False, error_model="numpy")
 
     return compile_it
 
 
 def on_first_use(function: F) -> F:
-    """Decorate a function to be compiled for whatever arguments it is first called with."""
+    """Decorates a function to be compiled for the arguments of its first call."""
     return _cached(function)
 
 
 def on_first_use_with_finite(function: F) -> F:
-    """The same where nothing is NaN or infinite, so minima and maxima vectorise; rounding stays as it is."""
+    """Like `on_first_use`, for finite values: minima and maxima are vectorized, rounding is unchanged."""
     return _cached(function, fastmath={"nnan", "ninf", "nsz"})
 
 
@@ -68,7 +67,7 @@ def _cached(function: F, *arguments: object, **options: object) -> F:
 
 
 def private_folder() -> Path | None:
-    """A folder for compiled code under the temporary one, or None if it cannot be ours alone."""
+    """Creates a private folder for compiled code under the temporary one; None if it is not private."""
     try:
         folder = Path(tempfile.gettempdir()) / f"edn-kernels-{_user()}"
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -82,5 +81,5 @@ def private_folder() -> Path | None:
 
 
 def _user() -> int | str:
-    """By number where there are numbers: a container's user often has no name, and asking for it fails."""
+    """Returns the user's number or name; a container's user often has no name."""
     return os.getuid() if hasattr(os, "getuid") else getpass.getuser()

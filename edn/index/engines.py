@@ -1,60 +1,57 @@
-"""Finds matchers by their names: ours, and those of other packages."""
+"""Creates matchers by name, including those of other packages."""
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 from edn.errors import InvalidInput
 from edn.index.matcher import Matcher
 
-#: a matcher may be named by its URI, too: this and its name
+#: prefix of a matcher's URI, before its name
 URI_PREFIX = "urn:edn:matcher:"
-#: other packages add matchers in this group: a callable that takes the number of dimensions
+#: entry points of other packages: callables with the number of dimensions as argument
 ENTRY_POINT_GROUP = "edn.matchers"
-BUILT_IN = ("bitmap", "rtree", "scan", "xpath")
-#: the URI that XPath 1.0 has of its own
+#: name → class, loaded on demand because each needs a large library
+_BUILT_IN = {
+    "bitmap": "edn.index.bitmap:BitmapMatcher",
+    "rtree": "edn.index.spatial:RtreeMatcher",
+    "scan": "edn.index.scan:ScanMatcher",
+    # XPath filters have rectangles, too: covers, inside which the predicate decides.
+    "xpath": "edn.index.bitmap:BitmapMatcher",
+}
+#: the standard URI of XPath 1.0
 XPATH_URI = "http://www.w3.org/TR/1999/REC-xpath-19991116"
 
 
 def known_engines() -> tuple[str, ...]:
-    """The names that `new_matcher` takes, ours and installed ones."""
+    """Lists the names for `new_matcher`, built-in and installed ones."""
     others = {entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)}
-    return BUILT_IN + tuple(sorted(others.difference(BUILT_IN)))
+    return (*_BUILT_IN, *sorted(others.difference(_BUILT_IN)))
 
 
 def engine_name(engine: str) -> str:
-    """The name of an engine that is given by its name or its URI; `InvalidInput` if there is none such."""
+    """Returns the name of an engine given by name or URI; raises `InvalidInput` if it does not exist."""
     name = "xpath" if engine == XPATH_URI else engine.removeprefix(URI_PREFIX)
-    if name in BUILT_IN:
-        return name  # looking for installed ones reads the metadata of every package
+    if name in _BUILT_IN:
+        return name  # finding installed ones reads the metadata of every package
     known = known_engines()
     if name not in known:
         raise InvalidInput(
-            f"unknown engine {engine[:80]!r}; known are {', '.join(known)}, or the same after {URI_PREFIX}",
+            f"the engine must be one of {', '.join(known)}, or one of these after {URI_PREFIX}, "
+            f"got {engine[:80]!r}",
             pointer="/engine",
         )
     return name
 
 
 def new_matcher(engine: str, dimensions: int) -> Matcher:
-    """An empty matcher by its name or URI: `bitmap`, `urn:edn:matcher:rtree`, …"""
+    """Creates an empty matcher by its name or URI: `bitmap`, `urn:edn:matcher:rtree`, …"""
     if dimensions < 0:
-        raise InvalidInput(f"a matcher cannot have {dimensions} dimensions")
+        raise InvalidInput(f"the dimensions of a matcher must be 0 or more, got {dimensions}")
     name = engine_name(engine)
-    # imported here, because each brings a large library and few processes need more than one
-    if name in ("bitmap", "xpath"):
-        # Filters in XPath have rectangles, too: covers, after which the filter's own predicate decides.
-        from edn.index.bitmap import BitmapMatcher
-
-        return BitmapMatcher(dimensions)
-    if name == "rtree":
-        from edn.index.spatial import RtreeMatcher
-
-        return RtreeMatcher(dimensions)
-    if name == "scan":
-        from edn.index.scan import ScanMatcher
-
-        return ScanMatcher(dimensions)
-    (entry,) = entry_points(group=ENTRY_POINT_GROUP, name=name)
+    if name in _BUILT_IN:
+        entry = EntryPoint(name, _BUILT_IN[name], ENTRY_POINT_GROUP)
+    else:
+        (entry,) = entry_points(group=ENTRY_POINT_GROUP, name=name)
     matcher: Matcher = entry.load()(dimensions)
     return matcher

@@ -1,18 +1,19 @@
-"""Low-level kernels over coded rectangles: codes, blocks and tiles, and how they are compared.
+"""Kernels over coded rectangles: codes, blocks and tiles.
 
-A coordinate is *coded* as one byte, by bins: `find_bin` counts the edges at or below it. Bins are numbered
-so that codes of coordinates and codes of bounds compare like the values they stand for:
+A coordinate is *coded* as one byte, by bins: `find_bin` counts the edges at or below it. Bins are numbered so
+that codes of coordinates and of bounds compare like their values:
 
-    lo code <  code of x  <  hi code     x is inside in this column, for certain
-    lo code == code of x, or == hi code  x and a bound share a bin: only the doubles can tell
-    otherwise                            x is outside, for certain
+    lo code <  code of x  <  hi code     x is certainly inside in this column
+    lo code == code of x, or == hi code  x and a bound share a bin: the doubles decide
+    otherwise                            x is certainly outside
 
-Rectangles stand in **blocks** of 64, whose codes lie column by column, 64 low ones and then 64 high ones, so
-that one vector instruction compares a whole block and yields one bit a rectangle (`block_masks`).
+Rectangles are stored in **blocks** of 64. The codes of a block are stored column by column, 64 low ones and
+then 64 high ones, so that one vector instruction compares a whole block and yields one bit per rectangle
+(`block_masks`).
 
-64 blocks make a **tile**. For each column and each of 64 coarse bins (a code without its two last bits) a
-tile has one word with one bit a block: whether any of its rectangles reaches into that bin (`reach`). The AND
-of one such word a column is the set of blocks that may contain a point; all others are never looked at.
+64 blocks form a **tile**. For each column and each of 64 coarse bins (a code without its two last bits), a
+tile has one word with one bit per block: whether any of its rectangles reaches into that bin (`reach`). The
+AND of one such word per column is the set of blocks that may contain a point; all others are skipped.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ from numba.extending import intrinsic
 from edn.arrays import Floats, Ints, Words
 from edn.index.compilation import kernel
 
-#: rectangles in a block, and blocks in a tile: the bits of a word
+#: rectangles per block, and blocks per tile: the bits of a word
 BLOCK = 64
-#: bytes that one column of one block takes: 64 low codes, 64 high codes
+#: bytes of one column of a block: 64 low codes, 64 high codes
 COLUMN_BYTES = 2 * BLOCK
-#: and those of a tile, one block after the other; then comes its next column
+#: bytes of one column of a tile, block after block
 TILE_COLUMN_BYTES = BLOCK * COLUMN_BYTES
-#: coarse bins a column
+#: coarse bins per column
 REACHES = 64
 #: fine code >> REACH_SHIFT is the coarse bin
 REACH_SHIFT = 2
-#: the codes of a bound that nothing is beyond, and of an interval that nothing is inside
+#: codes of unconstrained bounds; reversed, of an empty interval
 LOWEST_CODE, HIGHEST_CODE = 0, 255
-#: the edges of one column as `find_bin` wants them: 16 coarse ones, then 16 × 16 fine ones
+#: layout of a column's edges for `find_bin`: 16 coarse ones, then 16 × 16 fine ones
 FAN = 16
 EDGES_WIDTH = FAN + FAN * FAN
 
@@ -50,7 +51,7 @@ Codes = npt.NDArray[np.uint8]
 
 @intrinsic
 def _prefetch(_context: Any, bounds: Any, _row: Any) -> Any:
-    """Ask for the memory where a row of a matrix begins, without waiting for it."""
+    """Prefetches the start of a matrix row."""
     signature = types.void(bounds, types.int64)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -61,7 +62,7 @@ def _prefetch(_context: Any, bounds: Any, _row: Any) -> Any:
         integer = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [byte, integer, integer, integer])
         function = builder.module.declare_intrinsic("llvm.prefetch", [byte], kind)
-        # to read, to be kept in all caches, data
+        # For reading, into all caches, data.
         builder.call(function, [address, *(ir.Constant(integer, number) for number in (0, 3, 1))])
         return context.get_dummy_value()
 
@@ -70,12 +71,12 @@ def _prefetch(_context: Any, bounds: Any, _row: Any) -> Any:
 
 @intrinsic
 def _block_masks(_context: Any, codes: Any, _offset: Any, _code: Any) -> Any:
-    """Compare one column of a block, its 128 bytes at `codes[offset:]`, with the code of a coordinate.
+    """Compares one column of a block, its 128 bytes at `codes[offset:]`, with the code of a coordinate.
 
-    Returns two words: bit j of the first says that rectangle j may contain the coordinate, bit j of the
-    second that it does for certain. Written as vector instructions of LLVM, which fit any processor: four
-    compares with AVX-512, 16 with SSE or NEON. `codes` should begin on a multiple of 64 bytes: a load that
-    crosses cache lines costs double.
+    Returns two words: bit j of the first means that rectangle j may contain the coordinate, bit j of the
+    second that it certainly does. Written as LLVM vector instructions, for any processor: four compares with
+    AVX-512, 16 with SSE or NEON. `codes` should begin at a multiple of 64 bytes: a load across cache lines
+    takes twice as long.
     """
     words = types.UniTuple(types.uint64, 2)  # type: ignore[no-untyped-call]  # numba leaves it untyped
     signature = words(codes, types.int64, types.uint8)
@@ -103,25 +104,25 @@ def _block_masks(_context: Any, codes: Any, _offset: Any, _code: Any) -> Any:
     return signature, generate
 
 
-# what the compiler sees as instructions, the type checker sees as functions
+# Instructions to the compiler, functions to the type checker.
 prefetch = cast(Callable[[Floats, int], None], _prefetch)
 block_masks = cast(Callable[[Codes, int, np.uint8], tuple[np.uint64, np.uint64]], _block_masks)
-#: to a signed word, inside kernels
+#: conversion to a signed word inside kernels
 integer = cast(Callable[[Any], int], np.int64)
 
 
 @kernel("i8(f8, f8[::1])")
 def find_bin(x: float, edges: Floats) -> int:
-    """How many of a column's edges are at or below x.
+    """Counts a column's edges at or below x.
 
-    `edges` is one row of `edn.index.bins.Bins.edges`: every 16th edge, then all of them, the rest NaN, which
-    no number reaches. Two counts of 16 take four vector compares and no branch; a binary search, which
-    mispredicts every second step, takes twice as long.
+    `edges` is one row of `edn.index.bins.Bins.edges`: every 16th edge, then all of them, padded with NaN. Two
+    counts of 16 take four vector compares and no branch; a binary search mispredicts every second step and
+    takes twice as long.
     """
     coarse = 0
     for i in range(FAN):
         coarse += integer(edges[i] <= x)
-    # NaN pads the last coarse edge, so the run of fine ones always lies inside the row
+    # NaN pads the last coarse edge, so the run of fine edges is always inside the row.
     base = FAN + coarse * FAN
     fine = 0
     for i in range(FAN):
@@ -138,7 +139,7 @@ def code_points(
     codes: Codes,
     values: Floats,
 ) -> None:
-    """Code the points in those columns that matter, and gather their values."""
+    """Codes the points in the given columns, and gathers their values."""
     for row in range(points.shape[0]):
         for k in range(columns.shape[0]):
             x = points[row, columns[k]]
@@ -148,10 +149,10 @@ def code_points(
 
 @kernel("void(f8[:,::1], f8[:,::1], f8[:,::1], i8[::1], u1[:,::1], u1[:,::1])")
 def code_bounds(lo: Floats, hi: Floats, edges: Floats, strides: Ints, low: Codes, high: Codes) -> None:
-    """Code rectangles so that they compare with coded points as the head of this module says.
+    """Codes rectangles for comparison with coded points (see the module's docstring).
 
-    A bound that falls on an edge of a column with stride 2 gets the odd place between two bins: then no point
-    shares its code, and the doubles need not be asked. An empty interval gets codes that nothing is inside.
+    A bound on an edge of a column with stride 2 gets the odd code between two bins: no point shares it, so
+    the doubles are not needed. An empty interval gets codes that contain nothing.
     """
     for row in range(lo.shape[0]):
         for k in range(edges.shape[0]):
@@ -174,16 +175,16 @@ def code_bounds(lo: Floats, hi: Floats, edges: Floats, strides: Ints, low: Codes
 
 @kernel("i8(i8, i8)")
 def column_offset(block: int, columns: int) -> int:
-    """Where the first column of a block begins; the others follow at every `TILE_COLUMN_BYTES`.
+    """Returns the offset of a block's first column; the others follow at every `TILE_COLUMN_BYTES`.
 
-    A tile lies column by column, so that a pass over some columns of all its blocks reads adjacent memory.
+    A tile is stored column by column, so a pass over some columns of all its blocks reads adjacent memory.
     """
     return (block >> 6) * columns * TILE_COLUMN_BYTES + (block & 63) * COLUMN_BYTES
 
 
 @kernel("void(i8, u1[:,::1], u1[:,::1], i8[::1], u1[::1], u8[:,:,::1])")
 def place(start: int, low: Codes, high: Codes, order: Ints, blocks: Codes, reach: Words) -> None:
-    """Write the codes and the reach of rectangles, in this order, into slots start, start + 1, …"""
+    """Writes the codes and the reach of rectangles to slots start, start + 1, …, in the given order."""
     columns = low.shape[1]
     for i in range(order.shape[0]):
         slot = start + i

@@ -1,16 +1,15 @@
-"""Find which of many strings occur in a text, in one pass over the text.
+"""Finds the strings that occur in a text, many at once, in one pass over the text.
 
-Aho and Corasick's automaton over the bytes of UTF-8: a trie of all patterns, and for each state the longest
-proper suffix of it that is a state, too (`fail`). UTF-8 synchronises itself, so a pattern's bytes occur in a
-text's exactly where its characters do.
+An Aho-Corasick automaton over the bytes of UTF-8: a trie of all patterns, and for each state its longest
+proper suffix that is also a state (`fail`). UTF-8 is self-synchronizing, so a pattern's bytes occur in a text
+exactly where its characters do.
 
-Only *whether* a pattern occurs is asked, never how often. So the pass marks the states that it visits, each
-with all its suffixes and each at most once: the work is linear in the text and the states, whatever the
-patterns have in common. (Reporting every occurrence, as libraries do, is quadratic for "a", "aa", "aaa", …
-in a text of that letter.)
+Only the occurrence of a pattern matters, not the count. So the pass marks each visited state and its suffixes
+at most once: the work is linear in the text and the states for any patterns. (Reporting every occurrence, as
+libraries do, is quadratic for "a", "aa", "aaa", … in a text of that letter.)
 
-Edges lie in one hash table, 12 bytes for each byte of a pattern and half of it empty; a table of 256
-transitions a state would take a kilobyte each. Kernels release the interpreter lock.
+Edges are stored in one hash table, 12 bytes per byte of a pattern, half of it empty; a table of 256
+transitions per state would take a kilobyte each. Kernels release the interpreter lock.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ from edn.index.kernels import integer
 
 States = npt.NDArray[np.int32]
 
-#: a key of the hash table that no edge has
+#: key of a free entry of the hash table
 _FREE = -1
 
 
 @kernel("i8(i8, i8)")
 def _place(key: int, mask: int) -> int:
-    """Where the probing for an edge begins: Fibonacci hashing, because states are consecutive."""
+    """Returns the first position to probe: Fibonacci hashing, because states are consecutive."""
     mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
     return integer(mixed >> np.uint64(32)) & mask
 
 
 @kernel("i8(i8[::1], i4[::1], i8)")
 def _follow(keys: Ints, targets: States, key: int) -> int:
-    """The state behind an edge, or -1."""
+    """Returns the state behind an edge, or -1."""
     mask = keys.shape[0] - 1
     at = _place(key, mask)
     while keys[at] != _FREE:
@@ -60,7 +59,7 @@ def _build(
     fail: States,
     last: States,
 ) -> int:
-    """Fill the trie and its suffix links; `last` gets the state of each pattern. Returns how many states."""
+    """Fills the trie, its suffix links and `last`, each pattern's state; returns the number of states."""
     mask = keys.shape[0] - 1
     states = 1
     depth = np.zeros(parent.shape[0], np.int32)
@@ -84,7 +83,7 @@ def _build(
             state = integer(targets[at])
         last[pattern] = state
         start = ends[pattern]
-    # by rising depth, so that the link of a parent is known
+    # By increasing depth, so that the link of a parent is known.
     counts = np.zeros(deepest + 2, np.int64)
     for state in range(states):
         counts[depth[state] + 1] += 1
@@ -113,7 +112,7 @@ def _build(
 
 @kernel("void(u1[::1], i4[::1], i8[::1], i4[::1], i4[::1], b1[::1])")
 def _visit(text: Bytes, first: States, keys: Ints, targets: States, fail: States, seen: Bools) -> None:
-    """Mark every state that is a suffix of some beginning of the text."""
+    """Marks every state that is a suffix of a prefix of the text."""
     state = 0
     for i in range(text.shape[0]):
         byte = integer(text[i])
@@ -135,7 +134,7 @@ def _visit(text: Bytes, first: States, keys: Ints, targets: States, fail: States
 
 
 class Patterns:
-    """Many patterns, prepared. Immutable; any number of threads may search at the same time."""
+    """An automaton for many patterns. Immutable; threads may search concurrently."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self._patterns = sorted(set(patterns))
@@ -159,15 +158,14 @@ class Patterns:
 
     @property
     def nbytes(self) -> int:
-        """Memory that the automaton takes, in bytes."""
         arrays = (self._keys, self._targets, self._fail, self._last)
         return sum(array.nbytes for array in arrays)
 
     def search(self, text: str) -> frozenset[str]:
-        """Return the patterns that occur in a text; the empty one always does."""
+        """Returns the patterns that occur in a text; the empty pattern always does."""
         seen = np.zeros(self._states, dtype=np.bool_)
         seen[0] = True
-        # A copy: arrays over bytes are read-only, which to a kernel is another type.
+        # A copy, because a read-only array is another type to a kernel.
         data = np.frombuffer(text.encode(), dtype=np.uint8).copy()
         _visit(data, self._first, self._keys, self._targets, self._fail, seen)
         found = np.flatnonzero(seen[self._last]).tolist()
@@ -175,9 +173,9 @@ class Patterns:
 
 
 class Searched(str):
-    """A text of which is known which patterns occur in it: `pattern in text` is looked up.
+    """A text with precomputed patterns: `pattern in text` is a lookup.
 
-    Patterns that were not searched for are searched for as in any other string.
+    Other patterns are searched for as in any string.
     """
 
     __slots__ = ("_among", "_found")
@@ -187,7 +185,7 @@ class Searched(str):
 
     @classmethod
     def of(cls, text: str, patterns: Patterns, among: frozenset[str]) -> Searched:
-        """`among`: the patterns that were prepared."""
+        """`among`: the precomputed patterns."""
         made = cls(text)
         made._among = among
         made._found = patterns.search(text)

@@ -1,4 +1,4 @@
-"""Kernels that move rectangles: into slots, out of slots, from columns to columns."""
+"""Kernels that copy rectangles into slots, out of slots, and between columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from edn.index.table import Slots, enter
 
 @kernel("b1[::1](f8[:,::1], f8[:,::1])")
 def constrained(lo: Floats, hi: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """In which columns any rectangle is not [-inf, +inf]."""
+    """Tells in which columns any rectangle is constrained."""
     found = np.zeros(lo.shape[1], np.bool_)
     for row in range(lo.shape[0]):
         for k in range(lo.shape[1]):
@@ -39,7 +39,7 @@ def copy_rows(
     to_ids: Ints,
     to_bounds: Floats,
 ) -> None:
-    """Write ids and bounds, in this order, to slots start, start + 1, …"""
+    """Writes ids and bounds to slots start, start + 1, …, in the given order."""
     for i in range(order.shape[0]):
         row, slot = order[i], start + i
         to_ids[slot] = ids[row]
@@ -65,9 +65,10 @@ def append_rows(
     reach: Words,
     table: Slots,
 ) -> None:
-    """Code rectangles and write them to slots start, start + 1, …: all but the bits that make them count.
+    """Codes rectangles and writes them to slots start, start + 1, …, except the bits that make them visible.
 
-    One kernel, because rectangles often come one by one, and each call from Python costs a microsecond.
+    One kernel, because rectangles are often inserted one by one and each call from Python costs a
+    microsecond.
     """
     low, high = np.empty(lo.shape, np.uint8), np.empty(lo.shape, np.uint8)
     order = np.arange(ids.shape[0])
@@ -79,7 +80,7 @@ def append_rows(
 
 @kernel("void(i8, i8, u8[::1], u8[::1])")
 def raise_slots(start: int, stop: int, alive: Words, occupied: Words) -> None:
-    """Make slots count, from the next match on."""
+    """Makes slots visible to the next match."""
     for slot in range(start, stop):
         block = slot >> 6
         alive[block] |= np.uint64(1) << np.uint64(slot & 63)
@@ -108,7 +109,7 @@ def gather_alive(
     to_lo: Floats,
     to_hi: Floats,
 ) -> int:
-    """Append the rectangles whose bit is set, unconstrained in the columns that a segment leaves out."""
+    """Appends the rectangles whose bit is set, unconstrained in the columns that a segment lacks."""
     for slot in range(ids.shape[0]):
         if not (alive[slot >> 6] >> np.uint64(slot & 63)) & np.uint64(1):
             continue

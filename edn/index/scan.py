@@ -1,15 +1,15 @@
-"""The `scan` matcher: compare every rectangle with every point. Slow, obvious, and the others' yardstick."""
+"""The `scan` matcher: compares every rectangle with every point. Slow and simple, a reference."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from edn.arrays import Floats, Ints
-from edn.index.matcher import already_there, checked_growth, checked_ids, checked_points, checked_rectangles
+from edn.index.matcher import checked_growth, checked_ids, checked_points, checked_rectangles, duplicate_id
 
 
 class ScanMatcher:
-    """Plain numpy over three arrays, replaced as one tuple by every change."""
+    """A `Matcher` over three arrays; every change replaces them as one tuple."""
 
     def __init__(self, dimensions: int) -> None:
         self._dimensions = dimensions
@@ -30,7 +30,7 @@ class ScanMatcher:
         ids, lo, hi = checked_rectangles(self._dimensions, ids, lo, hi)
         here = np.isin(ids, self._rows[0])
         if here.any():
-            raise already_there(int(ids[here][0]))
+            raise duplicate_id(int(ids[here][0]))
         old_ids, old_lo, old_hi = self._rows
         self._rows = (
             np.concatenate((old_ids, ids)),

@@ -1,8 +1,8 @@
-"""A segment: rectangles, coded in blocks and tiles, with room for some more.
+"""A segment: rectangles coded in blocks and tiles, with room for more.
 
-Readers and the one writer share it without a lock. The writer fills slots that nothing refers to, first all
-of their contents and then, in a second call, the bit in `alive` that makes them count; a deletion clears that
-bit. A slot is never used twice. So a match that runs meanwhile sees each rectangle whole or not at all.
+Readers and the one writer share it without a lock. The writer fills the contents of unused slots first, and
+then, in a second call, sets their bits in `alive`; a deletion clears the bit. Slots are never reused. So a
+concurrent match sees each rectangle completely or not at all.
 """
 
 from __future__ import annotations
@@ -28,37 +28,39 @@ from edn.index.rows import (
     raise_slots,
 )
 from edn.index.sieve import sieve
-from edn.index.table import Slots, bury, enter, first_known, new_table
+from edn.index.table import Slots, delete_ids, enter, first_known, new_table
 
 #: rectangles in a tile
 TILE = BLOCK * BLOCK
 CACHE_LINE = 64
-#: a segment of which so much is deleted wants to be built anew
-_ROTTEN = 0.3
+#: fraction of deleted slots at which a segment is rebuilt
+_SPARSE = 0.3
 
 Scalar = TypeVar("Scalar", np.uint8, np.float64)
 
 
 @dataclass(slots=True, eq=False)
 class Segment:
-    """`used` of `capacity` slots are filled; `dead` of these are deleted. Only the writer changes either."""
+    """Coded rectangles. Only the writer changes `used` and `dead`."""
 
-    #: the columns in which any rectangle may be constrained; all others are left out everywhere below
+    #: columns in which a rectangle may be constrained; the arrays below have only these
     columns: Ints
     bins: Bins
-    #: for when codes cannot tell: the lower and then the upper bounds of each slot, side by side in memory
+    #: lower and upper bounds of each slot, adjacent in memory, for comparisons that codes do not decide
     bounds: Floats
     ids: Ints
     #: codes, see `edn.index.kernels`
     blocks: Codes
     reach: Words
-    #: one bit a slot, and one bit a block in which any slot is alive
+    #: one bit per slot, and one bit per block with a live slot
     alive: Words
     occupied: Words
     table: Slots
+    #: filled slots
     used: int = 0
+    #: deleted ones of these
     dead: int = 0
-    #: it was filled rectangle by rectangle, and never clustered as a whole
+    #: whether rectangles were appended, so that they were never clustered as a whole
     filling: bool = False
 
     @classmethod
@@ -71,10 +73,9 @@ class Segment:
         capacity: int = 0,
         also: Ints | None = None,
     ) -> Segment:
-        """Cluster and code these rectangles, in the columns that any of them constrains, and in those of
-        `also`, which rectangles that are appended later may constrain.
+        """Clusters and codes rectangles in their constrained columns and in those of `also`.
 
-        Works in kernels that release the interpreter lock: matching goes on meanwhile. About 1 µs a row.
+        The kernels release the interpreter lock, so matching continues. About 1 µs per row.
         """
         count = len(ids)
         capacity = max(capacity, count)
@@ -117,18 +118,18 @@ class Segment:
         return self.used - self.dead
 
     @property
-    def rotten(self) -> bool:
-        """Whether so much was deleted that building it anew pays."""
-        return self.dead > _ROTTEN * self.used
+    def is_sparse(self) -> bool:
+        """Whether enough slots are deleted for a rebuild."""
+        return self.dead > _SPARSE * self.used
 
     def lacks(self, lo: Floats, hi: Floats) -> Ints:
-        """Return the columns that some of these rectangles constrain and that are not among ours."""
+        """Returns the columns that these rectangles constrain and the segment lacks."""
         wanted = constrained(lo, hi)
         wanted[self.columns] = False
         return np.flatnonzero(wanted)
 
     def append(self, ids: Ints, lo: Floats, hi: Floats) -> None:
-        """Fill the next slots; there must be room, and no column that they constrain may lack here."""
+        """Fills the next slots; requires room for the rectangles and all columns that they constrain."""
         start, stop = self.used, self.used + len(ids)
         if len(self.columns) < lo.shape[1]:
             lo, hi = gather_columns(lo, self.columns), gather_columns(hi, self.columns)
@@ -149,17 +150,16 @@ class Segment:
         self.used = stop
 
     def delete(self, ids: Ints) -> int:
-        """Forget those of the ids that are here; returns how many there were."""
-        count = bury(self.table, self.ids, self.alive, self.occupied, ids)
+        """Deletes ids; returns how many there were."""
+        count = delete_ids(self.table, self.ids, self.alive, self.occupied, ids)
         self.dead += count
         return count
 
     def first_known(self, ids: Ints) -> int:
-        """The index of the first of these ids that is here, or -1."""
         return first_known(self.table, self.ids, self.alive, ids)
 
     def sieve(self, points: Floats, counts: Ints) -> tuple[Words, Words]:
-        """The hits of each point, their numbers added to `counts`; `edn.index.sieve.emit` makes them ids."""
+        """Returns the hits of each point for `edn.index.sieve.emit`; adds their numbers to `counts`."""
         codes = np.empty((len(points), len(self.columns)), np.uint8)
         values = np.empty(codes.shape)
         code_points(points, self.columns, self.bins.edges, self.bins.strides, codes, values)
@@ -167,13 +167,12 @@ class Segment:
 
     @property
     def nbytes(self) -> int:
-        """Memory taken, in bytes."""
         arrays = (self.bounds, self.ids, self.blocks, self.reach, self.alive, self.occupied, self.table)
         return sum(array.nbytes for array in arrays) + self.bins.edges.nbytes
 
 
 def gather(segments: Iterable[tuple[Segment, Words]], dimensions: int) -> tuple[Ints, Floats, Floats]:
-    """The rectangles of several segments whose bit is set in the copy of `alive` that comes with each."""
+    """Copies the rectangles of several segments whose bit is set in the given copy of `alive`."""
     parts = list(segments)
     total = sum(count_bits(alive) for _, alive in parts)
     ids = np.empty(total, np.int64)
@@ -185,10 +184,10 @@ def gather(segments: Iterable[tuple[Segment, Words]], dimensions: int) -> tuple[
 
 
 def _aligned(count: int, dtype: type[Scalar]) -> npt.NDArray[Scalar]:
-    """Memory that begins on a multiple of a cache line, as vector loads and rows of bounds want it.
+    """Allocates memory aligned to cache lines, for vector loads and rows of bounds.
 
-    It is all zeros, which the system provides only where it is touched. Codes of zero are those of a slot
-    that nothing is inside: the code of a point is at least 1.
+    It is zero, so pages are allocated only when touched. Codes of zero are those of an empty slot: the code
+    of a point is at least 1.
     """
     size = count * np.dtype(dtype).itemsize
     memory = np.zeros(size + CACHE_LINE, np.uint8)

@@ -1,12 +1,12 @@
 """Kernels of matching: from coded points to the rectangles that contain them.
 
-Points are taken some hundred at a time through one tile after the other, because a tile (64 blocks of 64
-rectangles) fits into the processor's nearest caches and the whole index does not: a miss costs more than a
-hundred comparisons. For the same reason each step is a loop of its own that appends without branching, and no
-nest of conditions: a mispredicted branch costs as much as comparing a block.
+Some hundred points at a time go through one tile after the other, because a tile (64 blocks of 64 rectangles)
+fits into the processor's first caches and the whole index does not: a miss costs more than a hundred
+comparisons. Each step is its own loop that appends without branches, because a mispredicted branch costs as
+much as comparing a block.
 
-`sieve` leaves *hits*: (point, block) and the bits of its rectangles that contain it. Their number a point is
-known before any id is written, so that `emit` writes each exactly where it belongs.
+`sieve` returns *hits*: (point, block) and the bits of the block's rectangles that contain the point. Their
+number per point is known before ids are written, so `emit` writes each to its final position.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from edn.index.kernels import (
     prefetch,
 )
 
-#: points that go through a tile together
+#: points per pass through a tile
 _POINTS = 512
-#: columns after which blocks that have nothing left are dropped
+#: columns after which empty blocks are dropped
 _STRIDE = 4
 
 
@@ -46,9 +46,9 @@ def sieve(
     bounds: Floats,
     counts: Ints,
 ) -> tuple[Words, Words]:
-    """Find the rectangles that contain each point; add their number to `counts`.
+    """Finds the rectangles that contain each point; adds their number to `counts`.
 
-    Returns the hits: the point's row above the block's number in one word, and the word of its rectangles.
+    Returns the hits: a word with the point's row above the block's number, and the word of its rectangles.
     """
     points, columns = codes.shape
     one, half, low_half = np.uint64(1), np.uint64(32), np.uint64(0xFFFFFFFF)
@@ -60,7 +60,7 @@ def sieve(
     for start in range(0, points, _POINTS):
         stop = min(points, start + _POINTS)
         for tile in range(occupied.shape[0]):
-            # 1. the blocks that reach into the point's bin in every column
+            # 1. Find the blocks that reach into the point's bin in every column.
             count = 0
             for row in range(start, stop):
                 candidates = occupied[tile]
@@ -71,7 +71,7 @@ def sieve(
                     where[count] = head + np.uint64(trailing_zeros(candidates))
                     count += 1
                     candidates &= candidates - one
-            # 2. compare whole blocks, some columns at a time; only those with something left go on
+            # 2. Compare whole blocks, some columns at a time; drop empty ones.
             for i in range(count):
                 maybe[i] = sure[i] = alive[integer(where[i] & low_half)]
             for first in range(0, columns, _STRIDE):
@@ -88,7 +88,7 @@ def sieve(
                     where[left], maybe[left], sure[left] = where[i], inside, certain
                     left += integer(inside != 0)
                 count = left
-            # 3. ask the doubles where a bound and the point share a bin
+            # 3. Compare the doubles where a bound and the point share a bin.
             doubtful = 0
             for i in range(count):
                 if maybe[i] != sure[i]:
@@ -110,7 +110,7 @@ def sieve(
                             inside_ & (bounds[slot + lane, 0, k] <= x) & (x <= bounds[slot + lane, 1, k])
                         )
                     sure[i] |= np.uint64(inside_) << np.uint64(lane)
-            # 4. keep what was hit
+            # 4. Append the hits.
             if found + count > size:
                 size = 2 * size + count
                 more, more_bits = np.empty(size, np.uint64), np.empty(size, np.uint64)
@@ -125,7 +125,7 @@ def sieve(
 
 @kernel("void(u8[::1], u8[::1], i8[::1], i8[::1], i8[::1])")
 def emit(hits: Words, hit_bits: Words, ids: Ints, ends: Ints, out: Ints) -> None:
-    """Write the ids of the hits to `out`, those of point p from `ends[p]` on, which moves along."""
+    """Writes the ids of the hits to `out`, those of point p from `ends[p]` on; advances `ends`."""
     one, half, low_half = np.uint64(1), np.uint64(32), np.uint64(0xFFFFFFFF)
     for i in range(hits.shape[0]):
         row, slot = integer(hits[i] >> half), integer(hits[i] & low_half) << 6

@@ -1,9 +1,8 @@
 """The `rtree` matcher: libspatialindex, through the package `rtree`.
 
-libspatialindex multiplies extents and takes the process down when a product overflows: at infinite bounds
-always, at large finite ones the sooner the more dimensions there are. So coordinates are squashed into [0, 1]
-first, in an order-preserving way that loses at most precision: what the tree finds contains all that matches,
-and the true bounds decide.
+libspatialindex multiplies extents and crashes the process when a product overflows, as with infinite bounds.
+So coordinates are mapped monotonically into [0, 1] first. That only loses precision: the tree finds all
+rectangles that match, and the true bounds decide.
 """
 
 from __future__ import annotations
@@ -14,16 +13,23 @@ import numpy as np
 from rtree.index import Index, Property
 
 from edn.arrays import Floats, Ints
-from edn.index.matcher import already_there, checked_growth, checked_ids, checked_points, checked_rectangles
+from edn.index.matcher import (
+    checked_growth,
+    checked_ids,
+    checked_points,
+    checked_rectangles,
+    duplicate_id,
+    widened,
+)
 
 
 class RtreeMatcher:
-    """A tree of squashed rectangles and a table of the true ones; one lock, as the library has none."""
+    """A tree of mapped rectangles and a table of the true ones, with one lock, as the library has none."""
 
     def __init__(self, dimensions: int) -> None:
         self._dimensions = dimensions
         self._lock = threading.Lock()
-        #: id → row of the table; the tree knows rows
+        #: id → row of the table; the tree contains rows
         self._rows: dict[int, int] = {}
         self._free: list[int] = []
         self._ids = np.empty(0, np.int64)
@@ -43,7 +49,7 @@ class RtreeMatcher:
         with self._lock:
             for id_ in ids.tolist():
                 if id_ in self._rows:
-                    raise already_there(id_)
+                    raise duplicate_id(id_)
             rows = self._take_rows(len(ids))
             self._ids[rows], self._lo[rows], self._hi[rows] = ids, lo, hi
             bulk = not self._rows
@@ -69,8 +75,8 @@ class RtreeMatcher:
     def grow(self, dimensions: int) -> None:
         checked_growth(self._dimensions, dimensions)
         with self._lock:
-            self._lo = _widened(self._lo, dimensions, -np.inf)
-            self._hi = _widened(self._hi, dimensions, np.inf)
+            self._lo = widened(self._lo, dimensions, -np.inf)
+            self._hi = widened(self._hi, dimensions, np.inf)
             self._dimensions = dimensions
             self._tree = self._new_tree(np.fromiter(self._rows.values(), np.int64, len(self._rows)))
 
@@ -89,7 +95,6 @@ class RtreeMatcher:
         return starts, ids
 
     def _take_rows(self, count: int) -> Ints:
-        """Rows of the table that nothing uses."""
         if len(self._free) < count:
             old = len(self._ids)
             new = max(2 * old, old + count, 64)
@@ -102,7 +107,7 @@ class RtreeMatcher:
         return np.array(taken, np.int64)
 
     def _squashed(self, rows: Ints) -> tuple[Ints, Floats, Floats]:
-        """Those rows whose rectangle contains anything at all, and its corners as the tree knows them."""
+        """Returns the rows with non-empty rectangles, and their mapped corners."""
         rows = rows[(self._lo[rows] <= self._hi[rows]).all(axis=1)]
         return rows, _squash(self._lo[rows]), _squash(self._hi[rows])
 
@@ -115,20 +120,14 @@ class RtreeMatcher:
 
 
 def _squash(coordinates: Floats) -> Floats:
-    """Doubles to [0, 1], never out of order: the place of a double among all doubles.
+    """Maps doubles to [0, 1] by their rank among all doubles.
 
-    There are always two columns, because the tree wants so many.
+    The result has at least two columns, which the tree requires.
     """
-    # + 0.0 makes -0.0 the zero that it equals
+    # + 0.0 turns -0.0 into 0.0
     bits = (coordinates + 0.0).view(np.int64)
     ordered = np.where(bits < 0, np.iinfo(np.int64).min - bits, bits)
     squashed = ordered * 2.0**-64 + 0.5
     if squashed.shape[1] < 2:
-        squashed = _widened(squashed, 2, 0.5)
+        squashed = widened(squashed, 2, 0.5)
     return np.ascontiguousarray(squashed)
-
-
-def _widened(matrix: Floats, columns: int, padding: float) -> Floats:
-    result = np.full((len(matrix), columns), padding)
-    result[:, : matrix.shape[1]] = matrix
-    return result

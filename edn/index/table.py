@@ -1,8 +1,7 @@
-"""A hash table from ids to slots, for kernels: open addressing, linear probing, 8 to 16 bytes an id.
+"""A hash table from ids to slots, for kernels: open addressing, linear probing, 8 to 16 bytes per id.
 
-The table holds slot numbers only (-1 is free) and compares with the ids that the slots carry. Nothing is ever
-taken out: a slot whose rectangle was deleted is passed over because it is no longer alive, so the same id may
-come again in another slot.
+The table contains slot numbers only (-1 is free) and compares with the ids of the slots. Entries are never
+removed: a search skips slots that are not alive, so a deleted id may be inserted again into another slot.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ Slots = npt.NDArray[np.int32]
 
 
 def new_table(capacity: int) -> Slots:
-    """An empty table for `capacity` slots, at most half full."""
+    """Creates an empty table for `capacity` slots, at most half full."""
     return np.full(1 << max(4, (2 * capacity - 1).bit_length()), -1, dtype=np.int32)
 
 
 @kernel("i8(i8, i8)")
 def first_place(id_: int, mask: int) -> int:
-    """Where the probing for an id begins: Fibonacci hashing, because ids are often consecutive."""
+    """Returns the first position to probe: Fibonacci hashing, because ids are often consecutive."""
     mixed = np.uint64(id_) * np.uint64(0x9E3779B97F4A7C15)
     return integer(mixed >> np.uint64(32)) & mask
 
 
 @kernel("void(i4[::1], i8[::1], i8, i8)")
 def enter(table: Slots, ids: Ints, start: int, stop: int) -> None:
-    """Enter the slots start..stop."""
+    """Enters the slots start..stop."""
     mask = table.shape[0] - 1
     for slot in range(start, stop):
         at = first_place(ids[slot], mask)
@@ -42,7 +41,7 @@ def enter(table: Slots, ids: Ints, start: int, stop: int) -> None:
 
 @kernel("i8(i4[::1], i8[::1], u8[::1], i8)")
 def find(table: Slots, ids: Ints, alive: Words, id_: int) -> int:
-    """The slot where `id_` is alive, or -1."""
+    """Returns the live slot of an id, or -1."""
     mask = table.shape[0] - 1
     at = first_place(id_, mask)
     while table[at] >= 0:
@@ -55,7 +54,7 @@ def find(table: Slots, ids: Ints, alive: Words, id_: int) -> int:
 
 @kernel("i8(i4[::1], i8[::1], u8[::1], i8[::1])")
 def first_known(table: Slots, ids: Ints, alive: Words, wanted: Ints) -> int:
-    """The index of the first of `wanted` that is alive here, or -1."""
+    """Returns the index of the first of `wanted` with a live slot, or -1."""
     for i in range(wanted.shape[0]):
         if find(table, ids, alive, wanted[i]) >= 0:
             return i
@@ -63,9 +62,9 @@ def first_known(table: Slots, ids: Ints, alive: Words, wanted: Ints) -> int:
 
 
 @kernel("i8(i4[::1], i8[::1], u8[::1], u8[::1], i8[::1])")
-def bury(table: Slots, ids: Ints, alive: Words, occupied: Words, wanted: Ints) -> int:
-    """Make the ids that are alive here dead, so that no match sees them; returns how many there were."""
-    buried = 0
+def delete_ids(table: Slots, ids: Ints, alive: Words, occupied: Words, wanted: Ints) -> int:
+    """Clears the live slots of ids, so that no match sees them; returns how many there were."""
+    deleted = 0
     for i in range(wanted.shape[0]):
         slot = find(table, ids, alive, wanted[i])
         if slot < 0:
@@ -74,5 +73,5 @@ def bury(table: Slots, ids: Ints, alive: Words, occupied: Words, wanted: Ints) -
         alive[block] &= ~(np.uint64(1) << np.uint64(slot & 63))
         if alive[block] == 0:
             occupied[block >> 6] &= ~(np.uint64(1) << np.uint64(block & 63))
-        buried += 1
-    return buried
+        deleted += 1
+    return deleted

@@ -1,12 +1,10 @@
-"""The five types of attributes as ordered domains, and the one map from their values to coordinates.
+"""The five attribute types as ordered domains, and the map from their values to coordinates.
 
-Events and filters go through the same monotone map to doubles; where it merges values (long strings, integers
-and times beyond 2^53), rectangles are covers and say so. Nothing else in the project turns a value into a
-number.
+Events and filters use the same monotone map to doubles. Where it merges values (long strings, integers and
+times beyond 2^53), rectangles are covers and not exact. No other module maps values to numbers.
 
-Exactly, without coordinates, a set of values is a union of half-open intervals [lo, hi) of *marks*. A mark is
-a value as an element of its ordered domain, which has a least mark, a successor for each mark and an end
-above all of them:
+An exact set of values is a union of half-open intervals [lo, hi) of *marks*. A mark is a value as an element
+of its ordered domain. A domain has a least mark, a successor for each mark, and an end above all marks:
 
     type      key (what predicates compare)    mark            successor      end
     number    float, never -0.0                the float       nextafter      +inf
@@ -15,7 +13,7 @@ above all of them:
     time      int, microseconds since 1970     the int         + 1            after the last of year 9999
     string    str, by code point               its UTF-8       + NUL          FF, in no UTF-8
 
-UTF-8 sorts as code points do, which is why bytes can stand for strings.
+UTF-8 sorts like code points, so bytes can stand for strings.
 """
 
 from __future__ import annotations
@@ -25,48 +23,49 @@ import re
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, ClassVar
 
+from edn.model.messages import describe
 from edn.model.rect import LOWEST
-from edn.model.wording import shown
 
 Key = float | int | str | bool
-#: an element of an ordered domain; marks of one domain only are ever compared
+#: element of an ordered domain; only marks of one domain are compared
 Mark = Any
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: the last microsecond of 9999, and the greatest offset
+#: last microsecond of year 9999
 _LAST = 253_402_300_799_999_999
-_FARTHEST = (23 * 60 + 59) * 60_000_000
+#: largest UTC offset, in microseconds
+_MAX_OFFSET = (23 * 60 + 59) * 60_000_000
 _INSTANT = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:[Zz]|([+-])(\d\d):(\d\d))", re.ASCII
 )
 
 
 def rfc3339(microseconds: int) -> str:
-    """An instant as it is written in answers: UTC, with a fraction only where there is one.
+    """Formats a time in UTC, with a fraction only if it is not zero.
 
-    Of the first and the last day that there are, some hours lie in no year from 1 to 9999 of UTC; these are
-    written with the offset that has most of them. So whatever `instant` reads can be written.
+    Every result of `instant` can be formatted: hours outside the years 1 to 9999 of UTC get an offset that
+    brings them back inside.
     """
     try:
         moment = _EPOCH + timedelta(microseconds=microseconds)
     except OverflowError:
-        return _far(microseconds)
+        return _format_with_offset(microseconds)
     return moment.isoformat().replace("+00:00", "Z")
 
 
-def _far(microseconds: int) -> str:
+def _format_with_offset(microseconds: int) -> str:
     sign = "+" if microseconds < 0 else "-"
-    local = microseconds + (_FARTHEST if microseconds < 0 else -_FARTHEST)
-    leap = local > _LAST  # there, the second after the last can only be written as 60
+    local = microseconds + (_MAX_OFFSET if microseconds < 0 else -_MAX_OFFSET)
+    leap = local > _LAST  # the second after the last one can only be written as :60
     moment = _EPOCH + timedelta(microseconds=local - 1_000_000 * leap)
     text = moment.replace(tzinfo=None).isoformat()
     return (text.replace(":59:59", ":59:60") if leap else text) + f"{sign}23:59"
 
 
 def instant(text: str) -> int:
-    """An RFC 3339 time with its offset as microseconds since 1970 UTC; raises ValueError.
+    """Parses an RFC 3339 time with an offset into microseconds since 1970 UTC; raises ValueError.
 
-    What is finer than a microsecond is cut off. The leap second :60 is the next minute's :00.
+    Truncates to microseconds. The leap second :60 is the next minute's :00.
     """
     found = _INSTANT.fullmatch(text)
     if found is None:
@@ -84,31 +83,40 @@ def instant(text: str) -> int:
     return seconds * 1_000_000 + (int(fraction[:6].ljust(6, "0")) if fraction else 0)
 
 
+def is_encodable(text: str) -> bool:
+    """Tells whether a string has no lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class Domain:
-    """A type of attribute: which values it has, their order, and where they lie on their column's axis."""
+    """An attribute type: its values, their order and their coordinates."""
 
     name: ClassVar[str]
-    #: with its article, for messages
+    #: name with an article, for messages
     noun: ClassVar[str]
     least: Mark
     end: Mark
 
     def key(self, value: object) -> Key:
-        """A literal as the value that predicates compare; raises ValueError, saying what it got instead."""
+        """Converts a literal into the value that predicates compare; raises ValueError ("got …")."""
         raise NotImplementedError
 
     def mark(self, key: Any) -> Mark:
         return key
 
     def after(self, mark: Mark) -> Mark:
-        """The successor: nothing lies between a mark and it."""
+        """Returns the successor of a mark: no mark lies between them."""
         raise NotImplementedError
 
     def coordinate(self, key: Any) -> float:
-        raise NotImplementedError
+        return float(key)
 
     def closed(self, lo: Mark, hi: Mark) -> tuple[float, float, bool]:
-        """The coordinates of a non-empty [lo, hi) as a closed interval; whether no other value lies in it."""
+        """Converts a non-empty [lo, hi) into a closed interval of coordinates, and whether it is exact."""
         raise NotImplementedError
 
 
@@ -120,20 +128,17 @@ class Number(Domain):
 
     def key(self, value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ValueError(f"got {shown(value)}")
+            raise ValueError(f"got {describe(value)}")
         try:
             number = float(value)
         except OverflowError:
             number = math.inf
         if not math.isfinite(number):
-            raise ValueError("got one beyond the range of a 64-bit double")
+            raise ValueError("got a number beyond the range of a 64-bit double")
         return number + 0.0  # makes -0.0 the one zero
 
     def after(self, mark: Mark) -> Mark:
         return math.nextafter(mark, math.inf)
-
-    def coordinate(self, key: Any) -> float:
-        return float(key)
 
     def closed(self, lo: Mark, hi: Mark) -> tuple[float, float, bool]:
         return lo, math.inf if hi == self.end else math.nextafter(hi, -math.inf) + 0.0, True
@@ -145,11 +150,8 @@ class Whole(Domain):
     def after(self, mark: Mark) -> Mark:
         return mark + 1
 
-    def coordinate(self, key: Any) -> float:
-        return float(key)
-
     def closed(self, lo: Mark, hi: Mark) -> tuple[float, float, bool]:
-        """A bound is exact where the neighbour beyond it has another coordinate, so below 2^53 always."""
+        """A bound is exact if its neighbour has another coordinate, so always below 2^53."""
         low, high, exact = LOWEST, math.inf, True
         if lo != self.least:
             low = float(lo)
@@ -168,12 +170,12 @@ class Integer(Whole):
 
     def key(self, value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ValueError(f"got {shown(value)}")
+            raise ValueError(f"got {describe(value)}")
         if isinstance(value, float) and not value.is_integer():
-            raise ValueError(f"got {shown(value)}, which is not whole")
+            raise ValueError(f"got {describe(value)}")
         whole = int(value)
         if not self.least <= whole < self.end:
-            raise ValueError("got one that does not fit in 64 bits")
+            raise ValueError("got a number that does not fit in 64 bits")
         return whole
 
 
@@ -185,7 +187,7 @@ class Boolean(Whole):
 
     def key(self, value: object) -> bool:
         if not isinstance(value, bool):
-            raise ValueError(f"got {shown(value)}")
+            raise ValueError(f"got {describe(value)}")
         return value
 
     def mark(self, key: Any) -> Mark:
@@ -200,11 +202,11 @@ class Time(Whole):
 
     def key(self, value: object) -> int:
         if not isinstance(value, str):
-            raise ValueError(f"got {shown(value)}")
+            raise ValueError(f"got {describe(value)}, not a string such as 2024-05-01T12:00:00Z")
         try:
             return instant(value)
         except ValueError as error:
-            raise ValueError(f"got {shown(value)}: {error}") from None
+            raise ValueError(f"got {describe(value)}: {error}") from None
 
 
 class String(Domain):
@@ -213,17 +215,15 @@ class String(Domain):
     least = b""
     end = b"\xff"
 
-    #: bytes that a coordinate can tell apart: 257^6 is below 2^53
-    SEEN = 6
+    #: leading bytes that determine the coordinate: 257^6 is below 2^53
+    CODED_BYTES = 6
     _WEIGHTS = tuple(257**empty for empty in range(6, -1, -1))
 
     def key(self, value: object) -> str:
         if not isinstance(value, str):
-            raise ValueError(f"got {shown(value)}")
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise ValueError("got one with a lone surrogate, which is no character") from None
+            raise ValueError(f"got {describe(value)}")
+        if not is_encodable(value):
+            raise ValueError("got a string with a lone surrogate")
         return value
 
     def mark(self, key: Any) -> Mark:
@@ -233,7 +233,7 @@ class String(Domain):
         return mark + b"\0"
 
     def after_prefix(self, prefix: str) -> Mark:
-        """The mark above all strings that begin so: the last character that can grow by one, grown."""
+        """Returns the smallest mark above all strings with the prefix: increments its last character."""
         for last in range(len(prefix) - 1, -1, -1):
             point = ord(prefix[last]) + 1
             if point == 0xD800:
@@ -243,20 +243,20 @@ class String(Domain):
         return self.end
 
     def coordinate(self, key: Any) -> float:
-        return self._code(key.encode()[: self.SEEN])
+        return self._code(key.encode()[: self.CODED_BYTES])
 
     def closed(self, lo: Mark, hi: Mark) -> tuple[float, float, bool]:
-        """A bound is exact up to six bytes: then no smaller string shares its coordinate."""
-        low = self._code(lo[: self.SEEN])
+        """A bound of up to six bytes is exact: no smaller string shares its coordinate."""
+        low = self._code(lo[: self.CODED_BYTES])
         if hi == self.end:
-            return low if lo else LOWEST, math.inf, len(lo) <= self.SEEN
-        exact = len(lo) <= self.SEEN and len(hi) <= self.SEEN
-        if hi.endswith(b"\0"):  # then it is the successor of a string, which is the greatest below it
-            return low, self._code(hi[:-1][: self.SEEN]), exact
-        return low, self._code(hi[: self.SEEN]) - (len(hi) <= self.SEEN), exact
+            return low if lo else LOWEST, math.inf, len(lo) <= self.CODED_BYTES
+        exact = len(lo) <= self.CODED_BYTES and len(hi) <= self.CODED_BYTES
+        if hi.endswith(b"\0"):  # the successor of a string, which is the largest one below it
+            return low, self._code(hi[:-1][: self.CODED_BYTES]), exact
+        return low, self._code(hi[: self.CODED_BYTES]) - (len(hi) <= self.CODED_BYTES), exact
 
     def _code(self, first: bytes) -> float:
-        """The first bytes as digits to the base 257, from 1 on: 0 is the end of the string."""
+        """Encodes bytes as digits 1 to 256 in base 257; 0 is the end of the string."""
         code = 0
         for byte in first:
             code = code * 257 + byte + 1

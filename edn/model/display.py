@@ -1,8 +1,7 @@
-"""Coordinates back to values, and rectangles as people read them.
+"""Converts coordinates back to values, and rectangles into a readable form.
 
-A rectangle is shown in the words of a filter: `{"symbol": "GE", "price": {"gte": 30.5}}`. An attribute that
-it does not constrain is left out. Strings lie on their axis by their first six bytes, so of a longer one only
-the beginning is shown, with "…" for what follows.
+A rectangle is written like a filter: `{"symbol": "GE", "price": {"gte": 30.5}}`, without unconstrained
+attributes. A coordinate holds the first six bytes of a string, so a longer string ends with "…".
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ _TIME = DOMAINS["time"]
 
 
 def value_at(kind: str, coordinate: float, *, upper: bool = False) -> Any:
-    """The value of a type that lies at a coordinate; of a string's upper bound, how what is below begins."""
+    """Returns the value at a coordinate; for a string's upper bound, the prefix of strings below it."""
     match kind:
         case "string":
             return _text(coordinate, upper=upper)
         case "time":
-            # Rounded to a double, the last instant that there is may be none.
+            # Rounding to a double may exceed the last valid time.
             return rfc3339(min(max(int(coordinate), _TIME.least), _TIME.end - 1))
         case "boolean":
             return coordinate >= 1
@@ -40,7 +39,7 @@ def value_at(kind: str, coordinate: float, *, upper: bool = False) -> Any:
 def _text(coordinate: float, *, upper: bool) -> str:
     digits = []
     code = int(coordinate)
-    for _ in range(String.SEEN):
+    for _ in range(String.CODED_BYTES):
         code, digit = divmod(code, 257)
         digits.append(digit)
     digits.reverse()
@@ -57,7 +56,7 @@ def _decoded(digits: list[int]) -> str:
 
 
 def shown_rect(columns: Columns, lo: Floats, hi: Floats) -> dict[str, Any]:
-    """One rectangle, by attribute; those that it does not constrain are left out."""
+    """Describes a rectangle by its constrained attributes."""
     shown = {}
     for place, (name, kind) in enumerate(columns[: len(lo)]):
         side = _side(kind, float(lo[place]), float(hi[place]))
@@ -72,7 +71,7 @@ def _side(kind: str, lo: float, hi: float) -> Any:
             return {"exists": False}
         if hi == math.inf:
             return None
-        # Of booleans, which have no order, only one has another above it.
+        # Booleans have no order, and only `false` has a value above it.
         return {"eq" if kind == "boolean" else "lte": value_at(kind, hi, upper=True), "or": "missing"}
     if lo <= LOWEST and hi == math.inf:
         return {"exists": True}

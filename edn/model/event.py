@@ -1,15 +1,14 @@
-"""Events from the bytes of a request: a batch of points, ready to be logged and routed.
+"""Decodes the events of a request into a batch of points, ready to be logged and routed.
 
 Theory of operation
 -------------------
-This is the hot path, so the work is done a batch at a time, in C. For each schema there is one `msgspec`
-struct with a field an attribute; the whole body is decoded into a list of them in one call, encoded back into
-the stored bodies in another, and read column by column into the matrix of points. Repeated keys, which
-`msgspec` lets pass, show as a surplus of colons in the body (see `edn.formats.strict_json`).
+This is the hot path, so C code works on whole batches. Each schema has one `msgspec` struct with one field
+per attribute. One call decodes the body into a list of structs, another encodes them into the stored bodies,
+and one pass per column fills the matrix of points. `msgspec` accepts repeated keys; they show as a surplus of
+colons in the body (see `edn.formats.strict_json`).
 
-Whatever that way refuses goes to `edn.model.event_check`, which reads the same language slowly, event by
-event: it names the first offender, or takes what the struct is too strict for (a dotted key, a whole number
-written as 5.0).
+A body that this path rejects goes to `edn.model.event_check`, which checks event by event. It names the first
+invalid event, or accepts what the struct is too strict for (a dotted key, an integer written as 5.0).
 """
 
 from __future__ import annotations
@@ -33,11 +32,12 @@ from edn.model.coordinates import DOMAINS, Domain, Key, instant
 from edn.model.event_check import MAX_ID, CheckedEvent, check_events, flatten
 from edn.model.rect import MISSING
 
-#: strings and times whose coordinates are remembered: shared by the columns, but each has a few
-_REMEMBERED = 65_536
-_LEAST_REMEMBERED = 1_024
-#: longer ones are not worth the memory
-_REMEMBERED_LENGTH = 64
+#: cached coordinates of strings and times, divided among the columns
+_CACHED = 65_536
+#: minimum per column
+_MIN_CACHED = 1_024
+#: characters of a string worth caching
+_CACHED_LENGTH = 64
 
 _JSON_TYPES: dict[str, Any] = {
     "number": float,
@@ -46,7 +46,7 @@ _JSON_TYPES: dict[str, Any] = {
     "boolean": bool,
     "time": str,
 }
-#: types whose values are strings in JSON, and have to be looked at to be numbers
+#: types that are strings in JSON and need a conversion to coordinates
 _TEXTS = ("string", "time")
 _OWN_FIELDS: list[tuple[str, Any, Any]] = [
     ("id_", Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ID)] | UnsetType, UNSET),
@@ -60,15 +60,15 @@ _encoder = msgspec.json.Encoder()
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """Events in the order in which they were given, one row each."""
+    """Events in the order of the request, one row each."""
 
-    #: the publisher's own, or None
+    #: id given by the publisher, or None
     ids: list[str | None]
-    #: the publisher's time in microseconds since 1970 UTC, or None
+    #: time given by the publisher, in microseconds since 1970 UTC, or None
     stamps: list[int | None]
-    #: seconds, `inf` for ever; None is the topic's default
+    #: seconds, or `inf`; None is the topic's default
     availabilities: list[float | None]
-    #: the attributes as JSON, without the keys that begin with $: a line each
+    #: attributes as JSON, without keys that begin with $, one line per event
     lines: bytes
     #: float64 (n, width of the schema)
     points: npt.NDArray[np.float64]
@@ -82,17 +82,17 @@ class EventBatch:
 
 
 class _Coordinates(dict[Any, float]):
-    """Coordinates of strings or times, remembered; missing ones among them, so that a column is one `map`."""
+    """A cache of coordinates. It includes missing values, so that one `map` converts a column."""
 
-    def __init__(self, domain: Domain, most: int) -> None:
+    def __init__(self, domain: Domain, capacity: int) -> None:
         super().__init__({None: MISSING, UNSET: MISSING})
         self._domain = domain
-        self._most = most
+        self._capacity = capacity
 
     def __missing__(self, text: str) -> float:
         coordinate = self._domain.coordinate(self._domain.key(text))
-        if len(text) <= _REMEMBERED_LENGTH:
-            if len(self) >= self._most:
+        if len(text) <= _CACHED_LENGTH:
+            if len(self) >= self._capacity:
                 self.clear()
                 self.update({None: MISSING, UNSET: MISSING})
             self[text] = coordinate
@@ -101,7 +101,7 @@ class _Coordinates(dict[Any, float]):
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """Where an attribute is in the struct and in the matrix."""
+    """The position of an attribute in the struct and in the matrix."""
 
     name: str
     type: str
@@ -111,10 +111,10 @@ class _Field:
 
 
 class EventDecoder:
-    """Decodes the events of one schema; made once for it, because making the structs is slow."""
+    """Decodes the events of one schema. Building the structs is slow, so each schema has one decoder."""
 
     def __init__(self, attributes: Mapping[str, tuple[int, str]], width: int) -> None:
-        """`attributes`: name → (column, type) of the live ones; `width`: columns in all."""
+        """`attributes`: name → (column, type) of live attributes; `width`: number of columns."""
         self._attributes = dict(attributes)
         self._types = {name: type_ for name, (_, type_) in attributes.items()}
         self._width = width
@@ -124,18 +124,18 @@ class EventDecoder:
         self._many = msgspec.json.Decoder(list[strict])  # type: ignore[valid-type]  # the struct is made at run time
         self._stored = msgspec.json.Decoder(_struct(tree, strict=False))
         texts = sum(type_ in _TEXTS for type_ in self._types.values())
-        most = max(_LEAST_REMEMBERED, _REMEMBERED // max(1, texts))
+        capacity = max(_MIN_CACHED, _CACHED // max(1, texts))
         self._fields = [
             _Field(
                 name,
                 type_,
                 place,
                 _getter(tree, name),
-                _Coordinates(DOMAINS[type_], most) if type_ in _TEXTS else None,
+                _Coordinates(DOMAINS[type_], capacity) if type_ in _TEXTS else None,
             )
             for name, (place, type_) in attributes.items()
         ]
-        # All of an event's values at once, in the order of the columns, where all of them are numbers.
+        # If all attributes are numbers: one getter for all values of an event, in column order.
         flat = [f"f{number}" for number in range(len(tree))]
         numbers = all(type_ in ("number", "integer") for type_ in tree.values())
         ordered = [attributes[name][0] for name in tree if name in attributes] == list(range(width))
@@ -144,7 +144,7 @@ class EventDecoder:
         )
 
     def decode(self, body: bytes) -> EventBatch:
-        """Every event of the body; raises `InvalidEvent`, `MalformedJson` or `TooLarge`."""
+        """Decodes every event of the body; raises `InvalidEvent`, `MalformedJson` or `TooLarge`."""
         try:
             alone = body.lstrip()[:1] == b"{"
             events = [self._one.decode(body)] if alone else self._many.decode(body)
@@ -153,7 +153,7 @@ class EventDecoder:
             return self._checked_batch(check_events(body, self._types))
 
     def values(self, body: bytes) -> dict[str, Key]:
-        """What predicates compare; an attribute is missing if what was stored is nothing of its type now."""
+        """Reads a stored body for predicates. A value that does not fit the current type is missing."""
         try:
             event = self._stored.decode(body)
             found: dict[str, Key] = {}
@@ -163,7 +163,7 @@ class EventDecoder:
                     found[field.name] = instant(value) if field.type == "time" else value
             return found
         except (msgspec.ValidationError, ValueError):
-            return self._salvaged(body)
+            return self._fitting_values(body)
 
     def _batch(self, body: bytes, events: Sequence[Any]) -> EventBatch:
         count = len(events)
@@ -172,11 +172,11 @@ class EventDecoder:
         availabilities: list[Any] = [None] * count
         colons = 0
         dense = self._dense(events)
-        # Most bodies have no key that begins with $, and show it.
+        # Most bodies contain neither $ nor an escape, so no key begins with $.
         if b"$" in body or b"\\" in body:
-            colons = _take_own(events, ids, stamps, availabilities)
+            colons = _extract_own(events, ids, stamps, availabilities)
         elif dense is not None and _colons(body) == dense.size:
-            # Numbers only, each attribute once: the lines are in the body already, as a rule.
+            # Numbers only, each attribute once: usually the body contains the lines already.
             lines = _lines_of(body, count)
             if lines is not None:
                 return EventBatch(ids, stamps, availabilities, lines, dense)
@@ -187,15 +187,15 @@ class EventDecoder:
         return EventBatch(ids, stamps, availabilities, lines, points)
 
     def _dense(self, events: Sequence[Any]) -> npt.NDArray[np.float64] | None:
-        """All values at once, where every attribute is a number, and every event has all of them."""
+        """Builds all points at once if every attribute is a number and present; otherwise returns None."""
         if self._numbers is None or not events:
             return None
         try:
             values = chain.from_iterable(map(self._numbers, events))
             dense = np.fromiter(values, np.float64, len(events) * self._width)
         except TypeError:
-            return None  # one is absent or null
-        dense += 0.0  # makes -0.0 the one zero
+            return None  # a value is absent or null
+        dense += 0.0  # turns -0.0 into 0.0
         return dense.reshape(len(events), self._width)
 
     def _points(self, events: Sequence[Any]) -> npt.NDArray[np.float64]:
@@ -209,9 +209,9 @@ class EventDecoder:
                 continue
             try:
                 column = np.array(given, dtype=np.float64)
-            except TypeError:  # an absent one among them; a null becomes NaN by itself
+            except TypeError:  # a value is absent; null becomes NaN by itself
                 column = np.array([None if value is UNSET else value for value in given], dtype=np.float64)
-            column += 0.0  # makes -0.0 the one zero
+            column += 0.0  # turns -0.0 into 0.0
             column[np.isnan(column)] = MISSING
             points[:, field.place] = column
         return points
@@ -230,7 +230,7 @@ class EventDecoder:
             points=points,
         )
 
-    def _salvaged(self, body: bytes) -> dict[str, Key]:
+    def _fitting_values(self, body: bytes) -> dict[str, Key]:
         found: dict[str, Key] = {}
         try:
             event = msgspec.json.decode(body, type=dict[str, Any])
@@ -247,8 +247,8 @@ class EventDecoder:
 
 
 def _lines_of(body: bytes, count: int) -> bytes | None:
-    """The events of a body without strings that hold braces, a line each, if it is written so compactly."""
-    if b"\n" in body or b"\r" in body:  # a stream of events would take either for a line's end
+    """Splits a compact body without braces in strings into one line per event; None if it is not compact."""
+    if b"\n" in body or b"\r" in body:  # event streams treat both as line ends
         return None
     if count == 1 and body[:1] == b"{" and body[-1:] == b"}":
         return body + b"\n"
@@ -261,8 +261,8 @@ def _colons(text: bytes) -> int:
     return int(np.count_nonzero(np.frombuffer(text, dtype=np.uint8) == ord(":")))
 
 
-def _take_own(events: Sequence[Any], ids: list[Any], stamps: list[Any], availabilities: list[Any]) -> int:
-    """Take what is ours out of the events into the lists; the colons that it had in the body."""
+def _extract_own(events: Sequence[Any], ids: list[Any], stamps: list[Any], availabilities: list[Any]) -> int:
+    """Moves the $ keys from the events into the lists; returns the number of their colons in the body."""
     colons = 0
     for place, event in enumerate(events):
         for own in (event.id_, event.time_, event.availability_):
@@ -273,13 +273,10 @@ def _take_own(events: Sequence[Any], ids: list[Any], stamps: list[Any], availabi
         if event.time_ is not UNSET:
             stamps[place] = instant(event.time_)
         if event.availability_ is not UNSET:
-            availabilities[place] = _availability(event.availability_)
+            given = event.availability_
+            availabilities[place] = math.inf if isinstance(given, str) else given + 0.0
         event.id_ = event.time_ = event.availability_ = UNSET
     return colons
-
-
-def _availability(given: float | str) -> float:
-    return math.inf if isinstance(given, str) else given + 0.0
 
 
 #: part of a name → the type, or the parts below it
@@ -298,7 +295,7 @@ def _tree(types: Mapping[str, str]) -> _Tree:
 
 
 def _struct(tree: _Tree, *, strict: bool, own: bool = True) -> type[msgspec.Struct]:
-    """The struct of an event, or of an object inside one. Fields are numbered: names may be anything."""
+    """Builds the struct of an event or of a nested object. Fields are numbered, as any name is valid."""
     fields = list(_OWN_FIELDS) if strict and own else []
     names = dict(_OWN_NAMES) if strict and own else {}
     for number, (part, below) in enumerate(tree.items()):
@@ -309,7 +306,7 @@ def _struct(tree: _Tree, *, strict: bool, own: bool = True) -> type[msgspec.Stru
 
 
 def _getter(tree: _Tree, name: str) -> Callable[[Any], Any]:
-    """Reads an attribute out of the struct; what lies in an object that is absent or null is absent."""
+    """Returns a function that reads an attribute; it is absent if its parent object is absent or null."""
     path: list[str] = []
     node: Any = tree
     for part in name.split("."):

@@ -1,8 +1,7 @@
-"""The careful reader of events: one event at a time, every rule of the language by name.
+"""Checks events one at a time, with a message for every rule.
 
-`edn.model.event` comes here when its fast way refuses a body. What is wrong is said with the index of the
-first offending event and a pointer to the place; what is right after all is returned, so that the two ways
-accept one language.
+`edn.model.event` calls it for bodies that its fast path rejects. An error names the first invalid event and
+the place in it. Valid events are returned, so that both paths accept the same language.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import Any
 
 from edn.errors import InvalidEvent, MalformedJson
 from edn.formats.strict_json import decode, token
-from edn.model.coordinates import DOMAINS, Key, instant
-from edn.model.wording import listed, meant, quoted, shown
+from edn.model.coordinates import DOMAINS, Key, Number, Time
+from edn.model.messages import describe, name_list, quote, unknown_attribute
 
 #: characters of an event's id
 MAX_ID = 256
@@ -28,35 +27,37 @@ class CheckedEvent:
     id: str | None
     stamp: int | None
     availability: float | None
-    #: nested, as it is stored
+    #: nested, as stored
     attributes: dict[str, Any]
-    #: flattened: name → what predicates compare
+    #: name → value that predicates compare
     keys: dict[str, Key]
 
 
 def check_events(body: bytes, types: Mapping[str, str]) -> list[CheckedEvent]:
-    """The events of a body under a schema's live attributes; raises the first thing that is wrong."""
+    """Checks the events of a body against live attributes; raises the first error."""
     try:
         given = decode(body)
     except MalformedJson as error:
         if error.pointer is None:
             raise
-        first = error.pointer.split("/")[1:2]  # JSON, but a number in it is none that we have
+        first = error.pointer.split("/")[1:2]  # valid JSON, but with a number out of range
         index = int(first[0]) if first and body.lstrip().startswith(b"[") else 0
         raise InvalidEvent(error.detail, index=index, pointer=error.pointer) from None
-    # Every object that may hold attributes: found once, not an event.
+    # Computed once per batch.
     parents = frozenset(name[:dot] for name in types for dot, letter in enumerate(name) if letter == ".")
     if isinstance(given, dict):
         return [_Reader(types, parents, 0, "").read(given)]
     if not isinstance(given, list):
         raise InvalidEvent(
-            f"an event is an object, a batch an array of them; got {shown(given)}", index=0, pointer=""
+            f"an event must be an object and a batch an array of events, got {describe(given)}",
+            index=0,
+            pointer="",
         )
     return [_Reader(types, parents, index, f"/{index}").read(event) for index, event in enumerate(given)]
 
 
 def flatten(event: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted name and value of everything in a stored event that is no object."""
+    """Yields the dotted name and value of every attribute in a stored event."""
     for key, value in event.items():
         if isinstance(value, dict):
             yield from flatten(value, f"{prefix}{key}.")
@@ -65,8 +66,6 @@ def flatten(event: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 class _Reader:
-    """Reads one event."""
-
     def __init__(self, types: Mapping[str, str], parents: frozenset[str], index: int, pointer: str) -> None:
         self._types = types
         self._parents = parents
@@ -78,11 +77,14 @@ class _Reader:
 
     def read(self, event: object) -> CheckedEvent:
         if not isinstance(event, dict):
-            raise self._wrong(f"an event is an object of its attributes; got {shown(event)}", self._pointer)
+            raise self._wrong(
+                f"an event must be an object of attributes, got {describe(event)}", self._pointer
+            )
         for key in event:
             if key.startswith("$") and key not in OWN_KEYS:
                 raise self._wrong(
-                    f"{quoted(key)} is no key of an event; those that begin with $ are {', '.join(OWN_KEYS)}",
+                    f"a key that begins with $ must be {', '.join(OWN_KEYS[:-1])} or {OWN_KEYS[-1]}, "
+                    f"got {quote(key)}",
                     f"{self._pointer}/{token(key)}",
                 )
         id_ = self._id(event["$id"]) if "$id" in event else None
@@ -116,7 +118,7 @@ class _Reader:
             try:
                 key = domain.key(value)
             except ValueError as error:
-                raise self._wrong(f'attribute "{name}" is {domain.noun}; {error}', place) from None
+                raise self._wrong(f'attribute "{name}" must be {domain.noun}, {error}', place) from None
             self._keys[name] = key
             stored = value if domain.name == "time" else key
         node = self._attributes
@@ -129,46 +131,36 @@ class _Reader:
         if name in self._parents:
             inside = [known for known in self._types if known.startswith(name + ".")]
             return self._wrong(
-                f'"{name}" is an object that holds {listed(inside)}; got {shown(value)}', place
+                f'"{name}" must be an object with {name_list(inside)}, got {describe(value)}', place
             )
-        return self._wrong(
-            f"{quoted(name)} is no attribute of this topic; "
-            f"{meant(name, self._types)}its attributes are {listed(list(self._types))}",
-            place,
-        )
+        return self._wrong(unknown_attribute(name, list(self._types)), place)
 
     def _id(self, given: object) -> str:
         if not isinstance(given, str) or not 1 <= len(given) <= MAX_ID:
             raise self._wrong(
-                f"$id is a string of 1 to {MAX_ID} characters; got "
-                + (f"{len(given)} characters" if isinstance(given, str) else shown(given)),
+                f"$id must be a string of 1 to {MAX_ID} characters, got "
+                + (f"{len(given)} characters" if isinstance(given, str) else describe(given)),
                 f"{self._pointer}/$id",
             )
         return given
 
     def _stamp(self, given: object) -> int:
         try:
-            if isinstance(given, str):
-                return instant(given)
-            problem = "a string is wanted"
+            return Time().key(given)
         except ValueError as error:
-            problem = str(error)
-        raise self._wrong(f"$time is a time; got {shown(given)}: {problem}", f"{self._pointer}/$time")
+            raise self._wrong(f"$time must be a time, {error}", f"{self._pointer}/$time") from None
 
     def _availability(self, given: object) -> float:
         if given == "forever":
             return math.inf
         try:
-            if (
-                not isinstance(given, bool)
-                and isinstance(given, (int, float))
-                and 0 <= float(given) < math.inf
-            ):
-                return float(given) + 0.0
-        except OverflowError:
-            pass
+            seconds = Number().key(given)
+        except ValueError:
+            seconds = -1.0
+        if seconds >= 0:
+            return seconds
         raise self._wrong(
-            f'$availability is 0, a number of seconds or "forever"; got {shown(given)}',
+            f'$availability must be a number of seconds, at least 0, or "forever", got {describe(given)}',
             f"{self._pointer}/$availability",
         )
 

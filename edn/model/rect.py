@@ -1,7 +1,7 @@
-"""Rectangles in a topic's space: what a filter looks like to an index and to a summary.
+"""Rectangles in a topic's space: the form of filters in indexes and summaries.
 
-A rectangle is closed on every side: it contains the points with `lo[d] <= x[d] <= hi[d]` in every column d.
-Missing is a coordinate below all values, so that no kernel needs to know that attributes can be missing:
+A rectangle is closed: it contains the points with `lo[d] <= x[d] <= hi[d]` in every column d. A missing
+value is a coordinate below all values, so kernels need no special case for it:
 
     unconstrained   [MISSING, +inf]
     absent          [MISSING, MISSING]
@@ -17,21 +17,21 @@ import numpy as np
 
 from edn.arrays import Bools, Floats
 
-#: the coordinate of an attribute that an event does not have
+#: coordinate of a missing attribute
 MISSING = float("-inf")
-#: the lowest coordinate that a value can have
+#: lowest coordinate of a value
 LOWEST = -sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True)
 class Rects:
-    """A union of rectangles; together they contain every point that the filter matches."""
+    """A union of rectangles that contains every point that the filter matches."""
 
     #: float64 (n, d)
     lo: Floats
     #: float64 (n, d)
     hi: Floats
-    #: bool (n,): every event whose point lies inside matches; elsewhere the exact predicate decides
+    #: bool (n,): every event inside matches; otherwise the predicate decides
     exact: Bools
 
     def __len__(self) -> int:
@@ -42,7 +42,7 @@ class Rects:
         return int(self.lo.shape[1])
 
     def contain(self, points: Floats) -> Bools:
-        """(points, rectangles): which rectangle contains which point. For explanations and tests, not hot."""
+        """Computes which rectangle contains which point, as (points, rectangles). Not for the hot path."""
         inside = (self.lo[None] <= points[:, None]) & (points[:, None] <= self.hi[None])
         contained: Bools = np.logical_and.reduce(inside, axis=2)
         return contained

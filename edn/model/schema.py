@@ -1,16 +1,15 @@
-"""A topic's schema: which attributes its events have, of which types, and in which columns they lie.
+"""A topic's schema: its attributes, their types and their columns.
 
-Columns are append-only, so that points and rectangles made under an earlier schema stay true under a later
-one: an attribute that is removed leaves its column behind, retired; one that comes back with another type
-gets a new one. On the wire a schema is its (name, type) pairs in column order, and a later column retires an
-earlier one that it cannot live beside: one of the same name, or one that is its parent or child (`a` and
-`a.b`).
+Columns are append-only, so points and rectangles of an earlier schema stay valid under a later one. The
+column of a removed attribute is retired; an attribute that returns with another type gets a new column. On
+the wire a schema is its (name, type) pairs in column order. A later column retires earlier ones that conflict
+with it: columns with the same name, or with a parent's or child's name (`a` and `a.b`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,11 +17,11 @@ from edn.errors import InvalidSchema
 from edn.formats.strict_json import token
 from edn.model.coordinates import DOMAINS, Domain, Key
 from edn.model.event import EventBatch, EventDecoder
-from edn.model.wording import quoted, shown
+from edn.model.messages import describe, quote
 
 MAX_ATTRIBUTES = 256
 MAX_NAME = 128
-#: parts of a dotted name; an event that nests them, inside a batch, stays within the depth that JSON may have
+#: parts of a dotted name; nested in a batch, they stay within the maximal depth of JSON
 MAX_PARTS = 30
 
 _NAME = re.compile(r"[\w-]+(?:\.[\w-]+)*")
@@ -30,12 +29,10 @@ _NAME = re.compile(r"[\w-]+(?:\.[\w-]+)*")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One dimension of the topic's space."""
-
     name: str
     #: a key of `edn.model.coordinates.DOMAINS`
     type: str
-    #: no event fills it any more
+    #: whether no event has the attribute any more
     retired: bool = False
 
     @property
@@ -43,25 +40,23 @@ class Column:
         return DOMAINS[self.type]
 
 
-@dataclass(frozen=True)  # without slots: the decoders are made once, when first needed
+@dataclass(frozen=True)  # no slots: `cached_property` needs a `__dict__`
 class Schema:
-    """The columns of a topic; two schemas are equal if all of their columns are."""
-
     columns: tuple[Column, ...]
 
     @classmethod
     def parse(cls, attributes: object) -> Schema:
-        """A new topic's schema from `{"symbol": "string", …}`; raises `InvalidSchema` with the place."""
+        """Parses a new topic's schema, `{"symbol": "string", …}`; raises `InvalidSchema` with a pointer."""
         return cls(tuple(Column(name, type_) for name, type_ in _checked(attributes).items()))
 
     @classmethod
     def from_wire(cls, columns: Sequence[Sequence[str]]) -> Schema:
-        """The schema that `to_wire` gave, except that what was removed without a successor is live in it."""
+        """Restores a schema from `to_wire`, except that attributes removed without a successor are live."""
         for index, (_, type_) in enumerate(columns):
             if type_ not in DOMAINS:
-                raise InvalidSchema(f"column {index} has the unknown type {shown(type_)}")
+                raise _unknown_type(f"column {index}", type_)
         live: list[Column] = []
-        # Names of later columns, and the names that these lie below: linear, as servers read many schemas.
+        # Names of later columns and of their ancestors: in linear time, as servers read many schemas.
         later: set[str] = set()
         above: set[str] = set()
         for name, type_ in reversed(columns):
@@ -81,20 +76,19 @@ class Schema:
 
     @cached_property
     def attributes(self) -> dict[str, str]:
-        """Name → type of what events may have now."""
+        """Name → type of the live attributes."""
         return {column.name: column.type for column in self.columns if not column.retired}
 
     def column_of(self, name: str) -> int | None:
-        """The column of a live attribute, or None."""
         return self._places.get(name)
 
     def removed(self, attributes: object) -> list[str]:
-        """Names that the new attributes no longer have, or have with another type."""
+        """Lists the names that new attributes lack or have with another type."""
         new = _checked(attributes)
         return [name for name, type_ in self.attributes.items() if new.get(name) != type_]
 
     def evolve(self, attributes: object) -> Schema:
-        """The schema after the change to these attributes; every column keeps its place."""
+        """Returns the schema with new attributes; every column keeps its place."""
         new = _checked(attributes)
         columns = [replace(column, retired=True) for column in self.columns]
         for name, type_ in new.items():
@@ -106,11 +100,11 @@ class Schema:
         return self if tuple(columns) == self.columns else Schema(tuple(columns))
 
     def decode_events(self, body: bytes) -> EventBatch:
-        """The events of a JSON object or array; raises `InvalidEvent`, `MalformedJson` or `TooLarge`."""
+        """Decodes a JSON object or array of events; raises `InvalidEvent`, `MalformedJson` or `TooLarge`."""
         return self._decoder.decode(body)
 
     def values(self, body: bytes) -> dict[str, Key]:
-        """The attributes in a stored body as keys that predicates compare; what is missing is left out."""
+        """Reads the attributes of a stored body as values for predicates, without missing ones."""
         return self._decoder.values(body)
 
     @cached_property
@@ -124,14 +118,9 @@ class Schema:
         return {column.name: place for place, column in enumerate(self.columns) if not column.retired}
 
     def _reusable(self, name: str, type_: str) -> int | None:
-        """The column that the attribute has or may take up again; one that a later one retires it may not."""
+        """Returns the column that an attribute has or may reuse, unless a later column conflicts with it."""
         named, above = self._last
-        clashing = [
-            named.get(name, -1),
-            above.get(name, -1),
-            *(named.get(one, -1) for one in _ancestors(name)),
-        ]
-        place = max(clashing)
+        place = max(above.get(name, -1), *(named.get(one, -1) for one in (name, *_ancestors(name))))
         if place < 0:
             return None
         column = self.columns[place]
@@ -139,7 +128,7 @@ class Schema:
 
     @cached_property
     def _last(self) -> tuple[dict[str, int], dict[str, int]]:
-        """The last column of each name, and the last one below each name."""
+        """The last column with each name, and the last one below each name."""
         named: dict[str, int] = {}
         above: dict[str, int] = {}
         for place, column in enumerate(self.columns):
@@ -149,7 +138,7 @@ class Schema:
 
 
 def _ancestors(name: str) -> list[str]:
-    """The names that cannot be attributes beside this one, because it lies below them: a.b.c → a.b, a."""
+    """Lists the parents of a name: a.b.c → a.b, a."""
     found = []
     while (at := name.rfind(".")) >= 0:
         name = name[:at]
@@ -160,56 +149,49 @@ def _ancestors(name: str) -> list[str]:
 def _checked(attributes: object) -> dict[str, str]:
     if not isinstance(attributes, Mapping):
         raise InvalidSchema(
-            'attributes are an object such as {"symbol": "string", "price": "number"}; got '
-            + shown(attributes),
+            'attributes must be an object such as {"symbol": "string", "price": "number"}, got '
+            + describe(attributes),
             pointer="",
         )
     if not attributes:
-        raise InvalidSchema("a schema needs at least one attribute", pointer="")
+        raise InvalidSchema("a schema must have at least one attribute", pointer="")
     if len(attributes) > MAX_ATTRIBUTES:
-        raise InvalidSchema(f"{len(attributes)} attributes; at most {MAX_ATTRIBUTES} are allowed", pointer="")
+        raise InvalidSchema(
+            f"a schema must have at most {MAX_ATTRIBUTES} attributes, got {len(attributes)}", pointer=""
+        )
     checked: dict[str, str] = {}
     for name, type_ in attributes.items():
         _check_name(name)
         if not isinstance(type_, str) or type_ not in DOMAINS:
-            raise InvalidSchema(
-                f'attribute "{name}" has the type {shown(type_)}; the types are {", ".join(DOMAINS)}',
-                pointer="/" + token(name),
-            )
+            raise _unknown_type(f'attribute "{name}"', type_, "/" + token(name))
         checked[name] = type_
-    _check_parents(checked)
+    for name in checked:
+        for parent in _ancestors(name):
+            if parent in checked:
+                raise InvalidSchema(
+                    f'"{parent}" cannot be both an attribute and the parent of "{name}"',
+                    pointer="/" + token(name),
+                )
     return checked
+
+
+def _unknown_type(subject: str, given: object, pointer: str | None = None) -> InvalidSchema:
+    return InvalidSchema(
+        f"the type of {subject} must be one of {', '.join(DOMAINS)}, got {describe(given)}", pointer=pointer
+    )
 
 
 def _check_name(name: object) -> None:
     if not isinstance(name, str):
-        raise InvalidSchema(f"an attribute's name is a string; got {shown(name)}", pointer="")
-    pointer = "/" + token(name)
+        raise InvalidSchema(f"the name of an attribute must be a string, got {describe(name)}", pointer="")
     if len(name) > MAX_NAME:
-        raise InvalidSchema(
-            f"an attribute's name has {len(name)} characters; at most {MAX_NAME} are allowed", pointer=pointer
-        )
-    if name.startswith("$"):
-        raise InvalidSchema(
-            f"{quoted(name)} begins with $, which is kept for the network's own keys", pointer=pointer
-        )
-    if not _NAME.fullmatch(name):
-        raise InvalidSchema(
-            f"{quoted(name)} is no attribute's name: parts of letters, digits, _ and - joined by dots",
-            pointer=pointer,
-        )
-    if name.count(".") >= MAX_PARTS:
-        raise InvalidSchema(f"an attribute's name has more than {MAX_PARTS} parts", pointer=pointer)
-
-
-def _check_parents(names: Iterable[str]) -> None:
-    taken = set(names)
-    for name in taken:
-        parts = name.split(".")
-        for size in range(1, len(parts)):
-            parent = ".".join(parts[:size])
-            if parent in taken:
-                raise InvalidSchema(
-                    f'"{parent}" cannot be an attribute and the parent of "{name}" at once',
-                    pointer="/" + token(name),
-                )
+        rule = f"must have at most {MAX_NAME} characters, got {len(name)}"
+    elif name.startswith("$"):
+        rule = f"must not begin with $, which is reserved, got {quote(name)}"
+    elif not _NAME.fullmatch(name):
+        rule = f"must be parts of letters, digits, _ and - joined by dots, got {quote(name)}"
+    elif name.count(".") >= MAX_PARTS:
+        rule = f"must have at most {MAX_PARTS} parts, got {name.count('.') + 1}"
+    else:
+        return
+    raise InvalidSchema(f"the name of an attribute {rule}", pointer="/" + token(name))

@@ -1,65 +1,67 @@
-"""The messages that dispatcher and servers exchange: msgpack over HTTP.
+"""The messages between dispatchers and servers: msgpack over HTTP.
 
-One module per conversation; this page is the theory of all of them. Messages import no I/O.
+One module per conversation; this page describes all of them. The modules contain no I/O.
 
 Theory of operation
 -------------------
-*Registration.* A server posts `Register` to the dispatcher's `/internal/servers` and then a `Heartbeat`
-every `Registered.heartbeat_seconds` to `/internal/servers/{id}/heartbeat`. A `404` to a heartbeat means
-"register again" (the dispatcher restarted). `key` is a secret that the server drew when its data folder
-was made: the same id with another key is another server, and refused with `409`.
+*Registration.* A server posts `Register` to the dispatcher's `/internal/servers`, and then a `Heartbeat`
+every `Registered.heartbeat_seconds` to `/internal/servers/{id}/heartbeat`. A `404` to a heartbeat means that
+the dispatcher restarted and the server must register again. `key` is a random secret of the server's data
+folder: the same id with another key is another server and is refused with `409`.
 
-*Storing.* `POST /internal/subscriptions` on a server carries `Store`; the server commits it durably and
-inactive, then answers `Stored`. Nothing matches a version of a subscription before the log activates it.
+*Storing.* `POST /internal/subscriptions` on a server carries `Store`. The server commits the versions as
+inactive and answers `Stored`. A version matches nothing before the log activates it.
 
-*The stream.* `POST /internal/stream` on a server carries a `Frame`: everything in the offsets
-(after, upto] of one log that concerns this server, events already turned into points. The server applies
-it in one transaction and answers `FrameAck`. A frame that begins beyond the server's cursor is answered
-`409` with the same `FrameAck`, and the dispatcher goes on from the cursor that it names; offsets at or
-below the cursor are repeats and dropped.
+*The stream.* `POST /internal/stream` on a server carries a `Frame`: all events, as points, and control
+records at the offsets (after, upto] of one log that concern this server. The server applies it in one
+transaction and answers `FrameAck`. A frame that begins beyond the server's cursor is answered `409` with the
+same `FrameAck`, and the dispatcher continues at the cursor in it; offsets up to the cursor are repeats and
+are dropped.
 
 *Explaining.* `POST /internal/explain` on a server carries `Explain` and is answered `Explained`; `POST
-/internal/journey` carries `AskJourney` and is answered `Journey`.
+/internal/journey` carries `TraceQuery` and is answered `EventTrace`.
 
-*Moving.* A subscription that goes to another server is stored there as `arriving`, under a version of its
-own; then one *move* record a log ends it here and begins it there. The dispatcher asks the old server by
-`POST /internal/departures` what of it is still to be delivered (`Departures`, `Departed`), takes what it kept
-for a paused one (`/internal/departures/kept`, `KeptAfter`, `Kept`) and whom it told of what
-(`/internal/departures/told`, `ToldAfter`, `Told`) to the new one (`/internal/arrivals/kept` and
-`/internal/arrivals/told`), and says by `POST /internal/arrivals` (`Arrivals`) that nothing is left before
-what was found there. All of these may be repeated.
+*Migration.* A migrating subscription is stored on the new server as `arriving`, under its own version. One
+*move* record per log ends it on the old server and begins it on the new one. Then the dispatcher
 
-*Summaries.* `GET /internal/summary` on a server answers `SummarySnapshot`, whose `seq` was read before
-anything else was.
+- asks the old server for the remaining work (`POST /internal/departures`: `Departures`, `Departed`),
+- transfers the buffered notifications of a paused subscription (`/internal/departures/kept`: `BufferedQuery`,
+  `BufferedPage`; then `/internal/arrivals/kept`),
+- transfers the delivered ids (`/internal/departures/told`: `DeliveredIdsQuery`, `DeliveredIds`; then
+  `/internal/arrivals/told`),
+- and starts the delivery on the new server (`POST /internal/arrivals`: `Arrivals`).
 
-*Subscribing anywhere.* A server asks the dispatcher every few seconds, by `GET
-/internal/routing-summaries?incarnation=…&since=…`, what all servers' subscriptions look like, in few
-rectangles each, and is answered `RoutingSummaries`: advisory, for choosing the host of a subscription.
-What a client posts to it goes on to `POST /internal/subscribe` on the dispatcher as `Subscribe`, with
-that choice; the answer is that of `POST /v1/subscriptions`, in JSON.
+All of these can be repeated.
 
-*Consent.* A dispatcher that is called where a sink was told that it may consent (`edn_server.sinks.consent`)
-passes that on to the server that asked, by `POST /internal/consents` (`Consented`).
+*Summaries.* `GET /internal/summary` on a server answers `SummarySnapshot`; its `seq` is read before the
+summaries.
 
-*Streams.* `GET /internal/subscriptions/{id}/events` on a server answers, line by line and without end, what a
-subscription without a sink is told (`edn_server.sinks.sse`).
+*Subscribing at a server.* Every few seconds a server requests approximate summaries of all servers by `GET
+/internal/routing-summaries?incarnation=…&since=…`, answered `RoutingSummaries`, to choose the host of a
+subscription. It forwards a client's request to `POST /internal/subscribe` on the dispatcher as `Subscribe`,
+with that suggestion. The response is that of `POST /v1/subscriptions`, in JSON.
 
-*Other dispatchers.* A dispatcher asks each of the others, again and again, by `POST /internal/changes` with
-`PeerPoll`, what has changed there since the place that it has taken over, and is answered `PeerPage`; an
-answer waits a moment for something to change. Asking for what follows a place acknowledges what is up to it.
+*Consent.* A dispatcher forwards the delayed consent of a sink (`edn_server.sinks.consent`) to the server that
+requested it, by `POST /internal/consents` (`Consented`).
 
-All of these carry `Authorization: Bearer <network secret>`. Times are microseconds since 1970, UTC.
-Arrays travel as the little-endian bytes that they are in memory.
+*Streams.* `GET /internal/subscriptions/{id}/events` on a server streams the notifications of a subscription
+without a sink, one per line (`edn_server.sinks.sse`).
+
+*Replication.* A dispatcher polls each other dispatcher by `POST /internal/changes` (`PeerPoll`) for changes
+after the position that it has applied, and is answered `PeerPage`; the response waits a moment for a change.
+A poll acknowledges all changes up to its position.
+
+All requests carry `Authorization: Bearer <network secret>`. Times are microseconds since 1970, UTC. Arrays
+are little-endian bytes.
 """
 
 from __future__ import annotations
 
-# Callers write `protocol.Frame`; the modules are a matter of order.
+# Callers write `protocol.Frame`.
 from edn.protocol.codec import *  # noqa: F403
 from edn.protocol.explain import *  # noqa: F403
 from edn.protocol.handover import *  # noqa: F403
 from edn.protocol.registration import *  # noqa: F403
-from edn.protocol.replay import *  # noqa: F403
 from edn.protocol.replication import *  # noqa: F403
 from edn.protocol.store import *  # noqa: F403
 from edn.protocol.stream import *  # noqa: F403

@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from edn.errors import CorruptMessage
 
-#: the media type of all of these
+#: media type of messages
 MSGPACK = "application/msgpack"
-#: that of streams: a line of JSON each
+#: media type of streams
 LINES = "application/x-ndjson"
-#: integers that a database and a column of numbers can hold; msgpack has larger ones
+#: integers that fit into databases and arrays; msgpack has larger ones
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 #: columns of a row of points
 Width = Annotated[int, msgspec.Meta(ge=0, le=1 << 20)]
@@ -30,7 +30,7 @@ Message = TypeVar("Message", bound=msgspec.Struct)
 
 
 class Decoder(Generic[Message]):
-    """Reads messages of one kind; `CorruptMessage` says what is wrong with anything else."""
+    """Decodes messages of one type; raises `CorruptMessage`."""
 
     def __init__(self, kind: type[Message]) -> None:
         self._kind = kind.__name__
@@ -47,18 +47,17 @@ _decoder_of = functools.cache(Decoder)
 
 
 def decode(data: bytes, kind: type[Message]) -> Message:
-    """Reads one message; a service keeps a decoder of each kind that it reads often."""
     return cast(Message, _decoder_of(kind).decode(data))
 
 
-def made_id(log: str, offset: int | str) -> str:
-    """The id of an event whose publisher chose none."""
+def generated_id(log: str, offset: int | str) -> str:
+    """Generates the id of an event without one."""
     return f"{log[:8]}-{offset}"
 
 
-def made_ids(log: str, first: int, count: int) -> list[str]:
-    """Those of events side by side."""
-    prefix = made_id(log, "")
+def generated_ids(log: str, first: int, count: int) -> list[str]:
+    """Generates the ids of consecutive events."""
+    prefix = generated_id(log, "")
     return [f"{prefix}{offset}" for offset in range(first, first + count)]
 
 
@@ -67,11 +66,11 @@ def int64_bytes(values: npt.ArrayLike) -> bytes:
 
 
 def view(values: npt.NDArray[Any]) -> bytes:
-    """An array's bytes without a copy of them, for a message that is encoded at once."""
+    """Returns an array's bytes without a copy, for a message that is encoded at once."""
     if not values.size:
         return b""
     little = values.dtype.newbyteorder("<")
-    # Not `bytes`, but all that the encoder asks of them.
+    # A memoryview, which the encoder accepts like `bytes`.
     return cast(bytes, np.ascontiguousarray(values, dtype=little).data.cast("B"))
 
 

@@ -1,4 +1,4 @@
-"""Explanations: why an event matches, and what happened to it. See `edn.protocol`."""
+"""Explanation of a match, and the trace of an event. See `edn.protocol`."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from edn.protocol.codec import Int64
 
 
 class Explain(msgspec.Struct, frozen=True):
-    """Asks how a server would match an event. Nothing is stored, counted or sent."""
+    """Requests how a server would match an event, without any effect."""
 
     log: str
     topic: Int64
-    #: the log's time, which expiry is compared with
+    #: time of the log, compared with expiries
     time: Int64
     #: float64 each
     point: bytes
-    #: the attributes as JSON
+    #: attributes as JSON
     line: bytes
-    #: subscriptions that are named at most
+    #: maximal number of subscriptions in the response
     limit: Int64
 
 
 class Explanation(msgspec.Struct, frozen=True, array_like=True):
-    """One subscription whose rectangles contain the event."""
+    """A subscription whose rectangles contain the event."""
 
     id: str
-    #: the exact predicate holds; if not, the rectangle was only a cover
+    #: whether the predicate holds
     matches: bool
-    #: what decided that, in the filter language's text form
+    #: deciding clauses in the text form of filters
     clauses: list[str]
-    #: notifications are kept, not sent
+    #: whether notifications are buffered
     paused: bool
 
 
@@ -39,15 +39,13 @@ class Explained(msgspec.Struct, frozen=True):
     subscriptions: list[Explanation]
 
 
-class AskJourney(msgspec.Struct, frozen=True):
-    """Asks for the trace of an event."""
-
+class TraceQuery(msgspec.Struct, frozen=True):
     log: str
     offset: Int64
 
 
-class JourneyAttempt(msgspec.Struct, frozen=True, array_like=True):
-    """A POST that told of it; as `edn_server.delivery.attempts.Attempt`."""
+class TracedAttempt(msgspec.Struct, frozen=True, array_like=True):
+    """An attempt to deliver the event, like `edn_server.delivery.attempts.Attempt`."""
 
     time: Int64
     webhook_id: str
@@ -57,14 +55,14 @@ class JourneyAttempt(msgspec.Struct, frozen=True, array_like=True):
     outcome: str
 
 
-class JourneyRecipient(msgspec.Struct, frozen=True, array_like=True):
-    """A subscription that it matched; empty if that has ended since."""
+class TracedRecipient(msgspec.Struct, frozen=True, array_like=True):
+    """A matching subscription; empty if it has ended since."""
 
     subscription: str
-    attempts: list[JourneyAttempt]
+    attempts: list[TracedAttempt]
 
 
-class Journey(msgspec.Struct, frozen=True):
-    #: when the server had applied it; None if it is not known there, or not any more
+class EventTrace(msgspec.Struct, frozen=True):
+    #: time at which the server applied the event; None if unknown
     committed: Int64 | None
-    recipients: list[JourneyRecipient]
+    recipients: list[TracedRecipient]

@@ -1,7 +1,7 @@
-"""Gathers some of each of several batches of events by compiled loops: what a frame to one server needs.
+"""Copies the selected events of several batches into the arrays of a frame, with compiled loops.
 
-Every byte is copied once: what is chosen is counted first, then room is made for all of it, then each batch
-is written to its place in that.
+Every byte is copied once: `extent` measures the selected events, `Picked` allocates the arrays, and `take`
+copies each batch into them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edn.model.rect import MISSING
     "UniTuple(int64, 2)(Array(bool, 1, 'A', readonly=True), Array(int64, 1, 'C', readonly=True))",
 )
 def extent(chosen: Bools, ends: Ends) -> tuple[int, int]:
-    """How many events are chosen, and how long their lines are together."""
+    """Counts the selected events and the bytes of their lines."""
     count = 0
     size = 0
     begin = 0
@@ -31,7 +31,7 @@ def extent(chosen: Bools, ends: Ends) -> tuple[int, int]:
 
 
 class Picked:
-    """Room for so many events, filled batch by batch."""
+    """Arrays of selected events, filled batch by batch."""
 
     __slots__ = ("_at", "_row", "lines", "offsets", "points", "stamps", "times")
 
@@ -46,7 +46,7 @@ class Picked:
     def take(
         self, chosen: Bools, first: int, time: int, stamps: Ints, points: Floats, lines: bytes, ends: Ends
     ) -> None:
-        """Those of a batch that are chosen; it begins at the offset `first` and has one `time`."""
+        """Copies the selected events of a batch that begins at the offset `first` and has one `time`."""
         self._row, self._at = _copy(
             chosen,
             first,
@@ -88,9 +88,9 @@ def _copy(
     row: int,
     at: int,
 ) -> tuple[int, int]:
-    """Write to the rows from `row` on, and to the bytes from `at` on; where the next batch begins.
+    """Copies events to row `row` and byte `at`; returns the positions after them.
 
-    A batch that is older than an attribute is narrower: what it lacks is missing.
+    A batch that is older than a column is narrower; its values in that column are missing.
     """
     width, wide = points.shape[1], to_points.shape[1]
     from_points, into_points = points.reshape(-1), to_points.reshape(-1)
@@ -99,12 +99,12 @@ def _copy(
         if not chosen[place]:
             place += 1
             continue
-        # Neighbours are copied together: most events concern most servers, or hardly any.
+        # Copies runs of selected events: usually most events are selected, or hardly any.
         begin = place
         while place < len(chosen) and chosen[place]:
             place += 1
         count = place - begin
-        # Loops over slices of one length: only those become wide moves, fifteen times as fast as assignments.
+        # Loops over slices of equal length are vectorized, fifteen times as fast as assignments.
         offsets, times = to_offsets[row : row + count], to_times[row : row + count]
         for k in range(count):
             offsets[k] = first + begin + k

@@ -8,74 +8,74 @@ from edn.protocol.codec import Int64
 
 
 class Departures(msgspec.Struct, frozen=True):
-    """Which subscriptions have moved away, each with the version that it goes on as elsewhere."""
+    """Subscriptions that have migrated, each with its version on the new server."""
 
     versions: list[tuple[str, Int64]]
-    #: those of which nothing that was kept is needed any more
+    #: subscriptions whose buffered notifications are no longer needed
     forget: list[str] = []
 
 
 class Departed(msgspec.Struct, frozen=True):
-    #: every log has ended them here: nothing is found for them any more
+    #: subscriptions that have ended here in every log
     ended: list[str]
-    #: of these, those that notifications are kept for
+    #: ended subscriptions with buffered notifications
     keeping: list[str]
-    #: of these, those that nothing waits for that is to be delivered from here
+    #: ended subscriptions without notifications to deliver from here
     delivered: list[str]
 
 
-class KeptAfter(msgspec.Struct, frozen=True):
+class BufferedQuery(msgspec.Struct, frozen=True):
     subscription: str
-    #: how many rows of what is kept were taken before
+    #: number of rows that were transferred before
     after: Int64
 
 
-class KeptEvent(msgspec.Struct, frozen=True, array_like=True):
+class BufferedEvent(msgspec.Struct, frozen=True, array_like=True):
     topic: Int64
     id: str
     stamp: Int64
-    #: the attributes as JSON
+    #: attributes as JSON
     body: bytes
-    #: the trace context that it came with
+    #: trace context
     trace: str = ""
 
 
-class Kept(msgspec.Struct, frozen=True):
-    """Buffered rows (after, upto] of a subscription that was paused when it moved, in order."""
+class BufferedPage(msgspec.Struct, frozen=True):
+    """Buffered rows (after, upto] of a subscription that was paused during its migration."""
 
     subscription: str
     version: Int64
     after: Int64
     upto: Int64
-    events: list[KeptEvent]
-    #: nothing follows
+    events: list[BufferedEvent]
+    #: whether this is the last page
     final: bool
 
 
-class ToldAfter(msgspec.Struct, frozen=True):
+class DeliveredIdsQuery(msgspec.Struct, frozen=True):
     subscriptions: list[str]
-    #: topic and id of the last event of the page before
+    #: topic and id of the last event of the previous page
     after: tuple[Int64, str]
 
 
-class Told(msgspec.Struct, frozen=True):
-    """Which events, whose ids their publishers chose, were told to whom: another log may bring them again."""
+class DeliveredIds(msgspec.Struct, frozen=True):
+    """Ids, chosen by publishers, of delivered events; another log may contain them again."""
 
-    #: topic, id, the log's time, places in `subscriptions` of the question
+    #: topic, id, time of the log, positions in `subscriptions` of the query
     events: list[tuple[Int64, str, Int64, list[Int64]]]
     subscriptions: list[str]
-    #: where the next page begins; None: there is none
+    #: start of the next page, or None
     following: tuple[Int64, str] | None
 
 
 class Arrivals(msgspec.Struct, frozen=True):
-    """Subscriptions of which the server that they come from has nothing to deliver any more."""
+    """Subscriptions whose old server has drained its outbox."""
 
     versions: list[tuple[str, Int64]]
 
 
-class Taken(msgspec.Struct, frozen=True):
-    #: how many rows were taken of what was kept elsewhere; of no meaning elsewhere
+class Accepted(msgspec.Struct, frozen=True):
+    #: number of accepted buffered rows; 0 for other messages
     position: Int64 = 0
-    #: what it is about is not awaited here (any more)
+    #: whether the server does not expect the message (any more)
     unknown: bool = False

@@ -15,9 +15,9 @@ class Register(msgspec.Struct, frozen=True):
     #: log id → offset
     cursors: dict[str, Int64]
     subscriptions: Int64
-    #: where it is, in coordinates that subscribers use too; empty where it does not matter
+    #: coordinates that subscribers use, too; empty if unused
     location: list[float] = []
-    #: network distance from the dispatcher, in a unit of the operator's own
+    #: network distance from the dispatcher, in the operator's unit
     distance: float = 1.0
 
 
@@ -30,11 +30,11 @@ class Registered(msgspec.Struct, frozen=True):
 class Heartbeat(msgspec.Struct, frozen=True):
     key: str
     epoch: Int64
-    #: notifications waiting to be delivered
+    #: notifications in the outbox
     backlog: Int64
-    #: share of one core used since the last one, 0..1
+    #: share of one core used since the last heartbeat, 0..1
     cpu: float
-    #: notifications that sinks took, since the server's start
+    #: notifications delivered since the server's start
     notified: Int64 = 0
-    #: seconds by which its wall clock is suspect (`edn.runtime.clock`); None: it is not
+    #: seconds by which the wall clock is suspect (`edn.runtime.clock`), or None
     suspect: float | None = None

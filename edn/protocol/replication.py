@@ -10,20 +10,20 @@ from edn.protocol.codec import Int64
 
 
 class PeerPoll(msgspec.Struct, frozen=True):
-    """A dispatcher asks another one what has changed."""
+    """Requests the changes of another dispatcher."""
 
     log: str
     incarnation: Int64
-    #: everything up to this place of the other's changes is in this log
+    #: position in the other's change feed up to which changes are applied
     after: Int64
-    #: log of the dispatcher that it takes for the one that carries out changes; empty is none
+    #: log of the leader as this dispatcher observes it; empty is none
     sees: str
 
 
 class ServerState(msgspec.Struct, frozen=True, array_like=True):
     id: str
     url: str
-    #: hash of its key
+    #: hash of the server's key
     key: str
     epoch: Int64
 
@@ -31,17 +31,17 @@ class ServerState(msgspec.Struct, frozen=True, array_like=True):
 class TopicState(msgspec.Struct, frozen=True, array_like=True):
     uid: Int64
     name: str
-    #: of the schema
+    #: revision of the schema
     revision: Int64
-    #: both as JSON
+    #: JSON, like `attributes`
     columns: str
     attributes: str
     engine: str
     created: Int64
     availability: float
-    #: of the topic as a whole
+    #: revision of the topic
     changed: Int64
-    #: its engine was chosen for this very name
+    #: whether the engine was set for this topic, not inherited
     chosen: bool = False
 
 
@@ -50,7 +50,7 @@ class RingState(msgspec.Struct, frozen=True, array_like=True):
     tenant: str
     owner: str
     url: str
-    #: fingerprint of a secret that the subscriber gave
+    #: fingerprint of a signing key given by the subscriber
     given: str
     current: str
     previous: str | None
@@ -62,16 +62,16 @@ class RingState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SubscriptionState(msgspec.Struct, frozen=True, array_like=True):
-    """A row of the directory, and what its dispatcher knows of how it was stored."""
+    """A row of the directory, with the server's response to its store request."""
 
     id: str
-    #: grows with every change of any field
+    #: rises with every change of any field
     revision: Int64
     version: Int64
     owner: str
     topic: Int64
     filter: Any
-    #: those that the filter names
+    #: attributes used by the filter
     attributes: list[str]
     url: str
     recipient: str | None
@@ -82,41 +82,39 @@ class SubscriptionState(msgspec.Struct, frozen=True, array_like=True):
     location: list[float] | None
     ring: str
     paused: bool
-    #: the server's answer to the store of this version, if it is known
+    #: the server's response to the store request of this version, if known
     epoch: Int64 | None
     seq: Int64 | None
-    #: from when on it wants to hear what is available; None is from now
+    #: start of the requested replay; None is no replay
     since: Int64 | None
-    #: its expiry is another than that which the server was given with this version
+    #: whether the expiry differs from the one in the store request
     renewed: bool
-    #: the server that it was on before, if it has moved
+    #: previous server, if it has migrated
     former: str | None = None
-    #: path of the subtree that it is to; it has no topic (0) and no server then: these are its members'
+    #: path of the subtree; a subtree subscription has topic 0 and no server, its members have both
     subtree: str | None = None
 
 
 class BindingState(msgspec.Struct, frozen=True, array_like=True):
-    """What an operator has bound to a name."""
+    """Servers and engine that an operator has bound to a topic or subtree."""
 
     #: path of a topic or a subtree
     name: str
-    #: that may host its subscriptions; None: any
+    #: servers that may host its subscriptions; None is any
     servers: list[str] | None
-    #: that topics inherit; None: none
+    #: engine that topics inherit, or None
     engine: str | None
     created: Int64
     revision: Int64
 
 
 class KeyState(msgspec.Struct, frozen=True, array_like=True):
-    """An API key as the dispatchers keep it."""
-
     id: str
     #: SHA-256 of the whole key
     digest: bytes
     name: str
     tenant: str
-    #: JSON
+    #: JSON, like `quota`
     scopes: str
     quota: str
     created: Int64
@@ -124,7 +122,7 @@ class KeyState(msgspec.Struct, frozen=True, array_like=True):
     revision: Int64
 
 
-class Gone(msgspec.Struct, frozen=True, array_like=True):
+class Tombstone(msgspec.Struct, frozen=True, array_like=True):
     """The end of a topic, subscription, key or binding (`dispatcher.store.change_feed.Kind`)."""
 
     kind: Int64
@@ -133,21 +131,21 @@ class Gone(msgspec.Struct, frozen=True, array_like=True):
     time: Int64
     version: Int64 | None
     server: str | None
-    #: of a subscription that wanted to hear what was available, from when on, of which topic and inside
-    #: which filter: one that came and went while a dispatcher was away is told that one's part of it
+    #: start, topic and filter of the replay that a subscription requested: if it was created and ended while
+    #: a dispatcher was offline, it still gets that dispatcher's part
     since: Int64 | None = None
     topic: Int64 | None = None
     filter: Any = None
 
 
 class PeerPage(msgspec.Struct, frozen=True):
-    """What has changed in the places (after, upto], as it is now."""
+    """The changes at the positions (after, upto] of the change feed, in their current state."""
 
     log: str
     incarnation: Int64
     after: Int64
     upto: Int64
-    #: no change is answered before the asking one has it, for some seconds from this answer on
+    #: whether the sender waits for the receiver before it confirms changes, for some seconds (a lease)
     granted: bool
     ready: bool
     sees: str
@@ -156,5 +154,5 @@ class PeerPage(msgspec.Struct, frozen=True):
     rings: list[RingState] = []
     subscriptions: list[SubscriptionState] = []
     keys: list[KeyState] = []
-    gone: list[Gone] = []
+    gone: list[Tombstone] = []
     bindings: list[BindingState] = []

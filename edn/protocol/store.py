@@ -1,4 +1,4 @@
-"""Storing subscriptions on a server, and the summary of its stored subscriptions. See `edn.protocol`."""
+"""Storing subscriptions on a server, and its summaries. See `edn.protocol`."""
 
 from __future__ import annotations
 
@@ -11,60 +11,60 @@ from edn.protocol.codec import Int64
 
 
 class TopicInfo(msgspec.Struct, frozen=True, array_like=True):
-    """The facts about a topic that a server needs to bind filters."""
+    """A topic, as servers need it to bind filters."""
 
-    #: unique for ever; a topic that is deleted and made again gets another
+    #: never reused; a recreated topic gets another
     uid: Int64
-    #: empty is the operator
+    #: empty for the operator
     tenant: str
     name: str
-    #: (name, type) in column order; append-only, so a shorter point is an older one
+    #: (name, type) in column order; append-only, so shorter points are older
     columns: list[tuple[str, str]]
     #: name or URI of the matcher
     engine: str
 
 
 class StoreItem(msgspec.Struct, frozen=True, array_like=True):
-    """One version of one subscription."""
+    """One version of a subscription."""
 
     id: str
-    #: grows with each change of filter, sink or host: the log's time then, or one more than before
+    #: rises with each change of filter, sink or host: the log's time, or the previous version + 1
     version: Int64
-    #: whose it is; empty is the operator. Part of the address that it is delivered to
+    #: empty for the operator; part of the address
     tenant: str
     owner: str
-    #: the filter in its JSON form; None is everything
+    #: JSON form; None is everything
     filter: Any
     url: str
     recipient: str | None
     #: microseconds; None is never
     expires: Int64 | None
-    #: id of the key ring that its notifications are signed with; empty is none
+    #: id of the key ring for signatures; empty is none
     ring: str = ""
-    #: it comes from another server: what is found here waits until that one has delivered its own
+    #: whether it migrates from another server: notifications wait until that server has drained its outbox
     arriving: bool = False
 
 
 class Store(msgspec.Struct, frozen=True):
     log: str
-    #: how often this log's dispatcher has started; a store from an earlier life is refused
+    #: starts of the log's dispatcher; requests of an earlier incarnation are refused
     incarnation: Int64
     topic: TopicInfo
     items: list[StoreItem]
-    #: those that the items name
+    #: key rings of the items
     rings: list[KeyRing] = []
-    #: sinks that must consent are asked first, and nothing is stored if one does not
+    #: whether to request the consent of sinks first; without it nothing is stored
     asking: bool = False
 
 
 class Stored(msgspec.Struct, frozen=True):
     epoch: Int64
-    #: the server's store counter, taken in the transaction that stored the items
+    #: number of stored changes, read in the transaction that stored the items
     seq: Int64
 
 
 class SummarySnapshot(msgspec.Struct, frozen=True):
     epoch: Int64
     seq: Int64
-    #: topic uid → the bytes of its `edn.summary.Summary`
+    #: topic uid → encoded `edn.summary.Summary`
     topics: dict[Int64, bytes]

@@ -1,4 +1,4 @@
-"""The stream of log records from a dispatcher to a server. See `edn.protocol`."""
+"""The stream of log records from a dispatcher to a server, and replay. See `edn.protocol`."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ Kind = Literal["activate", "deactivate", "change", "move", "renew", "pause", "re
 
 
 class Control(msgspec.Struct, frozen=True):
-    """A record that changes subscriptions. Which fields are set depends on `kind`.
+    """A control record. The fields depend on `kind`.
 
-    activate    `versions`: each (id, version) matches from the next offset on; what is found of those in
-                `replays` waits until the pages of their past have come (`ReplayPage`)
-    pause       `ids`: what matches after this offset is kept and not sent
-    resume      `ids`: what was kept goes out, to the sink of now, before what matches after this offset
+    activate    `versions`: each (id, version) matches from the next offset on; matches of versions in
+                `replays` wait for their replay (`ReplayPage`)
+    pause       `ids`: matches after this offset are buffered
+    resume      `ids`: buffered notifications are sent to the current sink, before matches after this offset
     change      `versions`: the older version matches up to this offset, the named one after it
-    move        the same where the older one is on another server: each of the two has this record, beside
-                each other in the log, and does its part. What begins by it may have `replays`, too
-    deactivate  `ids`: the active version ends here, or what is stored if none is active, so that a
-                subscription made anew under an id whose end is yet to be read is not lost; `versions`: just
-                these end
+    move        like change, with the older version on another server. Both servers get this record, at
+                adjacent offsets. The new version may have `replays`, too
+    deactivate  `ids`: the active version ends here, or the stored one if none is active, so that a
+                subscription recreated under the same id is not lost; `versions`: only these end
     renew       `expiries`: new expiry of each id in this log, None for never
-    join        what a log that was left had active is active from here on if this log never activated it;
-                what an earlier incarnation stored and no log has activated by now is dropped
-    rotate      `rings`: the secrets that count from now on
+    join        versions active in a log that was left become active here, unless this log activated them
+                before; versions stored by an earlier incarnation that no log has activated are dropped
+    rotate      `rings`: the current key rings
     """
 
     offset: Int64
@@ -40,31 +39,31 @@ class Control(msgspec.Struct, frozen=True):
     incarnation: Int64 = 0
     rings: list[KeyRing] = []
     replays: list[tuple[str, Int64]] = []
-    #: of pause and resume, where there are several dispatchers: which state of the subscription it is
+    #: pause and resume with several dispatchers: revision of the subscription's state
     revision: Int64 = 0
-    #: of deactivate: why, for sinks that want to be told (`edn.formats.soap`); empty if the subscriber asked
-    #: for it
+    #: deactivate: reason for sinks that are notified of it (`edn.formats.soap`); empty if the subscriber
+    #: requested it
     end: str = ""
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """The events of one topic in a frame, column by column, in the order of their offsets."""
+    """The events of one topic in a frame as columns, in the order of their offsets."""
 
     topic: Int64
     #: int64 each
     offsets: bytes
-    #: int64 each: the log's time, which expiry is compared with
+    #: int64 each: time of the log, compared with expiries
     times: bytes
-    #: int64 each: the event's own time, which the subscriber is told
+    #: int64 each: time of the event, as subscribers see it
     stamps: bytes
     #: float64, row-major; rows have `width` columns
     points: bytes
     width: Width
-    #: empty where no publisher chose one: the ids are then made from log and offset
+    #: empty if no publisher chose one: the ids are generated from log and offset
     ids: list[str]
-    #: the attributes as JSON, as they go into the notification: a line each
+    #: attributes as JSON, as in notifications, one line per event
     lines: bytes
-    #: the trace context of each (`edn.formats.trace_context`); empty where none has one
+    #: trace context per event (`edn.formats.trace_context`); empty if none has one
     traces: list[str] = []
 
 
@@ -80,8 +79,31 @@ class Frame(msgspec.Struct, frozen=True):
 class FrameAck(msgspec.Struct, frozen=True):
     epoch: Int64
     cursor: Int64
-    #: rows that are stored but no longer needed by the summary: a hint to ask for a snapshot
+    #: stored rows that the summary no longer needs: a hint to request a snapshot
     shrinkable: Int64 = 0
-    #: (event, subscription) pairs and events with at least one pair, for the dispatcher's counters
+    #: number of (event, subscription) pairs, and of events with at least one pair
     matched: Int64 = 0
     useful: Int64 = 0
+
+
+class ReplayPage(msgspec.Struct, frozen=True):
+    """Retained events for one new subscription.
+
+    Pages are independent of the stream and its cursor. A page starts at the position that the server has
+    committed for (subscription, version, log); otherwise it is a repeat and is dropped.
+    """
+
+    log: str
+    subscription: str
+    version: Int64
+    #: the page covers the offsets (after, upto]
+    after: Int64
+    upto: Int64
+    segment: Segment | None
+    final: bool
+
+
+class ReplayAck(msgspec.Struct, frozen=True):
+    #: start of the next page
+    position: Int64
+    done: bool

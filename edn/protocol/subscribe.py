@@ -1,4 +1,4 @@
-"""Subscribing at a server, choosing a host, and the consent of a sink. See `edn.protocol`."""
+"""Subscribing at a server, placement hints, and the consent of sinks. See `edn.protocol`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from edn.protocol.store import TopicInfo
 
 
 class Consented(msgspec.Struct, frozen=True):
-    """A sink has consented later; answered `Taken`."""
+    """A sink's delayed consent; the response is `Accepted`."""
 
-    #: proof that it was asked
+    #: token of the consent request
     token: str
-    #: value of WebHook-Allowed-Rate; empty if there was none
+    #: value of WebHook-Allowed-Rate, or empty
     rate: str = ""
 
 
 class PlacementRule(msgspec.Struct, frozen=True, array_like=True):
-    """How the network chooses the host of a new subscription; see `partitioning.placement.Settings`."""
+    """Settings of the placement of new subscriptions; see `partitioning.placement.Settings`."""
 
     policy: str
     threshold: Int64 | None
@@ -27,7 +27,7 @@ class PlacementRule(msgspec.Struct, frozen=True, array_like=True):
     spread: Int64
 
 
-class Peer(msgspec.Struct, frozen=True, array_like=True):
+class Host(msgspec.Struct, frozen=True, array_like=True):
     """A server that can host subscriptions."""
 
     id: str
@@ -36,8 +36,8 @@ class Peer(msgspec.Struct, frozen=True, array_like=True):
     distance: float
 
 
-class Boxes(msgspec.Struct, frozen=True, array_like=True):
-    """The rectangles that stand for one server's subscriptions of one topic; none if it has none."""
+class ServerRects(msgspec.Struct, frozen=True, array_like=True):
+    """Rectangles that approximate one server's subscriptions to one topic."""
 
     topic: Int64
     server: str
@@ -48,21 +48,21 @@ class Boxes(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RoutingSummaries(msgspec.Struct, frozen=True):
-    """The facts from which a server chooses the host of a subscription."""
+    """The data from which a server chooses the host of a subscription."""
 
     incarnation: Int64
-    #: what `since` of the next question is
+    #: `since` of the next request
     version: Int64
     rule: PlacementRule
     topics: list[TopicInfo]
-    #: those that are ready
-    peers: list[Peer]
-    #: what has changed since; all there is if `since` was of another incarnation
-    boxes: list[Boxes]
+    #: servers that are ready
+    peers: list[Host]
+    #: changes since `since`; everything if `since` is of another incarnation
+    boxes: list[ServerRects]
 
 
 class Client(msgspec.Struct, frozen=True):
-    """A client that called a server: where it is, and the fields of its request that say who it is."""
+    """The client of a server's request: its address and identifying headers."""
 
     address: str = ""
     authorization: str = ""
@@ -73,8 +73,8 @@ class Client(msgspec.Struct, frozen=True):
 
 
 class Subscribe(msgspec.Struct, frozen=True):
-    #: as the client sent it: one subscription or an array of them
+    #: unchanged body of the client's request: one subscription or an array
     body: bytes
-    #: a host for each of them, in their order, or none; empty if there is nothing to say of any
+    #: suggested host per subscription, or None; empty without suggestions
     suggested: list[str | None]
     client: Client = Client()

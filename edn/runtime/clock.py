@@ -1,12 +1,12 @@
-"""The clock of this process: one `Timekeeper` on the machine's clocks, which every module reads.
+"""The clock of this process: one `Timekeeper` on the machine's clocks.
 
     now()         network time, seconds since 1970: for instants, such as expiries
     steady()      steady time, seconds: for ages, such as how long an address has failed
-    estimate()    the best guess of the civil time: for people and signatures
-    monotonic()   elapsed time, seconds: for leases and pauses inside one process
-    wall()        the machine's wall clock as it is. Nobody decides anything by it
+    estimate()    estimated time of day: for people and signatures
+    monotonic()   elapsed time, seconds: for leases and delays inside one process
+    wall()        the machine's wall clock, for display only
 
-Elapsed time is CLOCK_BOOTTIME where there is one, which goes on while the machine is suspended.
+Elapsed time is CLOCK_BOOTTIME if available, which includes suspension.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from edn.runtime.timekeeper import Finding, Limits, Saved, Timekeeper
 
 logger = structlog.get_logger()
 
-#: seconds between two observations, and between two times that the clock is saved
+#: seconds between two observations
 OBSERVE_SECONDS = 1.0
+#: seconds between two saves
 SAVE_SECONDS = 60.0
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -33,14 +34,13 @@ _OFFSETS = Path("/proc/self/timens_offsets")
 
 
 def wall() -> float:
-    """Return the wall clock: seconds since 1970."""
     return time.time()
 
 
 if hasattr(time, "CLOCK_BOOTTIME"):
 
     def monotonic() -> float:
-        """Return the elapsed time: seconds since the machine was booted."""
+        """Returns the seconds since the machine booted."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 else:  # pragma: no cover  not on Linux
@@ -48,7 +48,7 @@ else:  # pragma: no cover  not on Linux
 
 
 def _boot() -> str:
-    """Name this boot of the machine; empty where elapsed time cannot be compared over restarts."""
+    """Identifies this boot of the machine; empty if elapsed time is not comparable over restarts."""
     if not hasattr(time, "CLOCK_BOOTTIME"):  # pragma: no cover  not on Linux
         return ""
     try:
@@ -62,7 +62,7 @@ def _boot() -> str:
     return " ".join([boot, *(part for part in moved.split()[1:] if part != "0")])
 
 
-#: one for each process: whatever is hosted here shares the machine's clocks
+#: one per process
 keeper = Timekeeper(monotonic=monotonic, wall=wall, boot=_boot())
 
 now = keeper.now
@@ -77,7 +77,7 @@ def encode(saved: Saved) -> str:
 
 
 def decode(text: object) -> Saved | None:
-    """Read what was saved; None where it is missing or unreadable, because a clock never fails."""
+    """Decodes a saved clock; None if it is missing or unreadable, because a clock must not fail."""
     try:
         return msgspec.json.decode(str(text), type=Saved) if text else None
     except msgspec.DecodeError:
@@ -85,13 +85,13 @@ def decode(text: object) -> Saved | None:
 
 
 def resume(text: object, limits: Limits, *, least: float = 0.0) -> None:
-    """Go on from what a data folder holds; `least`: the last network time that it knows of."""
+    """Continues from a saved clock; `least`: the last network time known from the data folder."""
     keeper.limits = limits
     announce(keeper.resume(decode(text), least=least))
 
 
 def announce(finding: Finding | None) -> None:
-    """Log what an observation found."""
+    """Logs a jump of the wall clock, and its end."""
     suspicion = keeper.suspicion
     if finding == "jumped" and suspicion is not None:
         logger.warning(
@@ -106,7 +106,7 @@ def announce(finding: Finding | None) -> None:
 
 
 def adopt(*, confirmed: bool = False) -> float:
-    """Make a suspect wall clock network time, and log it; return the seconds of the step."""
+    """Sets network time to a suspect wall clock; returns the step in seconds."""
     step = keeper.adopt(confirmed=confirmed)
     if step:
         logger.warning("clock_jump_adopted", seconds=round(step, 3), confirmed=confirmed)
@@ -114,15 +114,15 @@ def adopt(*, confirmed: bool = False) -> float:
 
 
 def suspect() -> float | None:
-    """Return the seconds by which the wall clock departs from network time, None unless it is suspect."""
+    """Returns the difference of a suspect wall clock to network time, in seconds; otherwise None."""
     suspicion = keeper.suspicion
     return None if suspicion is None else round(suspicion.lead, 3)
 
 
 async def keep(save: Callable[[str], Awaitable[None]], step: Callable[[], Awaitable[None]]) -> None:
-    """Observe the clocks for as long as the process runs.
+    """Observes the clocks until cancelled.
 
-    `save` writes to the data folder; `step` is called when a suspect clock has agreed, and adopts it.
+    `save` writes to the data folder; `step` adopts a suspect clock that has become stable.
     """
     saved = -math.inf
     while True:

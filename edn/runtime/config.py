@@ -1,11 +1,11 @@
 """Reads a service's settings from flags, then the environment, then a TOML file, then defaults.
 
 A service declares each setting once, as a field of its `ServiceSettings` class: name, rule, default and help.
-Flags, variables, file keys, `--help`, `--check-config` and errors follow from the field. All sources hold
-text, and the field's `Rule` parses it, so a setting means the same wherever it stands.
+Flags, variables, file keys, `--help`, `--check-config` and errors are derived from the field. All sources are
+text that the field's `Rule` parses, so a setting means the same in each of them.
 
-The file has a section `[network]` that all processes share, and `[dispatcher]` and `[server]`; a key is a
-flag's name without its dashes:
+The file has the sections `[network]`, for all processes, `[dispatcher]` and `[server]`. Keys are flags
+without their dashes:
 
     [network]
     secret-file = "/etc/edn/secret"
@@ -52,7 +52,7 @@ _SWITCHES = {
 
 
 class InvalidSettings(CannotStart):
-    """Settings that the service refuses; `errors` has one sentence for each of them."""
+    """Invalid settings; `errors` has one sentence per setting."""
 
     exit_code = 2
 
@@ -73,7 +73,7 @@ class Rule:
     #: raises `ValueError` for text that breaks the rule
     parse: Callable[[str], Any]
     metavar: str | None = None
-    #: whether None, or no text at all, turns the setting off
+    #: whether None or an empty text disables the setting
     optional: bool = False
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -100,7 +100,7 @@ class _WrongItem(ValueError):
 
 
 def integer(least: int | None = None, most: int | None = None, *, optional: bool = False) -> Rule:
-    """Require an integer within bounds; text such as 1e6 is one."""
+    """Requires an integer within bounds; 1e6 is one."""
     bounds = f" from {least} to {most}" if most is not None else f" of {least} or more"
 
     def parse(text: str) -> int:
@@ -121,7 +121,7 @@ def _integral(value: float) -> int:
 
 
 def number(least: float = 0.0, *, above: bool = False, optional: bool = False) -> Rule:
-    """Require a finite number of `least` or more; with `above`, more than that."""
+    """Requires a finite number of at least `least`, or above it."""
 
     def parse(text: str) -> float:
         value = float(text)
@@ -145,7 +145,7 @@ def one_of(choices: Sequence[str]) -> Rule:
 def items(
     expected: str, parse: Callable[[str], Any], metavar: str | None = None, *, unique: bool = False
 ) -> Rule:
-    """Require items with commas between; with `unique`, repeated ones count once."""
+    """Requires items separated by commas; `unique` drops repeated ones."""
 
     def parse_item(text: str) -> Any:
         try:
@@ -194,13 +194,13 @@ Networks = Annotated[tuple[str, ...], items("networks such as 10.0.0.0/8", _pars
 
 @dataclass(frozen=True, slots=True)
 class Repeatable:
-    """Marks a setting whose flag is given once for each value, and names that flag."""
+    """Marks a setting whose flag is repeated per value, and names the flag."""
 
     flag: str
 
 
 def setting(default: Any, help: str) -> Any:
-    """Declare a field's default (`...` if it is required) and its help."""
+    """Declares a field's default (`...` if it is required) and its help."""
     return Field(default, description=help)
 
 
@@ -208,44 +208,44 @@ def setting(default: Any, help: str) -> Any:
 
 
 class ServiceSettings(BaseSettings):
-    """Declares the settings that both services have.
+    """The settings of both services.
 
-    A field with `exclude` is no setting: it is found when the process starts. Constructing the class reads
-    nothing but the arguments; `load` reads flags, environment and file.
+    A field with `exclude` is not a setting: it is set when the process starts. The constructor reads only its
+    arguments; `load` reads flags, environment and file.
     """
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", enable_decoding=False)
 
-    #: as in `python -m …`
+    #: module for `python -m`
     program: ClassVar[str]
     description: ClassVar[str]
     section: ClassVar[str]
-    #: how variables begin, the first that is set counts
+    #: prefixes of variables, in order of precedence
     prefixes: ClassVar[tuple[str, ...]]
 
     data: Folder = setting(..., "data folder; created if missing")
-    #: shared by the network's processes; every internal call carries it
+    #: secret of the network; every internal request carries it
     secret: str = Field("", exclude=True, repr=False)
     secret_file: File = Field(
-        None, validate_default=True, description="file with the secret that the network's processes share"
+        None, validate_default=True, description="file with the secret shared by all processes of the network"
     )
-    host: str = setting("127.0.0.1", "address to listen at")
+    host: str = setting("127.0.0.1", "address to listen on")
     connections_per_address: Annotated[int | None, integer(0, optional=True)] = setting(
         None,
-        "open connections from one client address; 0 is no limit (default 1000, or a quarter of `ulimit -n`)",
+        "maximal connections per client address; 0 is unlimited (default 1000, or a quarter of `ulimit -n`)",
     )
     uncounted_clients: Networks = setting(
-        UNCOUNTED, "networks of proxies, whose connections have no such limit, separated by commas"
+        UNCOUNTED, "networks of proxies without a limit of connections, separated by commas"
     )
     allow_loopback_sinks: Switch = setting(
-        False, "development only: notify loopback addresses, and over plain http"
+        False, "development only: allow sinks on loopback addresses, over plain http"
     )
     clock_jump_seconds: Positive = setting(
-        Limits().jump, "a wall clock that departs from the elapsed time by more is suspect"
+        Limits().jump, "seconds by which the wall clock may depart from the elapsed time before it is suspect"
     )
     clock_trust_seconds: Positive = setting(
         Limits().trust,
-        "seconds that a suspect wall clock must agree with the elapsed time to be trusted again",
+        "seconds that a suspect wall clock must agree with the elapsed time before it is trusted",
     )
 
     @field_validator("secret_file")
@@ -267,7 +267,7 @@ class ServiceSettings(BaseSettings):
 
     @classmethod
     def load(cls, arguments: Sequence[str], environment: Mapping[str, str]) -> Self:
-        """Read the settings, and the secrets from their files; raises `CannotStart`.
+        """Loads the settings and the secret files; raises `CannotStart`.
 
         Exits for `--help`, an unknown flag and `--check-config`.
         """
@@ -280,19 +280,18 @@ class ServiceSettings(BaseSettings):
                 sys.stdout.write(json.dumps({"settings": {}, "errors": error.errors}) + "\n")
                 raise SystemExit(2) from None
             raise
-        if check:  # it may run where the secrets are not
+        if check:  # the secret files may not exist here
             sys.stdout.writelines(_report(settings, origins, as_json=as_json))
             raise SystemExit(0)
         return settings.read_secrets()
 
     def read_secrets(self) -> Self:
-        """Read the files that hold secrets; raises `CannotStart`."""
         assert self.secret_file is not None  # unless it was constructed with a secret
         return self.model_copy(update={"secret": read_secret(self.secret_file)})
 
 
 def _settings(cls: type[ServiceSettings]) -> Iterator[tuple[str, FieldInfo, str]]:
-    """Iterate over the settings: name, field, and flag without its dashes."""
+    """Yields name, field and flag (without dashes) of each setting."""
     for name, field in cls.model_fields.items():
         if not field.exclude:
             marks = [mark.flag for mark in field.metadata if isinstance(mark, Repeatable)]
@@ -310,10 +309,10 @@ S = TypeVar("S", bound=ServiceSettings)
 
 
 def _parser(cls: type[ServiceSettings]) -> argparse.ArgumentParser:
-    """Make the parser of a service's flags.
+    """Builds the parser of a service's flags.
 
-    pydantic-settings' own parser offers every field as a flag, secrets too, and a flag cannot have another
-    name than its variable (`--peer` and `EDN_PEERS`).
+    The parser of pydantic-settings exposes every field as a flag, even secrets, and names flags like
+    variables (but `--peer` sets `EDN_PEERS`).
     """
     parser = argparse.ArgumentParser(
         prog=f"python -m {cls.program}",
@@ -322,9 +321,11 @@ def _parser(cls: type[ServiceSettings]) -> argparse.ArgumentParser:
         + " or ".join(f"{prefix}SECRET_FILE" for prefix in cls.prefixes),
     )
     add = parser.add_argument
-    add("--config-file", metavar="FILE", help="settings in TOML; flags and the environment go before it")
-    add("--check-config", action="store_true", help="print each setting and its origin, and start nothing")
-    add("--json", action="store_true", help="with --check-config: print JSON, for programs")
+    add(
+        "--config-file", metavar="FILE", help="TOML file with settings; flags and the environment override it"
+    )
+    add("--check-config", action="store_true", help="print the settings and their origins, then exit")
+    add("--json", action="store_true", help="with --check-config: print JSON")
     for name, field, flag in _settings(cls):
         options: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS}
         if field.annotation is bool:
@@ -350,7 +351,7 @@ def _read_environment(
 
 
 def _read_file(cls: type[ServiceSettings], path: Path) -> tuple[dict[str, str], list[str]]:
-    """Read the sections that concern a service: the text of its settings, and errors."""
+    """Reads a service's sections: the texts of its settings, and errors."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -361,18 +362,18 @@ def _read_file(cls: type[ServiceSettings], path: Path) -> tuple[dict[str, str], 
     renamed = {flag: _key(name) for name, _, flag in _settings(cls)}
     found: dict[str, str] = {}
     errors = [
-        f"{path}: no section is called {name}; there are {', '.join(SECTIONS)}"
+        f"{path}: a section must be one of {', '.join(SECTIONS)}, got {name}"
         for name in sorted(document.keys() - set(SECTIONS))
     ]
     for section in SECTIONS:
         values = document.get(section, {})
         if not isinstance(values, dict):
-            errors.append(f"{path}: {section} must be a section: [{section}] above its settings")
+            errors.append(f"{path}: {section} must be a section, with [{section}] above its settings")
             continue
         for key, value in values.items() if section in ("network", cls.section) else ():
             if key not in names:
-                hint = f'{renamed[key]} = ["…"]' if key in renamed else "`--help` lists the flags"
-                errors.append(f"{path}: no setting is called {key}; {hint}")
+                hint = f'write {renamed[key]} = ["…"]' if key in renamed else "`--help` lists the settings"
+                errors.append(f"{path}: setting {key} does not exist; {hint}")
             elif (text := _text(value)) is not None:
                 found[names[key]] = text
             else:
@@ -394,7 +395,7 @@ def _text(value: Any) -> str | None:
 def _load(
     cls: type[S], flags: dict[str, Any], environment: Mapping[str, str], file: str | None
 ) -> tuple[S, dict[str, str]]:
-    """Merge and validate the sources: the settings and their origins. `InvalidSettings` has all errors."""
+    """Merges and validates the sources; returns settings and origins. Reports all errors at once."""
     texts = {name: ",".join(text) if isinstance(text, list) else text for name, text in flags.items()}
     origins = dict.fromkeys(texts, "flag")
     places: dict[str, str] = {}
@@ -432,7 +433,7 @@ def _load(
 
 
 def _report(settings: ServiceSettings, origins: Mapping[str, str], *, as_json: bool) -> Iterator[str]:
-    """Say what each setting is and where it comes from."""
+    """Lists each setting with its value and origin."""
     rows = [
         (flag, getattr(settings, name), origins.get(name, "default"))
         for name, _, flag in _settings(type(settings))

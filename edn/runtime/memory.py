@@ -1,4 +1,4 @@
-"""Returns freed memory to the system, and reads how much this process takes."""
+"""Memory of this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PAGE = 4096
 
 @functools.cache
 def _trim() -> Callable[[int], int] | None:
-    """Return glibc's `malloc_trim`, or None where the C library has none."""
+    """Returns glibc's `malloc_trim`, or None if the C library lacks it."""
     try:
         found = ctypes.CDLL(None).malloc_trim
     except (AttributeError, OSError):
@@ -22,12 +22,11 @@ def _trim() -> Callable[[int], int] | None:
 
 
 def release() -> None:
-    """Give memory that was freed back to the system. Takes milliseconds; any thread may call it.
+    """Returns freed memory to the system. Takes milliseconds; any thread may call it.
 
-    glibc keeps freed arrays of up to 32 MB for later: it raises its threshold for memory of its own
-    (`M_MMAP_THRESHOLD`) with every such array that is freed. After the matchers of many topics were dropped
-    the process would keep their peak for good, and a tenant that makes and deletes topics would look like a
-    leak. Call it after large structures went, never on the hot path.
+    glibc keeps freed arrays of up to 32 MB, because each raises `M_MMAP_THRESHOLD`. Without this call, a
+    tenant that creates and deletes topics would look like a leak. Call it after dropping large structures,
+    never on the hot path.
     """
     trim = _trim()
     if trim is not None:
@@ -35,7 +34,7 @@ def release() -> None:
 
 
 def resident(pid: int | str = "self") -> int:
-    """Return the resident memory of a process in bytes; 0 where the system does not tell."""
+    """Returns the resident memory of a process in bytes; 0 if unknown."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
     except (OSError, IndexError, ValueError):

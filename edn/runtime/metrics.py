@@ -1,8 +1,8 @@
-"""Metrics for Prometheus: families declared once as data, values read on request.
+"""Metrics for Prometheus: families declared as data, values read per scrape.
 
-A service has a table of `Metric`s and a function that reads their values; nothing is counted for Prometheus
-that is not counted anyway, so nobody pays for metrics but whoever scrapes. Names follow Prometheus'
-conventions: base units, `_total` on what only grows. No label grows with the number of subscriptions.
+A service has a table of `Metric`s and a function that reads their values from counters that exist anyway, so
+metrics cost nothing between scrapes. Names follow Prometheus' conventions: base units, `_total` for counters.
+No label grows with the number of subscriptions.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
-# When a series began is one more series for each; nobody asks for it.
-disable_created_metrics()  # type: ignore[no-untyped-call]  # the library types it not at all
+# The creation time would double the number of series.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
-#: the value of a metric without labels, or of each combination of its labels' values
+#: value of a metric without labels, or values by label values
 Values = float | Mapping[tuple[str, ...], float]
 
 
@@ -33,21 +33,21 @@ class Metric:
 
 
 class Table(Collector):
-    """A service's metrics; `read` gives the values by name, and may leave out what it cannot say now."""
+    """The metrics of a service; `read` returns values by name and may omit unknown ones."""
 
     def __init__(self, metrics: Sequence[Metric], read: Callable[[], Mapping[str, Values]]) -> None:
         self._metrics = metrics
         self._read = read
 
     def describe(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
-        """Without values: so that registering reads nothing."""
+        """Describes the families without values, so that registration reads nothing."""
         return [_family(metric) for metric in self._metrics]
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         values = self._read()
         unknown = values.keys() - {metric.name for metric in self._metrics}
         if unknown:
-            raise ValueError(f"no metric is called {', '.join(sorted(unknown))}")
+            raise ValueError(f"undeclared metrics: {', '.join(sorted(unknown))}")
         for metric in self._metrics:
             if metric.name not in values:
                 continue
@@ -67,7 +67,7 @@ def _family(metric: Metric) -> CounterMetricFamily | GaugeMetricFamily:
 
 
 def registry(*collectors: Collector) -> CollectorRegistry:
-    """These, and what every process has: CPU time, memory, open files."""
+    """Builds a registry of collectors and of the process's CPU time, memory and open files."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     for collector in collectors:
@@ -76,12 +76,12 @@ def registry(*collectors: Collector) -> CollectorRegistry:
 
 
 def answer(registry: CollectorRegistry, accept: str) -> Response:
-    """A scrape, in the format that was asked for."""
+    """Renders a scrape in the accepted format."""
     encode, media = choose_encoder(accept)
     return Response(encode(registry), headers={"content-type": media})
 
 
-#: of the route, for the OpenAPI document
+#: OpenAPI responses of the route
 CONTENT: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "the metrics, in Prometheus' text format or OpenMetrics",

@@ -1,12 +1,12 @@
-"""Declares which thread owns the state of a class, and checks that in tests.
+"""Declares the thread that owns the state of a class; tests enforce it.
 
     loop      the thread of the event loop
     writer    the thread that writes the database, once the object is shared
     reader    the thread of one database reader
     any       every thread: the class is immutable, locked, or safe operation by operation
 
-`@owned(...)` sets `OWNER` and costs nothing. `enforce` makes every public method of every declared class
-check its thread; tests call it. Methods with `@any_thread` are exempt: reads that are safe elsewhere.
+`@owned(...)` sets `OWNER` and costs nothing. After `enforce`, every public method of a declared class checks
+its thread, except methods with `@any_thread`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Owner = Literal["loop", "writer", "reader", "any"]
 Class = TypeVar("Class", bound=type)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-#: begins the name of the thread that writes
+#: prefix of the writer thread's name
 WRITER_THREAD = "writer"
 
 _declared: list[tuple[type, Owner]] = []
@@ -34,10 +34,10 @@ class WrongThread(AssertionError):
 
 
 def owned(owner: Owner) -> Callable[[Class], Class]:
-    """Declare the owner of a class's state."""
+    """Declares the owner of a class's state."""
 
     def declare(declared: Class) -> Class:
-        declared.OWNER = owner  # type: ignore[attr-defined]  # a class attribute for readers and tests
+        declared.OWNER = owner  # type: ignore[attr-defined]
         _declared.append((declared, owner))
         return declared
 
@@ -45,18 +45,18 @@ def owned(owner: Owner) -> Callable[[Class], Class]:
 
 
 def any_thread(function: Function) -> Function:
-    """Exempt a method: it is safe in every thread."""
+    """Exempts a method that is safe in every thread."""
     function.__any_thread__ = True  # type: ignore[attr-defined]
     return function
 
 
 def share(one: object) -> None:
-    """Say that an object has its owner from now on; before, whoever makes it may change it."""
+    """Starts the ownership of an object; before, its creator may change it."""
     one.__dict__["_shared"] = True
 
 
 def enforce() -> None:
-    """Check the thread of every call of a public method of a declared class. For tests."""
+    """Makes public methods of declared classes check their thread. For tests."""
     for declared, owner in _declared:
         if owner == "any" or declared in _enforced:
             continue
@@ -72,7 +72,9 @@ def _checked(declared: type, owner: Owner, function: Callable[..., Any]) -> Call
     def call(self: Any, *given: Any, **named: Any) -> Any:
         if not _is_owner(self, owner):
             place = threading.current_thread().name
-            raise WrongThread(f"{declared.__name__}.{function.__name__} is the {owner}'s, called in {place}")
+            raise WrongThread(
+                f"{declared.__name__}.{function.__name__} must be called in the {owner} thread, got {place}"
+            )
         return function(self, *given, **named)
 
     return call

@@ -31,33 +31,31 @@ from edn.runtime import disk
 from edn.runtime.private_files import protect
 
 MIN_SECRET = 16
-#: Longer than clients keep a connection that they do not use (httpx and Node 5 s, aiohttp 15 s, nginx 60 s).
-#: Where a server gives up first, or at the same moment, it closes under a request that is on its way, and
-#: whoever sent that cannot know whether it was read.
+#: longer than clients keep idle connections (httpx and Node 5 s, aiohttp 15 s, nginx 60 s): a server that
+#: closes first may close while a request is on its way, and the client cannot know whether it was processed
 KEEP_ALIVE_SECONDS = 75
-#: bytes of one message that a client sends over a WebSocket
+#: bytes of a WebSocket message from a client
 _SOCKET_BYTES = 64 << 10
 _COPY = "backup-"
-#: nobody reads a copy for so long
+#: age at which a copy is left over from a killed process
 _COPY_SECONDS = 86_400.0
 
 
 class CannotStart(EdnError):
-    """Something outside the program keeps it from starting; the message says what would help."""
+    """The process cannot start; the message names the remedy."""
 
-    #: with which the process ends
     exit_code: ClassVar[int] = 1
 
 
 def report_failure(program: str, error: EdnError) -> int:
-    """Print why a process cannot start, and return its exit code."""
+    """Prints why a process cannot start; returns its exit code."""
     for line in error.detail.splitlines():
-        print(f"{program}: {line}", file=sys.stderr)  # noqa: T201  it never started
+        print(f"{program}: {line}", file=sys.stderr)  # noqa: T201
     return getattr(error, "exit_code", CannotStart.exit_code)
 
 
 def wrong_format(place: str, found: object, read: int) -> str:
-    """Say why data of another format is refused, and what to do with it."""
+    """Explains why data of another format is refused, and how to convert it."""
     return (
         f"{place} must have format {read}, got {found}: another version of the program wrote it, and formats "
         "are not converted; run that version to export the subscriptions (edn export), start this version "
@@ -66,14 +64,14 @@ def wrong_format(place: str, found: object, read: int) -> str:
 
 
 def lock_folder(folder: Path) -> int:
-    """Make the data folder and take it for this process; the descriptor must be kept open."""
+    """Creates and locks the data folder; returns the descriptor, which must stay open."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         protect(folder)
         handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         if disk.is_full(error):
-            raise  # there may be room later
+            raise  # the caller waits for room
         raise CannotStart(f"the data folder {folder} cannot be used: {error.strerror}") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -84,10 +82,10 @@ def lock_folder(folder: Path) -> int:
 
 
 def copy_in(folder: Path) -> Path:
-    """Where a copy of a folder's data is put while somebody reads it: one of its own for each."""
+    """Returns the path of a new temporary copy of a folder's data; deletes left-over ones."""
     for left in folder.glob(f"{_COPY}*.db"):
-        with contextlib.suppress(FileNotFoundError):  # whoever read it has just taken it away
-            if time.time() - left.stat().st_mtime > _COPY_SECONDS:  # its process was killed
+        with contextlib.suppress(FileNotFoundError):  # its reader has just deleted it
+            if time.time() - left.stat().st_mtime > _COPY_SECONDS:
                 left.unlink()
     return folder / f"{_COPY}{secrets.token_hex(8)}.db"
 
@@ -98,25 +96,26 @@ def read_secret(file: Path) -> str:
     except OSError as error:
         raise CannotStart(f"the secret file {file} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
-        raise CannotStart(f"the secret in {file} is no text; `openssl rand -hex 32` makes one") from None
+        raise CannotStart(f"the secret in {file} must be text; `openssl rand -hex 32` creates one") from None
     if len(secret) < MIN_SECRET:
         raise CannotStart(
-            f"the secret in {file} has {len(secret)} characters; at least {MIN_SECRET} are needed"
+            f"the secret in {file} must have at least {MIN_SECRET} characters, got {len(secret)}; "
+            "`openssl rand -hex 32` creates one"
         )
     return secret
 
 
-#: API keys, signing secrets, and whatever follows "Bearer"
+#: API keys, signing keys and bearer tokens
 _SECRET = re.compile(r"(edn_[0-9a-f]{12}_|whsec_|[Bb]earer )[^\s\"\\]+")
 
 
 def hide_secrets(_: Any, __: str, line: Any) -> str:
-    """Blot out what looks like a secret, wherever in a rendered line it stands: the last resort."""
+    """Masks everything in a rendered line that looks like a secret."""
     return _SECRET.sub(r"\1…", line)
 
 
-class _Unfailing(io.TextIOBase):
-    """A text file that drops what cannot be written: a log on a full disk must not end what it tells of."""
+class _LossyFile(io.TextIOBase):
+    """A text file that ignores write errors, so that a full disk of the log does not stop the process."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -132,7 +131,7 @@ class _Unfailing(io.TextIOBase):
 
 
 def configure_logs() -> None:
-    """Structured lines on stderr; stdout belongs to the ready line."""
+    """Configures structured logs on stderr; stdout is for the ready line."""
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -143,12 +142,12 @@ def configure_logs() -> None:
             hide_secrets,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(file=cast(TextIO, _Unfailing(sys.stderr))),
+        logger_factory=structlog.PrintLoggerFactory(file=cast(TextIO, _LossyFile(sys.stderr))),
     )
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """The listening socket, so that port 0 is known before anything is said of it."""
+    """Opens the listening socket, so that the number of port 0 is known before the start."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -162,7 +161,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there."""
+    """Tells whether only this machine can connect to an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -175,10 +174,10 @@ def url_of(listener: socket.socket) -> str:
 
 
 class _Server(uvicorn.Server):
-    """Says one JSON line on stdout when requests are taken."""
+    """A server that prints one JSON line on stdout when it accepts requests."""
 
     ready: dict[str, Any]
-    #: called when it is to stop, before it waits for answers that go on: they shall end
+    #: callbacks that end streaming responses before the shutdown waits for them
     closing: Sequence[Callable[[], None]] = ()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -189,10 +188,10 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            # What is here by now stays: the collector need not look at it again and again.
+            # Excludes objects that live until the end from garbage collection.
             gc.collect()
             gc.freeze()
-            print(json.dumps({"ready": True, **self.ready}), flush=True)  # noqa: T201  programs read it
+            print(json.dumps({"ready": True, **self.ready}), flush=True)  # noqa: T201
 
 
 def serve(
@@ -201,9 +200,8 @@ def serve(
     ready: dict[str, Any],
     connections: Connections | None = None,
 ) -> None:
-    """Run until SIGTERM or SIGINT; from the main thread."""
-    # uvicorn raises the signal that stopped it once more when all is closed: a stop that was asked for
-    # shall end with exit code 0.
+    """Serves until SIGTERM or SIGINT; in the main thread."""
+    # uvicorn raises the signal again after the shutdown; a requested stop must exit with code 0.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     config = uvicorn.Config(
@@ -226,7 +224,6 @@ def serve(
     server.closing = getattr(app.state, "closing", ())
     try:
         server.run(sockets=list(listeners))
-    except (
-        SystemExit
-    ):  # the app did not start, and its reason is told; uvicorn's own code means another thing here
+    except SystemExit:
+        # The app did not start and has logged why; uvicorn's exit code has another meaning here.
         raise SystemExit(1) from None

@@ -2,21 +2,20 @@
 
 Theory of operation
 -------------------
-One thread owns the only writing connection. Operations that are queued when the thread turns round go into
-one transaction, so that they share the sync of its commit. Each runs in a savepoint of its own: an operation
-that fails takes nothing of the others with it. An `OperationalError` (a full disk and its like) concerns the
-whole transaction and fails all of them. `finish` runs after the commit, in the order of the queue, so nothing
-is answered before it is on disk.
+One thread owns the only writing connection. All queued operations go into one transaction, so that they share
+the sync of its commit. Each operation runs in its own savepoint, so a failing one does not affect the others.
+An `OperationalError`, such as a full disk, fails the whole transaction. `finish` runs after the commit, in
+the order of the queue, so callers get no result before it is on disk.
 
     SHARED   in a transaction with its neighbours
     FRESH    begins a transaction: it must see the results of every earlier one
     ALONE    in a transaction of its own
-    BARE     by itself and outside any transaction, such as a vacuum
+    BARE     alone and outside any transaction, such as a vacuum
 
 A transaction is bounded by the number of its operations and by the sum of their `size`, in bytes.
 
-After an I/O error nobody knows what the file holds until it is opened anew (`edn.runtime.disk`): nothing is
-committed any more, every operation fails, and the file is left as it is.
+After an I/O error the content of the file is unknown until it is opened again (`edn.runtime.disk`): every
+operation fails, and the file is left unchanged.
 """
 
 from __future__ import annotations
@@ -37,13 +36,14 @@ logger = structlog.get_logger()
 
 Context = TypeVar("Context")
 
-#: operations of one transaction, and bytes of them
+#: maximal operations per transaction
 GROUP = 4096
+#: maximal bytes per transaction
 GROUP_BYTES = 32 << 20
 
 
 class Mode(enum.Enum):
-    """Which neighbours an operation may share its transaction with."""
+    """The neighbours that an operation may share its transaction with."""
 
     SHARED = enum.auto()
     FRESH = enum.auto()
@@ -60,23 +60,23 @@ class Operation(Generic[Context]):
         self.mode = mode
         self.size = size
         self.result: Any = None
-        #: why it is not on disk, if it is not
+        #: why the operation is not on disk
         self.error: Exception | None = None
 
     def is_wanted(self) -> bool:
-        """Return whether anybody still waits for it; otherwise it is not carried out."""
+        """Tells whether a caller still waits for it; otherwise it is skipped."""
         return True
 
     def work(self, context: Context) -> Any:
-        """Write, and return the result; raise to write nothing."""
+        """Writes and returns the result; raises to write nothing."""
         raise NotImplementedError
 
     def undo(self) -> None:
-        """Revert changes in memory: the operation is not on disk."""
+        """Reverts changes in memory after a failed commit."""
 
 
 class SqliteWriter(Generic[Context]):
-    """Owns the writing connection; `begin` makes the context of a transaction, `finish` answers callers."""
+    """Owns the writing connection. Subclasses implement `begin` and `finish`."""
 
     def __init__(
         self,
@@ -86,11 +86,11 @@ class SqliteWriter(Generic[Context]):
         group: int = GROUP,
         on_failure: Callable[[], None] = disk.end_process,
     ) -> None:
-        """`on_failure` is called in the writer's thread after an I/O error."""
+        """`on_failure` runs in the writer's thread after an I/O error."""
         self.connection = connection
-        #: seconds that a commit waits for more operations, when the last one had several
+        #: seconds that a commit waits for more operations if the last one had several
         self.patience = 0.0
-        #: why nothing is committed any more
+        #: error after which all operations fail
         self.broken: BaseException | None = None
         self._group = group
         self._on_failure = on_failure
@@ -98,18 +98,17 @@ class SqliteWriter(Generic[Context]):
         self._queue: queue.SimpleQueue[Operation[Context] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
-    # -- a service's part -------------------------------------------------------------------------------
+    # -- for subclasses ---------------------------------------------------------------------------------
 
     def begin(self) -> Context:
-        """Make the context of a transaction."""
         raise NotImplementedError
 
     def finish(
         self, context: Context, operations: Sequence[Operation[Context]], error: Exception | None
     ) -> None:
-        """Answer the callers, in order, after the commit; `error`: why the whole transaction failed.
+        """Passes results to the callers after the commit, in order; `error`: why the transaction failed.
 
-        An operation that failed alone has its own `error`. Unwanted operations are not among them.
+        An operation that failed alone has its own `error`. Unwanted operations are left out.
         """
         raise NotImplementedError
 
@@ -119,11 +118,10 @@ class SqliteWriter(Generic[Context]):
         self._thread.start()
 
     def put(self, operation: Operation[Context]) -> None:
-        """Queue an operation."""
         self._queue.put(operation)
 
     def close(self) -> None:
-        """Commit all queued operations, then close the file; blocks."""
+        """Commits all queued operations, then closes the file; blocks."""
         self._queue.put(None)
         if self._thread.ident is not None:
             self._thread.join()
@@ -136,7 +134,7 @@ class SqliteWriter(Generic[Context]):
         try:
             self._turn()
         except BaseException as error:
-            # No caller would be answered any more: only another process can go on.
+            # No caller would get a result any more: the process must be restarted.
             logger.critical("writer_failed", exc_info=error)
             self._on_failure()
             raise
@@ -176,7 +174,7 @@ class SqliteWriter(Generic[Context]):
         failure: Exception | None = None
         try:
             if self.broken is not None:
-                raise RuntimeError(f"nothing is committed any more: {self.broken}")
+                raise RuntimeError(f"the writer has failed: {self.broken}")
             if group[0].mode is Mode.BARE:
                 for operation in wanted:
                     operation.result = operation.work(context)
@@ -197,28 +195,23 @@ class SqliteWriter(Generic[Context]):
         operations: Sequence[Operation[Context]],
         worked: list[Operation[Context]],
     ) -> None:
-        """Carry out the operations of a transaction; `worked` collects the ones that succeeded."""
+        """Runs the operations of a transaction; `worked` collects the successful ones."""
         for operation in operations:
-            self._perform(context, operation, worked)
-
-    def _perform(
-        self, context: Context, operation: Operation[Context], worked: list[Operation[Context]]
-    ) -> None:
-        self.connection.execute("SAVEPOINT operation")
-        try:
-            operation.result = operation.work(context)
-        except Exception as error:
-            operation.undo()
-            if isinstance(error, sqlite3.OperationalError) or disk.is_failure(error):
-                raise  # a full disk and its like concern the whole transaction
-            operation.error = error
-            self.connection.execute("ROLLBACK TO operation")
-        else:
-            worked.append(operation)
-        self.connection.execute("RELEASE operation")
+            self.connection.execute("SAVEPOINT operation")
+            try:
+                operation.result = operation.work(context)
+            except Exception as error:
+                operation.undo()
+                if isinstance(error, sqlite3.OperationalError) or disk.is_failure(error):
+                    raise  # the whole transaction fails
+                operation.error = error
+                self.connection.execute("ROLLBACK TO operation")
+            else:
+                worked.append(operation)
+            self.connection.execute("RELEASE operation")
 
     def _roll_back(self, error: Exception, worked: list[Operation[Context]]) -> None:
-        """Nothing of this transaction is on disk, not even an operation that succeeded."""
+        """Reverts all operations of a failed transaction, also successful ones."""
         if disk.is_failure(error):
             self.broken, self._failed = error, True
         elif self.connection.in_transaction:

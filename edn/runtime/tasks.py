@@ -14,7 +14,7 @@ logger = structlog.get_logger()
 
 
 class Tasks:
-    """Keeps background tasks until they end, and logs the death of one. Event loop only."""
+    """References background tasks until they end, and logs failed ones. Event loop only."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -31,14 +31,13 @@ class Tasks:
             logger.error("task_died", task=task.get_name(), exc_info=task.exception())
 
     async def stop(self) -> None:
-        """Cancel all tasks, and wait for their ends."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 async def periodic(seconds: float, step: Callable[[], Awaitable[object]], name: str) -> None:
-    """Run a step again and again, with a pause after each; a step that fails is logged, and run again."""
+    """Runs a step repeatedly with a delay in between; logs a failing step and continues."""
     while True:
         try:
             await step()

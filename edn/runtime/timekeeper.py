@@ -1,42 +1,42 @@
-"""Tells the time of a process from two clocks, neither of which is right alone. Pure: both are injected.
+"""Derives the time of a process from two clocks, neither of which is reliable alone. Pure: both are injected.
 
 Theory of operation
 -------------------
-A machine has a **monotonic** clock, which measures elapsed time exactly and means nothing after a restart of
-the machine, and a **wall** clock, which names instants and may be stepped by an administrator, a time daemon,
-a bad battery or a virtual machine's host. A `Timekeeper` derives three readings from them:
+A machine has a **monotonic** clock, which measures elapsed time exactly but restarts with the machine, and a
+**wall** clock, which names instants but may be changed by an administrator, a time daemon, a bad battery or
+the host of a virtual machine. A `Timekeeper` derives three readings from them:
 
-    now         network time: names instants. Decides what has expired. It follows the wall clock, but only
-                as fast as `SLEW` allows, so that it never stands still and never jumps
-    steady      steady time: measures ages. It counts elapsed time only, and no correction of the wall clock
-                changes it. Decides what is old
-    estimate    the best guess of the civil time, for people, signatures and new expiry instants. It differs
-                from `now` only while a machine that was switched off has not been trusted again
+    now         network time: names instants and decides expiry. It follows the wall clock, but only as fast
+                as `SLEW` allows, so that it never stands still and never jumps
+    steady      steady time: measures ages. It counts elapsed time only; corrections of the wall clock do not
+                change it
+    estimate    estimated time of day, for people, signatures and new expiries. It differs from `now` only
+                after the machine was off, until its wall clock is trusted again
 
-A wall clock that departs from network time by more than `Limits.jump` is **suspect**. Network time then goes
-on by elapsed time alone. So nothing expires early, and nothing needs to stop: a subscription of two seconds
-ends after two seconds during the glitch, too.
+A wall clock that departs from network time by more than `Limits.jump` is **suspect**. Network time then
+advances by elapsed time alone, so nothing expires early and the network keeps running: a subscription of two
+seconds ends after two seconds also during the jump.
 
     in step ──departs by more than jump──> suspect ──back within jump──────────────> in step
                                               │ ^ ─departs elsewhere─┘
                                               └──agrees with elapsed time for `trust`──> adopted ─> in step
                                               └──confirmed by an operator──────────────> adopted
 
-Adopting makes the wall clock network time at once, forwards or backwards. Steady time does not move, with one
-exception: the length of the time that a machine was off is known only from its wall clock.
+Adoption sets network time to the wall clock at once, forwards or backwards. Steady time does not change, with
+one exception: the time that a machine was off is known only from its wall clock.
 
-After a restart of the process the clock goes on from what was saved (`Saved`). On the same boot of the
-machine the elapsed time is known, whatever the wall clock says. After a new boot only a lower bound is known:
-what was saved, and the time since the boot. If the wall clock is ahead of that by at most `jump`, it is
-believed at once; if by more, it is suspect, and network time and steady time are the lower bound meanwhile:
-nothing expires, and nothing is purged, before the wall clock has been trusted or confirmed.
+After a restart of the process the clock continues from the saved state (`Saved`). On the same boot of the
+machine the elapsed time is known. After a new boot only a lower bound is known: the saved time plus the time
+since the boot. A wall clock that is ahead of that by at most `jump` is trusted at once. Otherwise it is
+suspect, and network time and steady time are the lower bound: nothing expires or is purged before the wall
+clock is trusted or confirmed.
 
 Invariants, for any readings of the wall clock and any number of restarts on one boot:
 
     - steady time advances exactly with the monotonic clock
     - between two adoptions network time advances by at least 1 - SLEW and at most 1 + SLEW of elapsed time
     - network time that is in step converges to the wall clock, without overshooting
-    - nothing is adopted that was not stable for `trust` seconds, or confirmed
+    - only a wall clock that was stable for `trust` seconds, or confirmed, is adopted
 """
 
 from __future__ import annotations
@@ -48,48 +48,48 @@ from typing import Literal
 
 import msgspec
 
-#: how much faster or slower than the elapsed time network time may run in order to follow the wall clock
+#: relative speed at which network time follows the wall clock
 SLEW = 0.5
-#: seconds by which a suspect wall clock may depart from the elapsed time and still agree with it
+#: seconds by which a stable wall clock may depart from the elapsed time
 AGREEMENT = 1.0
 
-#: what an observation found; None is nothing new
+#: result of an observation; None is no change
 Finding = Literal["jumped", "returned", "agreed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Seconds: the departure that makes a wall clock suspect, and how long it must agree to be trusted."""
-
+    #: seconds of departure that make a wall clock suspect
     jump: float = 300.0
+    #: seconds of agreement before a suspect wall clock is trusted
     trust: float = 300.0
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of the clock that a restart needs."""
+    """The state of the clock for a restart."""
 
-    #: names the boot of the machine; empty where that is unknown
+    #: id of the machine's boot; empty if unknown
     boot: str
-    #: seconds of the three clocks at one moment
+    #: the three clocks at one moment, in seconds
     monotonic: float
     time: float
     steady: float
-    #: time and steady are lower bounds since a new boot
+    #: whether time and steady are lower bounds since a new boot
     bound: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Anchor:
-    """The readings at one moment. Immutable: readers of any thread see one anchor or the next."""
+    """The readings at one moment. Immutable, so any thread can read it without a lock."""
 
     monotonic: float
     time: float
     steady: float
-    #: what network time has yet to make up for
+    #: seconds that network time still has to catch up
     lead: float = 0.0
-    #: the best guess, where it is not network time
+    #: estimated time of day, if it differs from network time
     estimate: float | None = None
-    #: network time less steady time in whole seconds, so that what is shown twice is shown the same
+    #: network time − steady time in whole seconds, so that repeated conversions agree
     between: int = 0
 
 
@@ -97,16 +97,16 @@ class _Anchor:
 class Suspicion:
     """A wall clock that departed from network time."""
 
-    #: monotonic time since which it agrees with the elapsed time
+    #: monotonic time since which it is stable
     since: float
-    #: wall clock less monotonic clock
+    #: wall clock − monotonic clock
     offset: float
-    #: seconds by which it was ahead of network time then, or behind
+    #: wall clock − network time at the jump
     lead: float
 
 
 class Timekeeper:
-    """Readings are safe in every thread and take no lock; whoever owns it calls `observe` every second."""
+    """The clocks of a process. Every thread may read them; the owner calls `observe` every second."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Timekeeper:
         boot: str = "",
         limits: Limits | None = None,
     ) -> None:
-        """`monotonic` counts from the boot that `boot` names. A new timekeeper believes the wall clock."""
+        """`monotonic` counts from the boot with the id `boot`. A new timekeeper trusts the wall clock."""
         self._monotonic = monotonic
         self._wall = wall
         self._boot = boot
@@ -124,7 +124,7 @@ class Timekeeper:
         self._changing = threading.Lock()
         self._bound = False
         self.suspicion: Suspicion | None = None
-        #: seconds of the adoptions so far, and how many there were
+        #: sum of the adopted steps in seconds, and their number
         self.adopted = 0.0
         self.adoptions = 0
         here = wall()
@@ -133,40 +133,40 @@ class Timekeeper:
     # -- readings ---------------------------------------------------------------------------------------
 
     def now(self) -> float:
-        """Return the network time: seconds since 1970."""
+        """Returns network time in seconds since 1970."""
         return _time(self._anchor, self._monotonic())
 
     def steady(self) -> float:
-        """Return the steady time: seconds, of which only differences mean something."""
+        """Returns steady time in seconds; only differences are meaningful."""
         anchor = self._anchor
         return anchor.steady + self._monotonic() - anchor.monotonic
 
     def estimate(self) -> float:
-        """Return the best guess of the civil time: seconds since 1970, never before `now`."""
+        """Returns the estimated time of day in seconds since 1970, never before `now`."""
         anchor, monotonic = self._anchor, self._monotonic()
         if anchor.estimate is None:
             return _time(anchor, monotonic)
         return anchor.estimate + monotonic - anchor.monotonic
 
     def instant(self, steady: float) -> float:
-        """Return the network time of a moment of steady time, to about a second."""
+        """Converts steady time into network time, to about a second."""
         return steady + self._anchor.between
 
     def moment(self, instant: float) -> float:
-        """Return the moment of steady time of an instant; the inverse of `instant`."""
+        """Converts network time into steady time; the inverse of `instant`."""
         return instant - self._anchor.between
 
-    # -- keeping it -------------------------------------------------------------------------------------
+    # -- corrections ------------------------------------------------------------------------------------
 
     def observe(self) -> Finding | None:
-        """Compare the clocks. After "agreed" the owner calls `adopt` when it is ready for the step."""
+        """Compares the clocks. After "agreed" the owner calls `adopt`."""
         with self._changing:
             monotonic, wall = self._monotonic(), self._wall()
             here = self._advanced(monotonic)
             lead = wall - here.time
             if abs(lead) <= self.limits.jump:
                 returned = self.suspicion is not None
-                if self._bound and lead > 0:  # the machine was off for so long
+                if self._bound and lead > 0:  # the machine was off for `lead` seconds
                     self._set(monotonic, wall, here.steady + lead)
                 else:
                     self._set(monotonic, here.time, here.steady, lead)
@@ -182,9 +182,9 @@ class Timekeeper:
             return "agreed" if monotonic - known.since >= self.limits.trust else None
 
     def adopt(self, *, confirmed: bool = False) -> float:
-        """Make a suspect wall clock network time; return the seconds of the step, 0 if there was none.
+        """Sets network time to a suspect wall clock; returns the step in seconds, or 0.
 
-        Without a confirmation only what `observe` found to agree is adopted.
+        Without a confirmation the wall clock must have been stable for `trust` seconds.
         """
         with self._changing:
             monotonic, wall = self._monotonic(), self._wall()
@@ -217,18 +217,18 @@ class Timekeeper:
             )
 
     def resume(self, saved: Saved | None, *, least: float = 0.0) -> Finding | None:
-        """Go on from what was saved, and observe. `least`: seconds that network time had surely reached."""
+        """Continues from a saved state, and observes. `least`: a lower bound of network time."""
         with self._changing:
             monotonic = self._monotonic()
             if saved is None and not least:
-                return None  # a new folder: nothing can be lost
+                return None  # a new data folder
             if saved is not None and self._boot and saved.boot == self._boot and monotonic >= saved.monotonic:
                 elapsed = monotonic - saved.monotonic
                 self._set(monotonic, saved.time + elapsed, saved.steady + elapsed)
                 self._bound = saved.bound
             else:
                 known = saved or Saved(boot="", monotonic=0.0, time=least, steady=least)
-                # On a later boot it has surely run for as long as that.
+                # A later boot has run for at least that long.
                 later = known.boot and self._boot and known.boot != self._boot
                 time = max(known.time + (monotonic if later else 0.0), least)
                 self._set(monotonic, time, known.steady + time - known.time)

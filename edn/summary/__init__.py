@@ -1,9 +1,8 @@
-"""Summaries of a server's subscriptions, in as many or as few rectangles as routing can afford.
+"""Summaries of a server's subscriptions, with any number of rectangles.
 
-`Maximal` keeps the rectangles that matter under inserts and deletes (on a server), `Summary` packs them
-into a hierarchy that can be cut to any size (made on a server, cut on a dispatcher), and a router from
-`new_router` answers which events lie in a cut. Only these names are for other packages. No network, no
-disk, no clock comes in.
+`Maximal` maintains the maximal rectangles under inserts and deletes (on a server). `Summary` packs them into
+a hierarchy that can be cut to any size (built on a server, cut on a dispatcher). A router from `new_router`
+finds the points in cuts. Other packages import only these names. No network, disk or clock.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ __all__ = ["Bundle", "Cover", "Maximal", "Router", "Summary", "compile_kernels",
 
 
 def compile_kernels() -> None:
-    """Compile all loops, or load them from their cache: seconds that a service spends before it is ready."""
+    """Compiles all kernels or loads them from the cache; a service does it before it is ready."""
     rng = np.random.default_rng(0)
     one, other = rng.random((20, 2)), rng.random((20, 2))
     maximal = Maximal(2)

@@ -1,16 +1,16 @@
-"""Which points lie in at least one rectangle of a set: the question that routing asks for every server.
+"""Finds the points that lie in at least one rectangle of a set, for all servers at once.
 
-A *cover* is an immutable set of rectangles prepared for it. A *bundle* of covers answers for many columns
-(servers) at once: `bundle.mark(points, out)` sets `out[i, column]` for every point that some cover of the
-column contains, and spends nothing on those that are set already. Points have any width: what they lack is
-missing, and a rectangle is unconstrained in the columns that it lacks. A *router* makes both; there are two:
+A *cover* is an immutable, prepared set of rectangles. A *bundle* of covers answers for many columns (servers)
+at once: `bundle.mark(points, out)` sets `out[i, column]` for every point in a cover of the column, and skips
+values that are set already. Points have any width: lacking columns are missing in points and unconstrained in
+rectangles. A *router* creates covers and bundles; there are two:
 
-`bitmap`    Rectangles are sorted by falling size, and the largest few are tried one by one. For the others
-            each dimension is cut into bins, and a bin has a bitset of the rectangles that meet it: the AND of
-            one bitset a dimension leaves few candidates, which are compared exactly. The first that contains
-            the point ends the search. One kernel call answers for all covers of a bundle.
-`rtree`     One libspatialindex tree a cover, asked for any hit: the published way, and an independent second
-            opinion. Some three orders of magnitude slower.
+`bitmap`    Rectangles are sorted by decreasing size, and the largest few are tried one by one. For the others
+            each dimension is divided into bins, and a bin has a bitset of the rectangles that meet it: the
+            AND of one bitset per dimension leaves few candidates, which are compared exactly. The first one
+            that contains the point ends the search. One kernel call answers for all covers of a bundle.
+`rtree`     One libspatialindex tree per cover: the published method, as an independent reference. About three
+            orders of magnitude slower.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from edn.summary import marking
 from edn.summary.kernels import quantile_edges, words_for
 from edn.summary.measure import unit_rects
 
-#: this many of the largest rectangles are tried before any bitset is touched
+#: largest rectangles that are tried before the bitsets
 _FIRST = 4
-#: so few rectangles have no bitsets: all are tried
+#: maximal number of rectangles without bitsets
 _FEW = 8
-#: bounds that are looked at to choose edges
+#: sampled bounds for the choice of edges
 _LOOK = 16_384
 _NO_TABLE: Words = np.empty((0, 0, 0), dtype=np.uint64)
 _NO_TALLIES: Ints = np.empty((0, 0), dtype=np.int64)
@@ -56,31 +56,31 @@ class Cover(Protocol):
 
 class Bundle(Protocol):
     def mark(self, points: Floats, out: Bools) -> None:
-        """Set out[i, column] where a cover of that column contains points[i]; clear nothing."""
+        """Sets out[i, column] where a cover of that column contains points[i]; clears nothing."""
 
 
 class Router(Protocol):
     def cover(self, lo: Floats, hi: Floats, masks: Words | None = None) -> Cover:
-        """Prepare rectangles for many questions; masks narrow them, where the router knows how to."""
+        """Prepares rectangles for many searches; masks narrow them if the router supports it."""
 
     def tail(self, lo: Floats, hi: Floats) -> Cover:
-        """Prepare a few rectangles at no cost."""
+        """Prepares a few rectangles at no cost."""
 
     def bundle(self, covers: Sequence[tuple[int, Cover]]) -> Bundle:
-        """Covers with the column that each belongs to; a column may have several."""
+        """Combines (column, cover) pairs; a column may have several covers."""
 
 
 @dataclass(frozen=True, slots=True)
 class BitmapCover:
     lo: Floats
     hi: Floats
-    #: rectangles tried one by one; all of them in a tail
+    #: number of rectangles tried one by one; all of them in a tail
     first: int
     edges: Floats
     table: Words
-    #: how many rectangles each bitset of the table has
+    #: rectangles per bitset of the table
     tallies: Ints
-    #: values that a rectangle admits in a dimension, one bit each; empty where it admits all inside
+    #: hashed values that a rectangle admits per dimension, one bit each; empty without such limits
     masks: Words
 
     @property
@@ -94,7 +94,7 @@ class BitmapCover:
 
 
 class BitmapBundle:
-    """The arrays of all covers laid end to end, so that one kernel call sees them all."""
+    """The concatenated arrays of all covers, for one kernel call."""
 
     __slots__ = ("_edges", "_hi", "_lo", "_masks", "_shape", "_table", "_tallies", "_width")
 
@@ -166,20 +166,21 @@ class BitmapRouter:
 
 
 class RtreeCover:
-    """Coordinates are replaced by their ranks, in [0, 1]: the library crashes on huge and infinite ones.
+    """A libspatialindex tree of ranks in [0, 1]; the library crashes on huge and infinite coordinates.
 
-    A bound v_i becomes 2i + 1 and a value between v_i and v_(i+1) becomes 2i + 2, so every comparison stays.
+    A bound v_i becomes 2i + 1 and a value between v_i and v_(i+1) becomes 2i + 2, so comparisons are
+    unchanged.
     """
 
     def __init__(self, lo: Floats, hi: Floats) -> None:
         self.lo, self.hi = lo, hi
         self.count, self.dimensions = lo.shape
-        # The library knows no space of fewer than two dimensions.
+        # The library requires two dimensions.
         self._width = max(2, self.dimensions)
         self._values = [np.unique(np.concatenate([lo[:, j], hi[:, j]])) for j in range(self.dimensions)]
         self._tree = None
-        # The library crashes when two threads ask one tree: one that routes, and one that measures its cuts.
-        self._asking = threading.Lock()
+        # The library crashes when two threads search one tree: one routes, another one measures cuts.
+        self._lock = threading.Lock()
         if self.count:
             ids = np.arange(self.count, dtype=np.int64)
             properties = Property(dimension=self._width)
@@ -204,7 +205,7 @@ class RtreeCover:
             return np.zeros(len(points), dtype=np.bool_)
         ranks = self._ranks(points)
         corners = np.hstack([ranks, ranks]).tolist()
-        with self._asking:
+        with self._lock:
             return np.fromiter((self._tree.count(corner) > 0 for corner in corners), np.bool_, len(corners))
 
 
@@ -242,23 +243,23 @@ def new_router(name: str) -> Router:
     try:
         return ROUTERS[name]()
     except KeyError:
-        raise ValueError(f"no router is called {name!r}; there are {', '.join(sorted(ROUTERS))}") from None
+        raise ValueError(f"router must be one of {', '.join(sorted(ROUTERS))}, got {name!r}") from None
 
 
 def widened(points: Floats, dimensions: int) -> Floats:
-    """Points with at least that many columns, as the kernels take them; what they lack is missing."""
+    """Converts points for kernels: at least that many columns, padded with missing values."""
     rows, width = points.shape
     if width >= dimensions and points.flags.c_contiguous and points.flags.writeable:
         return points
-    # Arrays over the bytes of a message are read-only: to a kernel another type, compiled for seconds.
+    # Arrays over the bytes of a message are read-only: another type to a kernel, which would compile again.
     fitted = np.full((rows, max(width, dimensions)), -np.inf)
     fitted[:, :width] = points
     return fitted
 
 
 def _made_by(cover: Cover, kind: type[Prepared]) -> Prepared:
-    if not isinstance(cover, kind):  # to leave it out would be to lose events
-        raise TypeError(f"a {type(cover).__name__} of another router; a {kind.__name__} is right")
+    if not isinstance(cover, kind):  # without the check events would be lost
+        raise TypeError(f"cover must be a {kind.__name__}, got {type(cover).__name__}")
     return cover
 
 

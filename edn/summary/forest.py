@@ -1,13 +1,13 @@
-"""The compiled loops behind `Maximal`: a forest of witnesses, and bitsets that find who covers whom.
+"""The kernels of `Maximal`: a forest of witnesses, and bitsets to find covering rectangles.
 
-Every rectangle that is not maximal has a *witness*: another one that covers it. Maximal ones have none, so
-witnesses make a forest whose roots are the maximal rectangles. Roots own a *slot*, a bit in a table of
-bitsets: `table[2j, b]` holds the slots whose lower bound in dimension j lies in bin b or a lower one,
-`table[2j + 1, b]` those whose upper bound lies in bin b or a higher one. Who covers r is the AND of one row a
-side; whom r covers, the AND of one complement a side. Survivors are compared exactly.
+Every rectangle that is not maximal has a *witness*: another one that covers it. So witnesses form a forest
+whose roots are the maximal rectangles. Each root has a *slot*, a bit in a table of bitsets: `table[2j, b]`
+has the slots whose lower bound in dimension j lies in bin b or a lower one, `table[2j + 1, b]` those whose
+upper bound lies in bin b or a higher one. The rectangles that cover r are among the AND of one row per side;
+those that r covers, among the AND of one complement per side. The candidates are compared exactly.
 
-Slots are sorted by falling size when the table is built and are searched from their end, so that the witness
-is a small one: the removal of a huge rectangle then frees few others.
+Slots are sorted by decreasing size when the table is built and are searched from their end, so that witnesses
+are small: the removal of a huge rectangle then affects few others.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edn.arrays import Floats, Ints, Words
 from edn.index.bits import trailing_zeros
 from edn.summary.kernels import CHUNK, edges_at_or_below, kernel
 
-#: values of `witness` that name no row
+#: values of `witness` without a row
 ROOT = -1
 LOOSE = -2
 FREE = -3
@@ -48,7 +48,7 @@ def bins_of(row: int, lo: Floats, hi: Floats, edges: Floats, bins: Ints) -> None
 def find_cover(
     row: int, lo: Floats, hi: Floats, table: Words, slot_row: Ints, bins: Ints, used: int, found: Words
 ) -> int:
-    """A root that covers the row, or -1. `used` is the number of slots that were ever taken."""
+    """Finds a root that covers the row, or -1. `used` is the number of slots ever used."""
     sides = table.shape[0]
     chunks = (used + 64 * CHUNK - 1) // (64 * CHUNK)
     for chunk in range(chunks - 1, -1, -1):
@@ -141,7 +141,7 @@ def _demote_covered(
     bins: Ints,
     found: Words,
 ) -> None:
-    """Roots that the row covers lose their slot and take the row as their witness."""
+    """Makes the row the witness of all roots that it covers; they lose their slots."""
     sides = table.shape[0]
     last = table.shape[1] - 1
     for chunk in range((counts[0] + 64 * CHUNK - 1) // (64 * CHUNK)):
@@ -150,8 +150,7 @@ def _demote_covered(
             found[w] = alive[base + w]
         for side in range(sides):
             b = bins[side]
-            # Lower bounds in this bin or a higher one: those that no lower bin holds yet. Upper ones
-            # likewise.
+            # Lower bounds in this bin or a higher one are those in no lower bin; likewise for upper bounds.
             below = b - 1 if side & 1 == 0 else b + 1
             if below < 0 or below > last:
                 continue
@@ -193,9 +192,9 @@ def insert_rows(
     free_slots: Ints,
     counts: Ints,
 ) -> int:
-    """Place rows[begin:], each loose and without a slot, and return how far it got.
+    """Inserts rows[begin:], each loose and without a slot; returns the index after the last inserted one.
 
-    It stops early when no slot is left. `counts` is [slots ever taken, free among them, roots].
+    It stops when no slot is left. `counts` is [slots ever used, free ones of them, roots].
     """
     bins = np.zeros(table.shape[0], dtype=np.int64)
     found = np.empty(CHUNK, dtype=np.uint64)
@@ -239,10 +238,10 @@ def remove_rows(
     counts: Ints,
     orphans: Ints,
 ) -> int:
-    """Take rows out and return how many others have lost their witness by it: they are in `orphans`, loose.
+    """Removes rows; returns the number of `orphans`, rows that lost their witness and are loose now.
 
-    What the row witnessed goes to its own witness, which covers it too; only a root leaves orphans. One
-    that is removed later in the same call stays listed, marked FREE.
+    The children of a row get its witness, which covers them, too; only a root leaves orphans. An orphan that
+    is removed later in the same call stays in the list, marked FREE.
     """
     lost = 0
     for i in range(len(rows)):
@@ -275,7 +274,7 @@ def remove_rows(
 def fill_table(
     rows: Ints, lo: Floats, hi: Floats, edges: Floats, table: Words, slot_row: Ints, slot: Ints
 ) -> None:
-    """Give rows the slots 0, 1, 2, …: mark each in its own bins, then accumulate along the bins."""
+    """Assigns the slots 0, 1, 2, … to rows: marks each in its bins, then accumulates along the bins."""
     sides = table.shape[0]
     count = table.shape[1]
     bins = np.zeros(sides, dtype=np.int64)

@@ -1,12 +1,12 @@
-"""A summary of any precision in one structure: a packed hierarchy whose prefixes are the cuts.
+"""A summary for every precision: a packed hierarchy whose prefixes are the cuts.
 
-The hierarchy is a binary tree over the maximal rectangles. Opening a node replaces its bounding rectangle
-by those of its two children, so a cut of k rectangles is the root after k - 1 openings. The inner nodes are
-stored *in the order in which they should be opened*: number 0 is the root, and the cut of k rectangles is
-whatever hangs below the first k - 1 nodes. `edn.summary.shaping` decides on tree and order;
-`edn.summary.measure` what "wasteful" means.
+The hierarchy is a binary tree over the maximal rectangles. Opening a node replaces its bounding rectangle by
+those of its two children, so a cut of k rectangles is the root after k - 1 openings. The inner nodes are
+stored *in opening order*: number 0 is the root, and the cut of k rectangles consists of the children of the
+first k - 1 nodes that are not opened themselves. `edn.summary.shaping` chooses tree and order by the measure
+of `edn.summary.measure`.
 
-The memory is the wire format. All numbers are little-endian, sections follow each other without gaps:
+The memory is the wire format. All numbers are little-endian, without gaps between sections:
 
     offset  bytes
     0       4           magic "EDNS"
@@ -45,7 +45,7 @@ _BODY = _HEADER.size + _CRC.size
 
 
 class Summary:
-    """Immutable. `build` on the server, `from_bytes` on the dispatcher; both may `cut` from any thread."""
+    """An immutable summary: built on the server, read from bytes on the dispatcher, cut in any thread."""
 
     __slots__ = ("_children", "_count", "_dimensions", "_hi", "_level", "_lo", "_masks", "_weighted")
 
@@ -63,17 +63,17 @@ class Summary:
     def build(
         cls, lo: npt.ArrayLike, hi: npt.ArrayLike, *, split_only: bool = False, even: float = EVEN_SHARE
     ) -> Summary:
-        """From maximal rectangles, or any: what another covers is a waste of bytes, not a fault.
+        """Builds a summary of maximal rectangles; others are allowed and only waste bytes.
 
-        For comparison, `split_only` makes the hierarchy only from the top, as it was first published, and
+        For comparisons, `split_only` builds the hierarchy only from the top, as it was first published, and
         `even` is the share of events that are expected anywhere.
         """
         low = np.array(lo, dtype=np.float64, order="C")
         high = np.array(hi, dtype=np.float64, order="C")
         if low.ndim != 2 or low.shape != high.shape:
-            raise ValueError(f"bounds of shapes {low.shape} and {high.shape}")
+            raise ValueError(f"bounds must be two matrices of one shape, got {low.shape} and {high.shape}")
         if not (low <= high).all():
-            raise ValueError("a lower bound is above its upper one, or NaN")
+            raise ValueError("lower bounds must be at most their upper bounds, and not NaN")
         n = len(low)
         if n < 2:
             return cls(np.empty((0, 2), dtype=np.int64), low, high, n)
@@ -90,7 +90,6 @@ class Summary:
 
     @property
     def count(self) -> int:
-        """How many maximal rectangles there are."""
         return self._count
 
     @property
@@ -102,36 +101,35 @@ class Summary:
         return int(_BODY + 8 * len(self._children) + self._lo.nbytes + self._hi.nbytes)
 
     def rects(self) -> tuple[Floats, Floats]:
-        """The maximal rectangles."""
         inner = len(self._children)
         return self._lo[inner:], self._hi[inner:]
 
     def cut(self, k: int, by: By = "waste", weights: Floats | None = None) -> tuple[Floats, Floats]:
-        """At most k rectangles that contain all; k may be anything from 1 on.
+        """Returns at most k >= 1 rectangles that contain all maximal rectangles.
 
-        `level` opens the tree level by level, as a depth-limited tree would; it is the baseline. `waste`
-        opens the node that lets most useless events through; `weights` are recent events, (m, d), that say
-        which do.
+        `level` opens the tree level by level, like a depth-limited tree, as a baseline. `waste` opens the
+        node with the most false positives first, measured with `weights`, recent events (m, d), if given.
         """
         chosen = self.choose(k, by, weights)
         return self._lo[chosen], self._hi[chosen]
 
     def choose(self, k: int, by: By = "waste", weights: Floats | None = None) -> Ints:
-        """The nodes of a cut, for `masks`."""
+        """Returns the nodes of a cut, for `masks`."""
         if k < 1:
-            raise ValueError(f"a cut of {k} rectangles; at least 1 is needed")
+            raise ValueError(f"a cut must have at least 1 rectangle, got {k}")
         inner = len(self._children)
         if k >= self._count:
             return np.arange(inner, inner + self._count)
         opened = k - 1
         if not opened:
             return np.zeros(1, dtype=np.int64)
-        if by == "waste" and weights is None:
+        if by == "level":
+            order = self._level_order()
+        elif weights is not None:
+            order = self._weighted_order(weights)
+        else:
             below = self._children[:opened].ravel()
             return below[below >= opened]
-        order = (
-            self._weighted_order(weights) if by == "waste" and weights is not None else self._level_order()
-        )
         is_open = np.zeros(inner + self._count, dtype=np.bool_)
         is_open[order[:opened]] = True
         below = self._children[order[:opened]].ravel()
@@ -141,10 +139,10 @@ class Summary:
         return self._lo[nodes], self._hi[nodes]
 
     def masks(self, nodes: Ints) -> Words:
-        """A Bloom filter of 64 bits for each node and dimension: the values that are asked for by equality.
+        """Returns a Bloom filter of 64 bits per node and dimension: values that filters test for equality.
 
-        An event whose value has no bit there concerns nobody below the node, though it may lie within the
-        bounds. All bits are set where somebody asks for a range.
+        An event whose value has no bit matches nothing below the node, even if it lies within the bounds. All
+        bits are set if a rectangle below the node has a range.
         """
         if self._masks is None:
             bits = marking.as_bits(self._lo)
@@ -157,7 +155,7 @@ class Summary:
         return self._level
 
     def _weighted_order(self, points: Floats) -> Ints:
-        """Computed once for one array of points: a caller that keeps it pays for the first cut only."""
+        """Returns the opening order for points; caches it for the last array of points."""
         known = self._weighted
         if known is not None and known[0] is points:
             return known[1]
@@ -179,37 +177,37 @@ class Summary:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Summary:
-        """The summary that `to_bytes` wrote; CorruptMessage says what is wrong with anything else."""
+        """Reads the result of `to_bytes`; raises `CorruptMessage`."""
         if len(data) < _BODY:
-            raise CorruptMessage(f"a summary of {len(data)} bytes; its header alone has {_BODY}")
+            raise CorruptMessage(f"a summary must have at least {_BODY} bytes, got {len(data)}")
         magic, version, reserved, d, n = _HEADER.unpack_from(data)
         if magic != MAGIC:
-            raise CorruptMessage(f"a summary begins with {MAGIC!r}, not with {magic!r}")
+            raise CorruptMessage(f"a summary must begin with {MAGIC!r}, got {magic!r}")
         if version != VERSION:
-            raise CorruptMessage(f"a summary of version {version}; this program reads version {VERSION}")
+            raise CorruptMessage(f"a summary must have version {VERSION}, got {version}")
         inner = max(0, n - 1)
         nodes = inner + n
         size = _BODY + 8 * inner + 16 * d * nodes
         if len(data) != size:
             raise CorruptMessage(
-                f"a summary of {n} rectangles in {d} dimensions has {size} bytes, not {len(data)}"
+                f"a summary of {n} rectangles in {d} dimensions must have {size} bytes, got {len(data)}"
             )
         (crc,) = _CRC.unpack_from(data, _HEADER.size)
         view = memoryview(data)
         if crc != zlib.crc32(view[_BODY:], zlib.crc32(view[: _HEADER.size])):
-            raise CorruptMessage("a summary fails its CRC-32: bytes were changed on the way")
+            raise CorruptMessage("the CRC-32 of a summary is wrong: bytes were changed in transit")
         if reserved:
-            raise CorruptMessage(f"byte 5 of a summary is reserved and 0, not {reserved}")
+            raise CorruptMessage(f"byte 5 of a summary must be 0, got {reserved}")
         children = np.frombuffer(data, "<u4", 2 * inner, _BODY).astype(np.int64).reshape(inner, 2)
         at = _BODY + 8 * inner
-        # Copies: aligned, and free of the message that they came in.
+        # Copies are aligned and do not reference the message.
         lo = np.frombuffer(data, "<f8", d * nodes, at).astype(np.float64).reshape(nodes, d)
         hi = np.frombuffer(data, "<f8", d * nodes, at + 8 * d * nodes).astype(np.float64).reshape(nodes, d)
         _verify(children, lo, hi)
         return cls(children, lo, hi, n)
 
     def check(self) -> None:
-        """Walk the invariants; CorruptMessage names the first that does not hold."""
+        """Checks the invariants; raises `CorruptMessage`."""
         _verify(self._children, self._lo, self._hi)
 
 
@@ -217,7 +215,7 @@ def _verify(children: Ints, lo: Floats, hi: Floats) -> None:
     inner = len(children)
     if not (lo <= hi).all():
         at = int(np.argmin((lo <= hi).all(axis=1)))
-        raise CorruptMessage(f"node {at} of a summary has a lower bound above its upper one, or NaN")
+        raise CorruptMessage(f"node {at} of a summary has a lower bound above its upper bound, or NaN")
     if not inner:
         return
     number = np.arange(inner)
@@ -225,13 +223,13 @@ def _verify(children: Ints, lo: Floats, hi: Floats) -> None:
     if late.any():
         at = int(np.argmax(late.any(axis=1)))
         raise CorruptMessage(
-            f"node {at} of a summary has children {children[at].tolist()}; "
-            f"they are out of range {at + 1} … {len(lo) - 1}"
+            f"the children of node {at} of a summary must be in {at + 1} … {len(lo) - 1}, "
+            f"got {children[at].tolist()}"
         )
     parents = np.bincount(children.ravel(), minlength=len(lo))
     if (parents[1:] != 1).any():
         at = int(np.argmax(parents[1:] != 1)) + 1
-        raise CorruptMessage(f"node {at} of a summary has {parents[at]} parents; all but the root have one")
+        raise CorruptMessage(f"node {at} of a summary must have one parent, got {parents[at]}")
     for side in range(2):
         below = children[:, side]
         outside = (lo[below] < lo[:inner]).any(axis=1) | (hi[below] > hi[:inner]).any(axis=1)

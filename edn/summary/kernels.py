@@ -1,7 +1,6 @@
-"""Shared by the compiled loops of this package: compilation, binary search, words and bits.
+"""Shared parts of this package's kernels: compilation, binary search, bitsets.
 
-Kernels release the interpreter's lock, are cached on disk, and take plain arrays; none of them checks its
-arguments. Their callers do.
+Kernels release the interpreter lock, are cached on disk, and do not check their arguments; their callers do.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from edn.index.compilation import on_first_use, on_first_use_with_finite
 kernel = on_first_use
 finite_kernel = on_first_use_with_finite
 
-#: words that a scan takes at a time: 512 rectangles, enough for the widest registers
+#: words per step of a scan: 512 rectangles, enough for the widest registers
 CHUNK = 8
 WORD = 64
 
 
 @kernel
 def edges_at_or_below(edges: Floats, value: float) -> int:
-    """The bin of a value: how many of the sorted edges are not above it."""
+    """Returns the bin of a value: the number of sorted edges at or below it."""
     low = 0
     high = edges.shape[0]
     while low < high:
@@ -34,18 +33,18 @@ def edges_at_or_below(edges: Floats, value: float) -> int:
 
 
 def words_for(count: int) -> int:
-    """Words of a bitset over `count` rectangles, whole chunks only."""
+    """Returns the words of a bitset over `count` rectangles, in whole chunks."""
     return max(1, -(-count // (WORD * CHUNK))) * CHUNK
 
 
 def quantile_edges(values: Floats, bins: int) -> Floats:
-    """Up to `bins` - 1 sorted edges that share the values evenly; short ones are padded with +inf.
+    """Returns `bins` - 1 sorted edges that divide the values evenly, padded with +inf.
 
-    An edge is one of the values, so that values which many rectangles share get bins of their own.
+    Edges are values, so frequent values get their own bins.
     """
     edges = np.full(bins - 1, np.inf)
     distinct, counts = np.unique(values, return_counts=True)
-    # The lowest value needs no edge below it.
+    # The lowest value needs no edge.
     if len(distinct) > bins:
         wanted = np.arange(1, bins) * (len(values) / bins)
         chosen = np.unique(np.searchsorted(np.cumsum(counts), wanted, side="right"))

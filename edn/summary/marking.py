@@ -1,4 +1,4 @@
-"""The compiled loops of the bitmap router: fill the bitsets of rectangles, and mark the points inside any."""
+"""The kernels of the bitmap router: fill the bitsets of rectangles, and mark the points inside."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from edn.arrays import Bools, Floats, Ints, Words
 from edn.index.bits import trailing_zeros
 from edn.summary.kernels import edges_at_or_below, kernel
 
-#: bins a dimension; a power of two, so that the search for a bin takes the same steps everywhere
+#: bins per dimension; a power of two, so that every search for a bin takes the same steps
 BINS = 64
-#: words of a bitset that are looked at first, where the largest rectangles are, and then at a time
+#: words of a bitset in the first step, with the largest rectangles, and in later steps
 _AT_FIRST = 16
 _AT_A_TIME = 160
 _ONE = np.uint64(1)
@@ -31,14 +31,14 @@ def fill(lo: Floats, hi: Floats, edges: Floats, table: Words) -> None:
 
 @kernel
 def bit_of(bits: int) -> int:
-    """The place in a mask, 0 … 63, of a value given as the bits of its double."""
+    """Returns the position in a mask, 0 … 63, of a value given as the bits of its double."""
     # The upper bits of a product with an odd constant depend on all bits of the value.
     return int((np.uint64(bits) * _SPREAD) >> np.uint64(58))
 
 
 @kernel
 def _admits(bits: Words, p: int, masks: Words, at: int, d: int) -> bool:
-    """Whether the masks that begin at `at` admit point p in every dimension."""
+    """Tells whether the masks from `at` on admit point p in every dimension."""
     admitted = True
     for j in range(d):
         if masks[at + j] >> np.uint64(bit_of(bits[p, j])) & _ONE == _NONE:
@@ -48,10 +48,10 @@ def _admits(bits: Words, p: int, masks: Words, at: int, d: int) -> bool:
 
 @kernel
 def _common(table: Words, start: Ints, d: int, skip: int, n: int, found: Words) -> bool:
-    """The bits that d bitsets have in common, in n words after the first `skip`; whether there are any.
+    """Computes the AND of d bitsets, in n words after the first `skip`; returns whether any bit is set.
 
-    Slices of one length and no branch inside: so the compiler makes wide registers of it. Four at a time, and
-    stopping between them only, since a test costs as much as several ANDs.
+    Slices of equal length without branches are vectorized. Four bitsets per step, with a test in between,
+    because a test costs as much as several ANDs.
     """
     common = found[:n]
     some = _NONE
@@ -98,12 +98,12 @@ def mark(
     masks: Words,
     out: Bools,
 ) -> None:
-    """Set out[p, column] where a cover contains point p; what is set already is not looked at.
+    """Sets out[p, column] where a cover contains point p; skips values that are set already.
 
-    `shape` has a row a cover: column, dimensions, rectangles, how many of them to try one by one, words of a
-    bitset, and where its edges, its table, its tallies, its bounds and its masks (-1: none) begin. One cover
-    after the other, because a table fits into a cache and all of them do not. `bits` are the points as bits,
-    for masks. `tallies` hold how many rectangles each bitset of the table has: one that has none ends it.
+    `shape` has one row per cover: column, dimensions, rectangles, number of them to try one by one, words of
+    a bitset, and the starts of its edges, table, tallies, bounds and masks (-1: none). Covers are processed
+    one after the other, because one table fits into a cache and all of them do not. `bits` are the points as
+    bits, for masks. `tallies` are the rectangles per bitset of the table: an empty bitset ends the search.
     """
     found = np.empty(_AT_A_TIME, dtype=np.uint64)
     start = np.empty(max(1, points.shape[1]), dtype=np.int64)
@@ -130,7 +130,7 @@ def mark(
             fewest = n
             for j in range(d):
                 x = points[p, j]
-                # Counting all edges takes a few wide comparisons; halving takes six that wait for each other.
+                # Counting all edges takes a few vector comparisons; a binary search takes six dependent ones.
                 row = j * BINS
                 own = edges[edges_at + j * (BINS - 1) : edges_at + (j + 1) * (BINS - 1)]
                 for k in range(BINS - 1):
@@ -142,7 +142,7 @@ def mark(
             skip = 0
             size = min(words, _AT_FIRST)
             while skip < words:
-                # Not a function of its own: the call would cost more than most survivors do.
+                # Not a function: the call would cost more than most candidates.
                 if _common(table, start, d, skip, size, found):
                     for w in range(size):
                         word = found[w]
@@ -170,10 +170,10 @@ def mark(
 
 @kernel
 def node_masks(children: Ints, lo: Floats, hi: Floats, bits: Words) -> Words:
-    """For every node and dimension the values that its rectangles ask for by equality, one bit each.
+    """Computes, per node and dimension, the values that its rectangles test for equality, one bit each.
 
-    A rectangle that asks for a range admits all. Inner nodes come first, parents before children; `bits` are
-    the lower bounds as bits.
+    A rectangle with a range admits all. Inner nodes come first, parents before children; `bits` are the lower
+    bounds as bits.
     """
     inner = len(children)
     masks = np.empty(lo.shape, dtype=np.uint64)
@@ -187,5 +187,5 @@ def node_masks(children: Ints, lo: Floats, hi: Floats, bits: Words) -> Words:
 
 
 def as_bits(values: Floats) -> Words:
-    """The doubles as bits; both zeros as one, since they are equal."""
+    """Returns the bits of doubles, the same for both zeros."""
     return (values + 0.0).view(np.uint64)

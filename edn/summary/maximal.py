@@ -1,14 +1,14 @@
-"""The maximal rectangles of a changing set: those that no other covers, and of equal ones a single one.
+"""The maximal rectangles of a changing set: those that no other covers, and one of several equal ones.
 
-They are what a server's summary is made of, so they are kept under every insert and delete rather than
-computed anew. `edn.summary.forest` explains the structure and holds the loops.
+A server's summary consists of them, so they are maintained under every insert and delete instead of being
+recomputed. `edn.summary.forest` explains the structure and has the kernels.
 
-What it costs: an insert scans bitsets over the maximal rectangles, a few microseconds at 100,000 of them in
-four dimensions. A delete costs that once for every rectangle whose only known cover went: nothing for one
-that is not maximal, much for one that hid everything else.
+An insert scans bitsets over the maximal rectangles, a few microseconds for 100,000 of them in four
+dimensions. A delete costs that for every rectangle that loses its witness: nothing if the deleted one is not
+maximal, much if it covered everything else.
 
-Only columns that some rectangle constrains are **active**: bounds and bitsets exist for these alone, so that
-a wide topic costs no more than is used of it. A column that becomes active rebuilds the bitsets.
+Only columns that some rectangle constrains are **active**: bounds and bitsets exist only for them, so a wide
+topic costs only its used columns. Activating a column rebuilds the bitsets.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from edn.arrays import Floats, Ints, Words
 from edn.summary import forest
 from edn.summary.kernels import CHUNK, quantile_edges, words_for
 
-#: values that are looked at to choose bins and to sort by size
+#: sampled values for bins and sizes
 _SAMPLE = 20_000
-#: finer than bins: only the order of sizes depends on it
+#: knots to compare sizes, finer than bins
 _KNOTS = 1024
-#: rows that are made room for at first
+#: initial capacity
 _FIRST_ROWS = 16
-#: beyond so many rectangles columns become active in growing numbers, so that rebuilding stays rare
+#: rectangles beyond which several columns are activated at once, so that rebuilds stay rare
 _MANY = 1024
-#: so many sides of few rectangles have fewer bins each
+#: sides beyond which few rectangles have fewer bins per side
 _WIDE = 64
 
 
 class Maximal:
-    """Call it from one thread; `rects()` returns copies that may go to another."""
+    """The maximal rectangles of a set. One thread only; `rects()` returns copies."""
 
     def __init__(self, dimensions: int) -> None:
         if dimensions < 0:
-            raise ValueError(f"dimensions is {dimensions}, must not be negative")
+            raise ValueError(f"dimensions must be 0 or more, got {dimensions}")
         self._dimensions = dimensions
-        #: the active columns, in the order in which they became so
+        #: active columns, in the order of their activation
         self._active: Ints = np.empty(0, dtype=np.int64)
         self._rows: dict[int, int] = {}
         self._free_rows: list[int] = []
@@ -50,12 +50,9 @@ class Maximal:
         self._lo: Floats = np.empty((0, 0))
         self._hi: Floats = np.empty((0, 0))
         #: per row: witness, first child, following and preceding sibling, slot
-        self._witness: Ints = np.empty(0, dtype=np.int64)
-        self._child: Ints = np.empty(0, dtype=np.int64)
-        self._following: Ints = np.empty(0, dtype=np.int64)
-        self._before: Ints = np.empty(0, dtype=np.int64)
-        self._slot: Ints = np.empty(0, dtype=np.int64)
-        #: slots ever taken, free ones among them, roots
+        self._links: Ints = np.empty((5, 0), dtype=np.int64)
+        self._witness, self._child, self._following, self._before, self._slot = self._links
+        #: slots ever used, free ones of them, roots
         self._counts: Ints = np.zeros(3, dtype=np.int64)
         self._build_table(np.empty(0, dtype=np.int64))
 
@@ -64,12 +61,12 @@ class Maximal:
         return self._dimensions
 
     def __len__(self) -> int:
-        """How many are maximal."""
+        """Number of maximal rectangles."""
         return int(self._counts[2])
 
     @property
     def total(self) -> int:
-        """How many there are, maximal or not."""
+        """Number of rectangles, maximal or not."""
         return len(self._rows)
 
     def __contains__(self, id: int) -> bool:
@@ -77,9 +74,9 @@ class Maximal:
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes, in bytes."""
-        arrays = (self._lo, self._hi, self._table, self._edges, self._slot_row, self._free_slots)
-        return sum(array.nbytes for array in arrays) + 5 * self._witness.nbytes
+        bounds = (self._lo, self._hi, self._edges)
+        arrays = (*bounds, self._links, self._table, self._slot_row, self._free_slots)
+        return sum(array.nbytes for array in arrays)
 
     def rects(self) -> tuple[Floats, Floats]:
         rows = self._roots()
@@ -89,16 +86,19 @@ class Maximal:
         return lo, hi
 
     def insert(self, ids: Iterable[int], lo: npt.ArrayLike, hi: npt.ArrayLike) -> None:
-        """Add rectangles (n, d) under new ids. Narrower ones are unconstrained in the columns they lack."""
+        """Adds rectangles (n, d) under new ids, unconstrained in the columns that they lack."""
         names = _names(ids)
         low = self._matrix(lo, len(names), -np.inf)
         high = self._matrix(hi, len(names), np.inf)
         if not (low <= high).all():
             at = int(np.argmin((low <= high).all(axis=1)))
-            raise ValueError(f"rectangle {at} (id {names[at]}) has a lower bound above its upper one, or NaN")
+            raise ValueError(
+                f"rectangle {at} (id {names[at]}) has a lower bound above its upper bound, or NaN"
+            )
         taken = next((name for name in names if name in self._rows), None)
-        if taken is not None or len(set(names)) != len(names):
-            raise ValueError(f"id {taken} is already there" if taken is not None else "an id is given twice")
+        if taken is not None:
+            raise ValueError(f"id {taken} exists already")
+        _check_unique(names)
         self._activate(low, high)
         rows = self._take_rows(len(names))
         self._rows.update(zip(names, rows.tolist(), strict=True))
@@ -107,10 +107,9 @@ class Maximal:
         self._place(rows)
 
     def delete(self, ids: Iterable[int]) -> None:
-        """Remove rectangles; a KeyError names the first id that is not there, and nothing is removed."""
+        """Removes rectangles; raises KeyError for an unknown id and removes nothing."""
         names = _names(ids)
-        if len(set(names)) != len(names):
-            raise ValueError("an id is given twice")
+        _check_unique(names)
         rows = np.array([self._rows[name] for name in names], dtype=np.int64)
         orphans = np.empty(self._top, dtype=np.int64)
         lost = forest.remove_rows(
@@ -128,13 +127,13 @@ class Maximal:
             self._place(orphans)
 
     def grow(self, dimensions: int) -> None:
-        """More columns; all rectangles that are there are unconstrained in them, so who covers whom stays."""
+        """Adds columns, in which existing rectangles are unconstrained."""
         if dimensions < self._dimensions:
-            raise ValueError(f"cannot go from {self._dimensions} dimensions back to {dimensions}")
+            raise ValueError(f"dimensions must be {self._dimensions} or more, got {dimensions}")
         self._dimensions = dimensions
 
     def check(self) -> None:
-        """Walk every invariant: AssertionError names the first that does not hold. For tests; quadratic."""
+        """Asserts every invariant. For tests; quadratic."""
         live = sorted(self._rows.values())
         roots = self._roots()
         assert len(set(live)) == len(live), "two ids share a row"
@@ -191,13 +190,14 @@ class Maximal:
     def _matrix(self, bounds: npt.ArrayLike, n: int, pad: float) -> Floats:
         given = np.asarray(bounds, dtype=np.float64)
         if given.ndim != 2 or len(given) != n or given.shape[1] > self._dimensions:
-            raise ValueError(f"bounds of shape {given.shape} for {n} ids in {self._dimensions} dimensions")
+            raise ValueError(
+                f"bounds must be {n} rows of at most {self._dimensions} columns, got shape {given.shape}"
+            )
         if given.shape[1] == self._dimensions:
             return given
         return np.hstack([given, np.full((n, self._dimensions - given.shape[1]), pad)])
 
     def _activate(self, lo: Floats, hi: Floats) -> None:
-        """Activate the columns that these rectangles constrain; those that are there are unconstrained."""
         wanted = ((lo != -np.inf) | (hi != np.inf)).any(axis=0)
         wanted[self._active] = False
         more = np.flatnonzero(wanted)
@@ -220,12 +220,8 @@ class Maximal:
             more = max(_FIRST_ROWS, len(self._lo), fresh)
             self._lo = np.vstack([self._lo, np.empty((more, len(self._active)))])
             self._hi = np.vstack([self._hi, np.empty((more, len(self._active)))])
-            blank = np.full(more, -1, dtype=np.int64)
-            self._witness = np.concatenate([self._witness, blank])
-            self._child = np.concatenate([self._child, blank])
-            self._following = np.concatenate([self._following, blank])
-            self._before = np.concatenate([self._before, blank])
-            self._slot = np.concatenate([self._slot, blank])
+            self._links = np.hstack([self._links, np.full((5, more), -1)])
+            self._witness, self._child, self._following, self._before, self._slot = self._links
         rows = np.array(reused + list(range(self._top, self._top + fresh)), dtype=np.int64)
         self._top += fresh
         self._witness[rows] = forest.LOOSE
@@ -235,7 +231,7 @@ class Maximal:
 
     def _place(self, rows: Ints) -> None:
         if len(rows) > len(self) and len(rows) > 64:
-            # The bins of a small set say nothing about a large one that comes at once.
+            # The bins of a small set do not fit a much larger insert.
             self._build_table(rows)
         rows = rows[self._by_falling_size(rows)]
         done = 0
@@ -250,7 +246,7 @@ class Maximal:
             self._build_table(rows[done:])
 
     def _by_falling_size(self, rows: Ints) -> Ints:
-        """Covering ones come before what they cover, but for ties: then nothing has to be demoted."""
+        """Sorts rows by decreasing size, so that covering rectangles come first and few are demoted."""
         if len(rows) < 2:
             return np.arange(len(rows))
         size = np.zeros(len(rows))
@@ -262,7 +258,7 @@ class Maximal:
         return np.argsort(-size, kind="stable")
 
     def _build_table(self, coming: Ints) -> None:
-        """Room for twice the roots and some of the rows to come, bins by quantiles of both, sorted slots."""
+        """Builds the bitsets, with room for twice the roots and some coming rows, and bins by quantiles."""
         roots = self._roots() if len(self) else np.empty(0, dtype=np.int64)
         roots = roots[self._by_falling_size(roots)]
         sample = np.concatenate([_thinned(roots, _SAMPLE), _thinned(coming, _SAMPLE)])
@@ -289,6 +285,11 @@ class Maximal:
 
 def _names(ids: Iterable[int]) -> list[int]:
     return ids.tolist() if isinstance(ids, np.ndarray) else [int(id) for id in ids]
+
+
+def _check_unique(names: list[int]) -> None:
+    if len(set(names)) != len(names):
+        raise ValueError("ids must be unique, got one twice")
 
 
 def _thinned(rows: Ints, most: int) -> Ints:

@@ -1,14 +1,13 @@
-"""How large a rectangle is while nothing is known of the events: a bounded measure from the bounds at hand.
+"""Measures rectangles without knowledge of the events, from the bounds of the rectangles themselves.
 
 Coordinates have no common scale, and many sides are infinite or have no width, so plain volumes are useless.
-Each dimension is therefore cut into cells at the distinct bounds v_1 < v_2 < … of the rectangles themselves:
-one for "missing", one for each gap between two bounds, and one for each bound. No rectangle divides a cell.
-A third of the events are expected where people draw borders: a gap weighs as much as the bounds beside it, a
-single value as much as the rectangles that ask for exactly it. The others are expected anywhere: a gap
-weighs as much as it is wide. Borders alone would mislead, for the maximal rectangles are the large ones and
-have their borders near the rim of the space; widths alone know nothing of scale. Laying the cells side by
-side, in their order, maps every rectangle into [0, 1]^d, where its plain volume is the share of events that
-it should catch.
+Each dimension is therefore divided into cells at the distinct bounds v_1 < v_2 < … of the rectangles: one for
+"missing", one per gap between two bounds, and one per bound. No rectangle divides a cell. A third of the
+events are expected near bounds: a gap weighs as much as the bounds beside it, a single value as much as the
+rectangles that test for equality with it. The others are expected anywhere: a gap weighs as much as it is
+wide. Bounds alone would mislead, because maximal rectangles are large and have their bounds near the edge of
+the space; widths alone ignore the scale. Concatenating the cells maps every rectangle into [0, 1]^d, where
+its volume is its expected share of the events.
 """
 
 from __future__ import annotations
@@ -17,24 +16,24 @@ import numpy as np
 
 from edn.arrays import Floats
 
-#: share of the events that lack an attribute, where some rectangle cares about that
+#: share of the events that lack an attribute, if some rectangle depends on it
 MISSING_SHARE = 0.05
-#: a value that nobody names alone, relative to one border there; and a gap beside values that are named alone
+#: weight of a value without equality tests, relative to a bound there; and of a gap beside values with them
 _FAINT = 0.02
-#: share of the events that are expected anywhere, in a column whose rectangles ask for ranges only
+#: share of the events that are expected anywhere, in a column with ranges only
 EVEN_SHARE = 0.65
 
 _LARGEST = np.finfo(np.float64).max
 
 
 def unit_rects(lo: Floats, hi: Floats, even: float = EVEN_SHARE) -> tuple[Floats, Floats]:
-    """The rectangles in [0, 1]^d; a point u of it lies in one when a <= u < b.
+    """Maps rectangles into [0, 1]^d; a point u lies in one if a <= u < b.
 
-    `even` is the share of events that are expected anywhere: 0 measures by borders alone, 1 by widths alone.
+    `even` is the share of events that are expected anywhere: 0 measures by bounds alone, 1 by widths alone.
     """
     a = np.zeros_like(lo)
     b = np.ones_like(hi)
-    # A column that nothing constrains is all of it; of a wide topic that is most of them.
+    # Unconstrained columns stay [0, 1]; a wide topic has many of them.
     for j in np.flatnonzero(((lo != -np.inf) | (hi != np.inf)).any(axis=0)).tolist():
         a[:, j], b[:, j] = _unit_column(lo[:, j], hi[:, j], even)
     return a, b
@@ -50,7 +49,7 @@ def _unit_column(lo: Floats, hi: Floats, even: float) -> tuple[Floats, Floats]:
     values, borders, named = values[inside], borders[inside], named[inside]
 
     missing = MISSING_SHARE if np.isfinite(lo).any() or np.isneginf(hi).any() else 0.0
-    # Cells in their order: gap, value, gap, …, value, gap; an edge of the space is half a border away.
+    # Cells in order: gap, value, gap, …, value, gap; the edge of the space is half a bound away.
     cells = np.empty(2 * len(values) + 1)
     cells[1::2] = named + _FAINT * borders
     beside = 0.5 * borders + _FAINT * named
@@ -58,11 +57,11 @@ def _unit_column(lo: Floats, hi: Floats, even: float) -> tuple[Floats, Floats]:
     total = cells.sum()
     cells = cells * ((1.0 - missing) / total) if total > 0 else np.array([1.0 - missing])
     ranges = borders.sum()
-    # Halves, because the difference of two doubles may be none; those of the least ones are zero.
+    # Halves, because the difference of two doubles may overflow.
     width = np.diff(0.5 * values)
     span = width.sum()
     if ranges > 0 and span > 0:
-        # Who asks for single values only leaves no reason to expect others.
+        # Equality tests alone give no reason to expect other values.
         share = even * ranges / (ranges + named.sum())
         cells *= 1.0 - share
         cells[2:-1:2] += share * (1.0 - missing) * (width / span)

@@ -1,11 +1,10 @@
-"""In which order a hierarchy is opened: the compiled loops that price its inner nodes.
+"""Kernels that compute the opening order of a hierarchy.
 
-Seen from its end an opening order closes nodes: it begins with all rectangles and replaces two siblings by
-their parent until only the root is left. What that costs is known exactly on a sample of events: those that
-fall into the parent and into nothing that is in use yet. So the order is found from that end, cheapest
-first.
+Reversed, an opening order closes nodes: it begins with all rectangles and replaces two siblings by their
+parent until only the root is left. The cost of a closing is known exactly on a sample of events: those in the
+parent and in no rectangle used so far. So the order is computed from that end, cheapest first.
 
-Numbering is as in `edn.summary.tree`, leaves first, but for the last two functions.
+Nodes are numbered as in `edn.summary.tree`, leaves first, except in the last two functions.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from edn.summary.tree import volume
 
 @kernel
 def _push(keys: Floats, items: Ints, held: int, key: float, item: int) -> int:
-    """Adds an item to a heap of `held` items; returns how many it holds then."""
+    """Adds an item to a heap of `held` items; returns its new size."""
     at = held
     while at > 0:
         above = (at - 1) >> 1
@@ -52,9 +51,9 @@ def _sift_down(keys: Floats, items: Ints, count: int) -> None:
 def uncovered(
     children: Ints, lo: Floats, hi: Floats, points: Floats, half_open: bool
 ) -> tuple[Ints, Ints, Ints]:
-    """The points that no leaf contains, and for each the inner nodes that contain it: (rows, starts, nodes).
+    """Finds the points in no leaf, and the inner nodes that contain each: (rows, starts, nodes).
 
-    `half_open` is for the unit cube, where an upper bound is outside.
+    `half_open` is for the unit cube, where upper bounds are outside.
     """
     n = (lo.shape[0] + 1) // 2
     d = lo.shape[1]
@@ -103,13 +102,11 @@ def uncovered(
 
 @kernel
 def closing_order(children: Ints, waste: Floats, starts: Ints, nodes: Ints) -> tuple[Ints, Ints]:
-    """Inner nodes in the order in which they should be closed, the cheapest first, children before parents;
-    and how many points are covered after each closing.
+    """Returns the closing order of inner nodes, cheapest first, and the covered points after each closing.
 
-    Closing a node replaces what is below it by its bounding rectangle. Its price is the number of sample
-    points that become covered by that, so a point counts for the first node that covers it and is free for
-    all later ones; `waste`, below 1, decides between equals. (starts, nodes) are the inner nodes that
-    contain each point.
+    Closing a node replaces its children by its bounding rectangle. Its price is the number of sample points
+    that become covered, so a point counts only for the first node that covers it; `waste`, below 1, breaks
+    ties. Children come before parents. (starts, nodes) are the inner nodes that contain each point.
     """
     inner = len(children)
     n = inner + 1
@@ -153,7 +150,7 @@ def closing_order(children: Ints, waste: Floats, starts: Ints, nodes: Ints) -> t
         keys[0], items[0] = keys[held], items[held]
         if held > 0:
             _sift_down(keys, items, held)
-        # A node whose price fell is in the heap again under the lower one, which came first.
+        # A node whose price fell is in the heap twice; the lower price came first.
         if closed[node]:
             continue
         closed[node] = True
@@ -181,7 +178,7 @@ def closing_order(children: Ints, waste: Floats, starts: Ints, nodes: Ints) -> t
 
 @kernel
 def node_waste(children: Ints, a: Floats, b: Floats) -> Floats:
-    """Volume of each inner node that its two children leave free, at most just below 1."""
+    """Returns the volume of each inner node outside its two children, limited to below 1."""
     inner = len(children)
     n = inner + 1
     waste = np.empty(inner)
@@ -197,7 +194,7 @@ def node_waste(children: Ints, a: Floats, b: Floats) -> Floats:
 
 @kernel
 def depths(children: Ints) -> Ints:
-    """How deep each inner node lies; here inner nodes come first, parents before children."""
+    """Returns the depth of each inner node; here inner nodes come first, parents before children."""
     inner = len(children)
     depth = np.zeros(inner, dtype=np.int64)
     for i in range(inner):
@@ -209,7 +206,7 @@ def depths(children: Ints) -> Ints:
 
 
 def weighted_order(children: Ints, lo: Floats, hi: Floats, points: Floats) -> Ints:
-    """Another opening order, for a sample of events; here inner nodes come first, parents before children."""
+    """Returns the opening order for a sample of events; inner nodes come first, parents before children."""
     inner = len(children)
     if inner == 0:
         return np.empty(0, dtype=np.int64)
@@ -218,7 +215,7 @@ def weighted_order(children: Ints, lo: Floats, hi: Floats, points: Floats) -> In
     turned = np.ascontiguousarray(last - children[::-1])
     low, high = np.ascontiguousarray(lo[::-1]), np.ascontiguousarray(hi[::-1])
     _, starts, nodes = uncovered(turned, low, high, points, False)
-    # Among equals the later of the present order is closed first.
+    # Ties: the node that is opened later in the stored order is closed first.
     waste = np.arange(inner) / (inner + 1.0)
     order, _ = closing_order(turned, waste, starts, nodes)
     return inner - 1 - order[::-1]

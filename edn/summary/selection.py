@@ -1,7 +1,7 @@
-"""A summary of a few attributes only: the others count as unconstrained, and many rectangles fall together.
+"""Reduces a summary to a few attributes: the others become unconstrained, and many rectangles coincide.
 
-It is one more way to be imprecise: fewer rectangles, which let more events through. The columns that are
-left out stay, as open ones, so that a summary's columns mean the same everywhere.
+Another form of imprecision: fewer rectangles and more false positives. The other columns stay, unconstrained,
+so that columns mean the same in every summary.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from edn.summary.measure import unit_rects
 
 
 def most_selective(lo: Floats, hi: Floats, attributes: int) -> Ints:
-    """The columns that rule out most events, by the rectangles' own measure, in column order."""
+    """Returns the columns that exclude most events by `edn.summary.measure`, in column order."""
     a, b = unit_rects(lo, hi)
-    # The logarithm of a volume is a sum over the columns; a width of zero still counts as one in a million.
+    # The logarithm of a volume is a sum over the columns; a width of zero counts as one in a million.
     ruled_out = -np.log(np.maximum(b - a, 1e-6)).sum(axis=0)
     return np.sort(np.argsort(-ruled_out, kind="stable")[:attributes])
 
 
 def select(lo: Floats, hi: Floats, columns: Ints) -> tuple[Floats, Floats]:
-    """The maximal rectangles of what is left when all other columns are unconstrained."""
+    """Returns the maximal rectangles if all other columns are unconstrained."""
     n, d = lo.shape
     wide_lo, wide_hi = np.full((n, d), -np.inf), np.full((n, d), np.inf)
     wide_lo[:, columns] = lo[:, columns]
@@ -34,7 +34,7 @@ def select(lo: Floats, hi: Floats, columns: Ints) -> tuple[Floats, Floats]:
 
 
 def selected(summary: Summary, attributes: int) -> Summary:
-    """The summary over that many attributes, those that rule out most; itself where it has no more."""
+    """Returns a summary over the most selective attributes; the summary itself if it has no more."""
     if attributes >= summary.dimensions or not summary.count:
         return summary
     lo, hi = summary.rects()

@@ -1,15 +1,14 @@
-"""Which hierarchy a summary gets: several are drawn up, and the one whose cuts cover least is taken.
+"""Chooses the hierarchy of a summary: builds several, and selects the one whose cuts cover least.
 
-Merging from the bottom pairs best, so it decides what fine cuts look like; what it makes of the few large
-rectangles of a coarse cut is poor, because it looks at pairs only. Splitting from the top is the opposite. A
-**graft** has the best of both: the merged tree, below the cut of some number of rectangles, and above that
-cut a tree that is split from the top over exactly those rectangles. Where the border should lie differs (high
-where few attributes count, low where many do, as then every rectangle is small and pairs matter), so
-grafts at several heights are compared, and for small sets the split tree itself.
+Merging from the bottom finds the best pairs, so fine cuts are good; coarse cuts are poor, because it
+considers only pairs. Splitting from the top is the opposite. A **graft** combines both: the merged tree below
+a cut of some size, and above that cut a tree split from the top over exactly its rectangles. The best height
+differs (high if few attributes matter, low if many do, because then every rectangle is small and pairs
+matter), so grafts at several heights are compared, and for small sets the split tree itself.
 
-All are judged by the same points of the unit cube, where volume means share of the events (see
-`edn.summary.measure`): a cut is charged with those that it covers and no rectangle does. Points inside a
-rectangle tell nothing, so points are drawn until enough others are found.
+All are compared on the same points of the unit cube, where volume is the expected share of events (see
+`edn.summary.measure`): the cost of a cut is the number of points that it covers and no rectangle does. Points
+inside a rectangle are useless, so points are drawn until enough others are found.
 """
 
 from __future__ import annotations
@@ -21,29 +20,29 @@ import numpy as np
 from edn.arrays import Floats, Ints
 from edn.summary import opening, tree
 
-#: points outside all rectangles that order the openings, and that decide between hierarchies
+#: points outside all rectangles for the final order, for drafts, and for the comparison of hierarchies
 _ORDERING = 12_288
 _DRAFTING = 4096
 _JUDGING = 2048
-#: points drawn at most to find them, and at once
+#: maximal number of drawn points, and points per draw
 _DRAWS = 65_536
 _CHUNK = 8192
-#: how many rectangles are merged from the bottom: within these bounds as many as keep (number of
-#: rectangles) × (size of a bucket), to which the time is proportional, near this
+#: range of the size of a bucket that is merged from the bottom; within it (number of rectangles) × (size of a
+#: bucket), which determines the time, is about `_MERGING`
 _BUCKET = (1024, 4096)
 _MERGING = 40_000_000
-#: grafts are made above the cuts of one rectangle in so many
+#: rectangles per node of the cuts above which grafts are built
 _HEIGHTS = (2, 8)
-#: sets so small that every hierarchy is worth a try, and so large that one must do
+#: size up to which all hierarchies are tried, and size beyond which only one is built
 _SMALL = 1024
 _LARGE = 32_768
-#: the precisions that count when hierarchies are judged
+#: precisions at which hierarchies are compared
 _PRECISIONS = (1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
 
 
 @dataclass(slots=True)
 class _Sample:
-    """Points of the unit cube that no rectangle contains, as many as were needed so far."""
+    """Points of the unit cube outside all rectangles, drawn on demand."""
 
     dimensions: int
     points: Floats = field(init=False)
@@ -54,7 +53,7 @@ class _Sample:
         self.points = np.empty((0, self.dimensions))
 
     def placed(self, children: Ints, a: Floats, b: Floats, wanted: int) -> tuple[Ints, Ints]:
-        """At least that many points, or all that could be found: the inner nodes that contain each."""
+        """Draws points until there are `wanted`, if possible; returns the inner nodes that contain each."""
         _, starts, nodes = opening.uncovered(children, a, b, self.points, True)
         all_starts, all_nodes, found = [starts], [nodes], len(nodes)
         while len(self.points) < wanted and self.drawn < _DRAWS:
@@ -69,9 +68,9 @@ class _Sample:
 
 
 def shape(a: Floats, b: Floats, *, split_only: bool = False) -> tuple[Ints, Ints]:
-    """Children of the inner nodes, and the order in which to close them; numbers as in `edn.summary.tree`.
+    """Returns the children of the inner nodes and their closing order; numbers as in `edn.summary.tree`.
 
-    For two rectangles or more, in the unit cube.
+    Requires at least two rectangles in the unit cube.
     """
     n = len(a)
     sample = _Sample(a.shape[1])
@@ -92,10 +91,10 @@ def shape(a: Floats, b: Floats, *, split_only: bool = False) -> tuple[Ints, Ints
 
 
 def graft(children: Ints, closing: Ints, a: Floats, b: Floats, cut: int) -> Ints:
-    """The same tree below its cut of that many rectangles, and a tree split from the top above it."""
+    """Replaces the part of a tree above a cut by a tree split from the top."""
     n = len(a)
     a, b = tree.bound_nodes(children, a, b)
-    # Children before parents is the order of numbers, too; it must survive.
+    # Sorted, so that children keep lower numbers than parents.
     kept = np.sort(closing[: n - cut])
     number = np.arange(2 * n - 1)
     number[n + kept] = n + np.arange(len(kept))
@@ -117,7 +116,7 @@ def _closing(children: Ints, a: Floats, b: Floats, sample: _Sample, wanted: int)
 
 
 def _charge(children: Ints, a: Floats, b: Floats, judges: Floats) -> int:
-    """How many points the cuts at the precisions that count cover, together."""
+    """Counts the points that the cuts at `_PRECISIONS` cover in total."""
     a, b = tree.bound_nodes(children, a, b)
     _, starts, nodes = opening.uncovered(children, a, b, judges, True)
     _, spent = opening.closing_order(children, opening.node_waste(children, a, b), starts, nodes)

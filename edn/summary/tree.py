@@ -1,9 +1,9 @@
-"""The compiled loops that build a summary's hierarchy: a binary tree over rectangles in the unit cube.
+"""Kernels that build a summary's hierarchy: a binary tree over rectangles in the unit cube.
 
-There volume means share of the events (see `edn.summary.measure`). From the top the set is split until at
-most some thousand rectangles are left together; within such a bucket pairs are merged from the bottom, the
-pair first that adds least to the larger of its two. Splitting alone pairs badly at the bottom, where
-precise summaries are cut; merging alone, besides being quadratic, forgets at the top what lies far apart.
+In the unit cube volume is the expected share of events (see `edn.summary.measure`). The set is split from the
+top into buckets of some thousand rectangles; in a bucket pairs are merged from the bottom, first the pair
+that adds least to its larger rectangle. Splitting alone pairs badly at the bottom, where precise summaries
+are cut; merging alone is quadratic and combines distant rectangles at the top.
 
 Nodes are numbered leaves first: 0 … n - 1 are the rectangles, n … 2n - 2 the inner nodes, each after its
 children, the root last.
@@ -17,9 +17,9 @@ from edn.arrays import Floats, Ints, Singles
 from edn.summary.kernels import finite_kernel, kernel
 
 _BINS = 16
-#: rows looked at to choose a split; all of them would cost more and choose the same
+#: sampled rows for the choice of a split
 _LOOK = 1024
-#: differences in the unit cube that are none
+#: differences in the unit cube that count as zero
 _CLOSE = 1e-300
 
 
@@ -33,10 +33,10 @@ def volume(a: Floats, b: Floats) -> float:
 
 @kernel
 def _choose_split(a: Floats, b: Floats, rows: Ints) -> tuple[int, float]:
-    """The key (3j lower bound, 3j + 1 upper bound, 3j + 2 twice the centre) and border of the best split.
+    """Chooses key (3j lower bound, 3j + 1 upper bound, 3j + 2 twice the centre) and border of the best split.
 
-    Best is the least sum of (rectangles × volume of their bounding rectangle) over the two sides. The key is
-    -1 where nothing splits: all are alike.
+    The best split has the least sum of (rectangles × volume of their bounding rectangle) over the two sides.
+    The key is -1 if all rectangles are alike.
     """
     d = a.shape[1]
     step = max(1, len(rows) // _LOOK)
@@ -57,7 +57,7 @@ def _choose_split(a: Floats, b: Floats, rows: Ints) -> tuple[int, float]:
             x = a[r, j] if kind == 0 else (b[r, j] if kind == 1 else a[r, j] + b[r, j])
             least = min(least, x)
             most = max(most, x)
-        # So close to each other, they would be in bins whose number is infinite.
+        # Such close values would have infinite bin numbers.
         if most - least < _CLOSE:
             continue
         scale = _BINS / (most - least)
@@ -102,7 +102,7 @@ def _choose_split(a: Floats, b: Floats, rows: Ints) -> tuple[int, float]:
 
 @kernel
 def _part(a: Floats, b: Floats, rows: Ints, begin: int, end: int, scratch: Ints) -> int:
-    """Reorder rows[begin:end] into two sides and return where the second begins; none is empty."""
+    """Reorders rows[begin:end] into two non-empty sides; returns the start of the second."""
     middle = begin
     key, border = _choose_split(a, b, rows[begin:end])
     if key >= 0:
@@ -126,10 +126,10 @@ def _part(a: Floats, b: Floats, rows: Ints, begin: int, end: int, scratch: Ints)
 
 @finite_kernel
 def _merging_costs(low: Singles, high: Singles, size: Singles, i: int, costs: Singles) -> None:
-    """What merging cluster i with each other one adds to the larger of the two; one row a dimension.
+    """Computes the volume that merging cluster i with each other one adds to the larger of the two.
 
-    This is the innermost loop of all: slices of known length, single precision and no branches let the
-    compiler take eight or sixteen clusters at a time.
+    The innermost loop: slices of known length, single precision and no branches let the compiler process
+    eight or sixteen clusters at a time. `low` and `high` have one row per dimension.
     """
     m = len(costs)
     first_low, first_high = low[0, :m], high[0, :m]
@@ -149,18 +149,18 @@ def _merging_costs(low: Singles, high: Singles, size: Singles, i: int, costs: Si
 
 @kernel
 def _before(a: int, b: int, c: int, d: int) -> bool:
-    """Whether the pair {a, b} comes before {c, d}: the order among pairs of equal cost."""
+    """Tells whether the pair {a, b} comes before {c, d}: the order of pairs of equal cost."""
     low, other = min(a, b), min(c, d)
     return low < other or (low == other and max(a, b) < max(c, d))
 
 
 @kernel
 def _merge_bucket(a: Floats, b: Floats, rows: Ints, children: Ints, base: int) -> None:
-    """Merge the rectangles `rows` into one tree: inner nodes `base` … of `children`, the last is its root.
+    """Merges the rectangles `rows` into one tree: inner nodes `base` … of `children`, the last is its root.
 
-    In rounds: every cluster knows its cheapest partner, and those who are each other's are merged. Only
-    clusters that are new or lost their partner look for one again. Pairs of equal cost have an order of
-    their own, so that one pair is the first of all and each round merges at least that.
+    In rounds: every cluster has a cheapest partner, and mutual partners are merged. Only new clusters and
+    those that lost their partner search again. Pairs of equal cost are ordered, so that one pair is the first
+    of all and each round merges at least that.
     """
     n, d = a.shape
     count = len(rows)
@@ -172,8 +172,8 @@ def _merge_bucket(a: Floats, b: Floats, rows: Ints, children: Ints, base: int) -
             low[k, i] = a[rows[i], k]
             high[k, i] = b[rows[i], k]
             size[i] *= high[k, i] - low[k, i]
-    # Clusters are numbered like nodes, here 0 … 2 count - 2; `place` is where one lies now, -1 when it is
-    # gone.
+    # Clusters are numbered like nodes, here 0 … 2 count - 2; `place` is the current position, -1 after a
+    # merge.
     name = np.arange(count)
     place = np.full(2 * count - 1, -1, dtype=np.int64)
     place[:count] = np.arange(count)
@@ -197,7 +197,7 @@ def _merge_bucket(a: Floats, b: Floats, rows: Ints, children: Ints, base: int) -
                 cost = costs[j]
                 if (cost > price[i] and cost > price[j]) or j == i:
                     continue
-                # A cost that the other side learns too: new clusters are known to all who gain by them.
+                # The cost counts for both sides, so that older clusters find new partners.
                 you = name[j]
                 if cost < price[i] or (cost == price[i] and _before(me, you, me, partner[i])):
                     price[i], partner[i] = cost, you
@@ -226,7 +226,7 @@ def _merge_bucket(a: Floats, b: Floats, rows: Ints, children: Ints, base: int) -
                 looking[i] = True
                 made += 1
             if made == before:
-                # The order of pairs rules this out; a server must not hang should it ever fail.
+                # The order of pairs excludes this; it only prevents an endless loop.
                 partner[0], partner[1] = name[1], name[0]
         kept = 0
         for i in range(m):
@@ -248,13 +248,13 @@ def _merge_bucket(a: Floats, b: Floats, rows: Ints, children: Ints, base: int) -
 
 @kernel
 def grow_tree(a: Floats, b: Floats, bucket: int) -> Ints:
-    """Children of the inner nodes, (n - 1, 2); n is at least 2."""
+    """Returns the children of the inner nodes, (n - 1, 2); requires n >= 2."""
     n = a.shape[0]
     children = np.empty((n - 1, 2), dtype=np.int64)
     rows = np.arange(n)
     scratch = np.empty(n, dtype=np.int64)
-    # A job is a range of rows, and the place (inner node, side) that waits for its root. Numbers are dealt
-    # from the highest, so that a parent's is above its children's.
+    # A job is a range of rows and the position (inner node, side) of its root. Numbers are assigned from the
+    # highest, so that parents have higher numbers than their children.
     jobs = np.empty((n + 1, 4), dtype=np.int64)
     jobs[0] = (0, n, -1, 0)
     waiting = 1
@@ -282,7 +282,7 @@ def grow_tree(a: Floats, b: Floats, bucket: int) -> Ints:
 
 @kernel
 def bound_nodes(children: Ints, lo: Floats, hi: Floats) -> tuple[Floats, Floats]:
-    """Bounds of all nodes from those of the leaves; inner nodes come after their children."""
+    """Computes the bounds of all nodes from those of the leaves; inner nodes come after their children."""
     n, d = lo.shape
     all_lo = np.empty((2 * n - 1, d))
     all_hi = np.empty((2 * n - 1, d))

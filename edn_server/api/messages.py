@@ -149,12 +149,12 @@ def _table(answerers: Answerers) -> list[_Described]:
         applied = await intake.apply(frame)
         return (409 if applied.gap else 200), applied.ack
 
-    async def journey(question: protocol.AskJourney) -> tuple[int, msgspec.Struct]:
+    async def journey(question: protocol.TraceQuery) -> tuple[int, msgspec.Struct]:
         return 200, answerers.traces.find(answerers.view, question.log, question.offset)
 
     async def consented(message: protocol.Consented) -> tuple[int, msgspec.Struct]:
         known = await answerers.consents.consented(message.token, message.rate)
-        return 200, protocol.Taken(unknown=not known)
+        return 200, protocol.Accepted(unknown=not known)
 
     async def summary(_: None) -> tuple[int, msgspec.Struct]:
         return 200, await status.summary()
@@ -189,7 +189,7 @@ def _table(answerers: Answerers) -> list[_Described]:
             protocol.Explained,
             ok(status.explain),
         ),
-        ("journey", "What became of a recent event", protocol.AskJourney, protocol.Journey, journey),
+        ("journey", "What became of a recent event", protocol.TraceQuery, protocol.EventTrace, journey),
         ("summary", "The summary of what is hosted", None, protocol.SummarySnapshot, summary),
         (
             "departures",
@@ -201,39 +201,39 @@ def _table(answerers: Answerers) -> list[_Described]:
         (
             "departures/kept",
             "What was kept for one that was paused",
-            protocol.KeptAfter,
-            protocol.Kept,
+            protocol.BufferedQuery,
+            protocol.BufferedPage,
             ok(handover.kept),
         ),
         (
             "departures/told",
             "Whom events were told to that may come again",
-            protocol.ToldAfter,
-            protocol.Told,
+            protocol.DeliveredIdsQuery,
+            protocol.DeliveredIds,
             ok(handover.told),
         ),
         (
             "arrivals",
             "Nothing is left on the servers that these come from",
             protocol.Arrivals,
-            protocol.Taken,
+            protocol.Accepted,
             ok(handover.arrivals),
         ),
         (
             "arrivals/kept",
             "What another server kept for a subscription",
-            protocol.Kept,
-            protocol.Taken,
+            protocol.BufferedPage,
+            protocol.Accepted,
             ok(handover.take_kept),
         ),
         (
             "arrivals/told",
             "Whom another server told of events that may come again",
-            protocol.Told,
-            protocol.Taken,
+            protocol.DeliveredIds,
+            protocol.Accepted,
             ok(handover.take_told),
         ),
-        ("consents", "A sink has consented later", protocol.Consented, protocol.Taken, consented),
+        ("consents", "A sink has consented later", protocol.Consented, protocol.Accepted, consented),
     ]
     more: dict[str, dict[str, dict[str, Any]]] = {
         "subscriptions": unbound,

@@ -64,7 +64,7 @@ class PlacementHints:
         self._topics: dict[str, tuple[int, Schema]] = {}
         self._policies: dict[int, Placement] = {}
         #: topic → server → its rectangles
-        self._boxes: dict[int, dict[str, protocol.Boxes]] = {}
+        self._boxes: dict[int, dict[str, protocol.ServerRects]] = {}
         self._loads: dict[str, int] = {}
 
     @property
@@ -193,7 +193,7 @@ def _schema(topic: protocol.TopicInfo, former: Schema | None) -> Schema:
     return former if same and former is not None else Schema.from_wire(topic.columns)
 
 
-def _summarise(policy: Placement, boxes: protocol.Boxes) -> None:
+def _summarise(policy: Placement, boxes: protocol.ServerRects) -> None:
     if boxes.lo:
         lo, hi = protocol.points_array(boxes.lo, boxes.width), protocol.points_array(boxes.hi, boxes.width)
         policy.summarise(boxes.server, lo, hi)

@@ -44,7 +44,7 @@ def _applied(addresses: list[str], batch: int = 0, entries: int = 0) -> Applied:
     )
 
 
-class TakeKept(Job[protocol.Taken]):
+class TakeKept(Job[protocol.Accepted]):
     """What was kept for it on the server that it comes from: it goes out first, when anything does.
 
     Whether it is still kept here depends on what happened to the subscription since it came
@@ -54,7 +54,7 @@ class TakeKept(Job[protocol.Taken]):
     fresh = True
 
     def __init__(
-        self, registry: SubscriptionRegistry, batch: int, page: protocol.Kept, on_applied: OnApplied
+        self, registry: SubscriptionRegistry, batch: int, page: protocol.BufferedPage, on_applied: OnApplied
     ) -> None:
         """`batch` is this page's alone."""
         self._registry = registry
@@ -64,16 +64,16 @@ class TakeKept(Job[protocol.Taken]):
         self._entries = 0
         self._drops = Drops()
 
-    def work(self, db: Connection) -> protocol.Taken:
+    def work(self, db: Connection) -> protocol.Accepted:
         page, registry = self._page, self._registry
         if not 0 <= page.after <= page.upto:
             raise CorruptMessage(f"rows of a page must rise, got ({page.after}, {page.upto}]")
         awaited = _find(registry, page.subscription, page.version)
         if awaited is None:
-            return protocol.Taken(unknown=True)
+            return protocol.Accepted(unknown=True)
         position, fate = replays.arrival(db, awaited)
         if page.after != position:
-            return protocol.Taken(position)
+            return protocol.Accepted(position)
         events = [Event(one.topic, one.id, one.stamp, one.body, one.trace) for one in page.events]
         if events and fate != replays.UNWANTED:
             # The subscription may have been changed since it moved: its newest version sends the rows, while
@@ -91,9 +91,9 @@ class TakeKept(Job[protocol.Taken]):
             self._drops = outbox.write(db, self._batch, list(enumerate(events)), named, registry.limits).drops
             self._entries = len(events) - self._drops.total
         replays.advance_arrival(db, awaited, page.upto)
-        return protocol.Taken(page.upto)
+        return protocol.Accepted(page.upto)
 
-    def done(self, result: protocol.Taken) -> None:
+    def done(self, result: protocol.Accepted) -> None:
         self._on_applied(replace(_applied([], self._batch, self._entries), drops=self._drops), {})
 
 
@@ -102,7 +102,9 @@ class TakeTold(Job[int]):
 
     fresh = True
 
-    def __init__(self, registry: SubscriptionRegistry, page: protocol.Told, on_applied: OnApplied) -> None:
+    def __init__(
+        self, registry: SubscriptionRegistry, page: protocol.DeliveredIds, on_applied: OnApplied
+    ) -> None:
         self._registry = registry
         self._page = page
         self._on_applied = on_applied
@@ -146,7 +148,7 @@ def _take_out(db: Connection, subscription: str, repeated: set[tuple[int, str]])
     return dropped
 
 
-class Arrive(Job[protocol.Taken]):
+class Arrive(Job[protocol.Accepted]):
     """Nothing is left on the servers that these come from: what was found here goes out."""
 
     fresh = True
@@ -161,7 +163,7 @@ class Arrive(Job[protocol.Taken]):
         self._over: list[int] = []
         self._addresses: list[str] = []
 
-    def work(self, db: Connection) -> protocol.Taken:
+    def work(self, db: Connection) -> protocol.Accepted:
         registry = self._registry
         for id, version in dict.fromkeys(self._request.versions):
             number = _find(registry, id, version)
@@ -175,13 +177,13 @@ class Arrive(Job[protocol.Taken]):
             if len(registry.over(np.array([number], dtype=np.int64))):
                 self._over.append(number)
                 versions.end(db, [number], outbox.last_row(db))
-        return protocol.Taken()
+        return protocol.Accepted()
 
     def _others(self, number: int) -> bool:
         """Whether a log is still to tell it a past of its own."""
         return any(source.kind == "log" for source in self._registry.replaying[number])
 
-    def done(self, result: protocol.Taken) -> None:
+    def done(self, result: protocol.Accepted) -> None:
         registry = self._registry
         for number in self._arrived:
             waiting = {source for source in registry.replaying[number] if source.kind == "log"}

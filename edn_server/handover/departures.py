@@ -2,7 +2,7 @@
 
 From its *move* record on nothing is found for it here. What was found before goes out from here, because it
 may share its rows with others, and may have been tried already under a webhook-id of ours; what was kept,
-because it is paused or a stream, goes after it (`KeptAfter`), and so does whom it was told of, as far as
+because it is paused or a stream, goes after it (`BufferedQuery`), and so does whom it was told of, as far as
 another log may bring it again. The server where it is now waits for all of that (see `arrivals`).
 
 Rows to an address that does not answer are given up by the rules of every delivery; until then what follows
@@ -68,24 +68,24 @@ class Depart(Job[tuple[protocol.Departed, int]]):
         return any(registry.versions[number].version < version for number in registry.numbers.get(id, ()))
 
 
-def kept(db: Connection, question: protocol.KeptAfter) -> protocol.Kept:
+def kept(db: Connection, question: protocol.BufferedQuery) -> protocol.BufferedPage:
     """The next of what is kept for a subscription."""
     id = question.subscription
     rows = outbox.holdings(db, id)
     upto, size = question.after, 0
-    events: list[protocol.KeptEvent] = []
+    events: list[protocol.BufferedEvent] = []
     for row in rows[question.after :]:
         assert row.batch is not None
         found = outbox.read_events(db, row.batch, row.places)
-        events += [protocol.KeptEvent(*found[place]) for place in row.places]
+        events += [protocol.BufferedEvent(*found[place]) for place in row.places]
         size += sum(len(found[place].body) for place in row.places)
         upto += 1
         if size > PAGE_BYTES:
             break
-    return protocol.Kept(id, 0, question.after, upto, events, final=upto >= len(rows))
+    return protocol.BufferedPage(id, 0, question.after, upto, events, final=upto >= len(rows))
 
 
-def told(db: Connection, question: protocol.ToldAfter) -> protocol.Told:
+def told(db: Connection, question: protocol.DeliveredIdsQuery) -> protocol.DeliveredIds:
     """Of the next noted events those that some of these subscriptions were told of."""
     labels = np.array([label(id) for id in question.subscriptions], dtype="<u4")
     order = np.argsort(labels, kind="stable")
@@ -96,4 +96,4 @@ def told(db: Connection, question: protocol.ToldAfter) -> protocol.Told:
         if len(places):
             events.append((topic, id, delivered.time, sorted(places.tolist())))
     following = rows[-1][:2] if len(rows) == TOLD_ROWS else None
-    return protocol.Told(events, question.subscriptions, following)
+    return protocol.DeliveredIds(events, question.subscriptions, following)

@@ -42,25 +42,27 @@ class Handover:
         self._subtract(dropped)
         return answer
 
-    async def kept(self, question: protocol.KeptAfter) -> protocol.Kept:
+    async def kept(self, question: protocol.BufferedQuery) -> protocol.BufferedPage:
         """Return the next buffered rows of a departed subscription."""
         return await self._store.committed(Call(lambda db: departures.kept(db, question)))
 
-    async def told(self, question: protocol.ToldAfter) -> protocol.Told:
+    async def told(self, question: protocol.DeliveredIdsQuery) -> protocol.DeliveredIds:
         """Return the next events that departed subscriptions were notified of and that may come again."""
         return await self._store.committed(Call(lambda db: departures.told(db, question)))
 
-    async def take_kept(self, page: protocol.Kept) -> protocol.Taken:
+    async def take_kept(self, page: protocol.BufferedPage) -> protocol.Accepted:
         """Store rows that another server buffered."""
         await self._check_room()
         return await self._store.committed(
             TakeKept(self._registry, self._take_batch(), page, self._on_applied)
         )
 
-    async def take_told(self, page: protocol.Told) -> protocol.Taken:
+    async def take_told(self, page: protocol.DeliveredIds) -> protocol.Accepted:
         """Store which events another server notified arriving subscriptions of."""
-        return protocol.Taken(await self._store.committed(TakeTold(self._registry, page, self._on_applied)))
+        return protocol.Accepted(
+            await self._store.committed(TakeTold(self._registry, page, self._on_applied))
+        )
 
-    async def arrivals(self, request: protocol.Arrivals) -> protocol.Taken:
+    async def arrivals(self, request: protocol.Arrivals) -> protocol.Accepted:
         """Release the rows of subscriptions whose old server has nothing left."""
         return await self._store.committed(Arrive(self._registry, request, self._on_applied))

@@ -25,7 +25,7 @@ from edn.errors import CorruptMessage
 from edn.formats.ndjson import cut, ends_of
 from edn.formats.webhooks import keep_newest
 from edn.model.coordinates import Key
-from edn.protocol import made_id
+from edn.protocol import generated_id
 from edn_server.ingest import dedup
 from edn_server.ingest import subscription_end as ending
 from edn_server.ingest.control_records import ControlRecords
@@ -278,11 +278,13 @@ class ApplyFrame(Job[Applied]):
             for row in np.flatnonzero(np.bincount(events, minlength=len(own))).tolist():
                 index, place = columns.first + row, int(own[row])
                 body = cut(segment.lines, columns.ends, index)
-                name = segment.ids[index] if segment.ids else made_id(frame.log, int(columns.offsets[row]))
+                name = (
+                    segment.ids[index] if segment.ids else generated_id(frame.log, int(columns.offsets[row]))
+                )
                 trace = segment.traces[index] if segment.traces else ""
                 self._events[place] = Event(segment.topic, name, int(stamps[index]), body, trace)
                 sizes[place] = len(body)
-                if registry.several and name != made_id(frame.log, int(columns.offsets[row])):
+                if registry.several and name != generated_id(frame.log, int(columns.offsets[row])):
                     self._chosen[place] = int(columns.times[row])
             all_places.append(own[events])
             all_numbers.append(numbers)

@@ -154,7 +154,7 @@ class ApplyReplay(Job[protocol.ReplayAck]):
             # What the writer has no time for is decided later (see `undecided`).
             self._doubts += self._doubts > 0 or spent + bound.cost.seconds(len(body)) > left
             if self._doubts or bound.matches(schema.values(body)):
-                made = protocol.made_id(self._page.log, int(offsets[place]))
+                made = protocol.generated_id(self._page.log, int(offsets[place]))
                 name = segment.ids[place] if segment.ids else made
                 trace = segment.traces[place] if segment.traces else ""
                 self._events[place] = Event(segment.topic, name, int(stamps[place]), body, trace)

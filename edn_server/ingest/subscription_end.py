@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from edn.errors import InvalidSink
 from edn.formats.soap.address import SoapAddress
 from edn.formats.soap.eventing import CANCELLED, FAILED
-from edn.model.namespace import told_as
+from edn.model.namespace import public_id
 from edn.runtime import clock
 from edn_server.outbox.bodies import End, body_of
 from edn_server.storage import addresses, outbox
@@ -33,7 +33,7 @@ def write(db: Connection, registry: SubscriptionRegistry, cancelled: Iterable[tu
         target = _told(registry.addresses[registry.address[number]])
         if target is None:
             continue
-        named = told_as(registry.versions[number].id)
+        named = public_id(registry.versions[number].id)
         body = body_of(End(named, why, _REASONS.get(why, why)))
         outbox.write_body(db, target, body, 1, created=now)
         told.append(target)

@@ -19,7 +19,7 @@ import msgspec
 
 from edn.errors import Conflict, InvalidInput, NotFound
 from edn.model.coordinates import rfc3339
-from edn.model.namespace import told_as
+from edn.model.namespace import public_id
 from edn.runtime import clock
 from edn.runtime.ownership import any_thread, owned
 from edn_server.config import Settings
@@ -225,7 +225,7 @@ class DeliveryStatus:
 
 
 def _not_here(subscription: str) -> NotFound:
-    return NotFound(f'no subscription "{told_as(subscription)[:80]}" on this server')
+    return NotFound(f'no subscription "{public_id(subscription)[:80]}" on this server')
 
 
 def _steady() -> int:

@@ -64,7 +64,7 @@ class EventTraces:
         while self._row_bytes > ROW_BYTES and len(self._posts) > 1:
             self._row_bytes -= _size(self._posts.popleft().rows)
 
-    def find(self, view: RegistryView, log: str, offset: int) -> protocol.Journey:
+    def find(self, view: RegistryView, log: str, offset: int) -> protocol.EventTrace:
         """Return the trace of one event; empty if it is not recent."""
         # A copy at once: the writer's thread may be adding.
         for frame in reversed(tuple(self._frames)):
@@ -74,23 +74,19 @@ class EventTraces:
             place = int(np.searchsorted(offsets, offset))
             if offsets[place] == offset:
                 numbers = frame.matches.numbers[frame.matches.places == place].tolist()
-                return protocol.Journey(
+                return protocol.EventTrace(
                     committed=frame.committed,
                     recipients=[self._recipient(view, frame.batch, place, number) for number in numbers],
                 )
-        return protocol.Journey(committed=None, recipients=[])
+        return protocol.EventTrace(committed=None, recipients=[])
 
-    def _recipient(
-        self, view: RegistryView, batch: int, place: int, number: int
-    ) -> protocol.JourneyRecipient:
+    def _recipient(self, view: RegistryView, batch: int, place: int, number: int) -> protocol.TracedRecipient:
         version = view.version(number)
         attempts = [
-            protocol.JourneyAttempt(
-                one.time, one.webhook_id, one.status, one.reason, one.seconds, one.outcome
-            )
+            protocol.TracedAttempt(one.time, one.webhook_id, one.status, one.reason, one.seconds, one.outcome)
             for one in self._attempts(batch, place, number)
         ]
-        return protocol.JourneyRecipient(version.id if version is not None else "", attempts)
+        return protocol.TracedRecipient(version.id if version is not None else "", attempts)
 
     def _attempts(self, batch: int, place: int, number: int) -> list[Attempt]:
         found = []

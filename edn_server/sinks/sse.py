@@ -27,7 +27,7 @@ from typing import Protocol
 import msgspec
 
 from edn.errors import InvalidInput, NotFound
-from edn.model.namespace import told_as
+from edn.model.namespace import public_id
 from edn.runtime import clock
 from edn.runtime.ownership import owned
 from edn_server.storage import addresses, outbox, usage
@@ -107,7 +107,7 @@ class Streams:
         Raises `NotFound` or `InvalidInput` before the first.
         """
         if not self._view.is_here(subscription):
-            raise NotFound(f'no subscription "{told_as(subscription)[:80]}" here')
+            raise NotFound(f'no subscription "{public_id(subscription)[:80]}" here')
         address = addresses.stream_of(subscription)
         position, missed = self._position(last_event_id)
         if position.row:

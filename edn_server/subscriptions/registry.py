@@ -23,7 +23,7 @@ import numpy as np
 
 from edn.formats.webhooks import KeyRing
 from edn.model.filter import BoundFilter, Filter
-from edn.model.namespace import is_member, subscription_of, told_as
+from edn.model.namespace import is_member, public_id, subscription_of
 from edn.runtime.ownership import any_thread, owned
 from edn_server.policies import UsageLimits
 from edn_server.storage.replays import Source
@@ -214,7 +214,7 @@ class SubscriptionRegistry:
             self.topics[topic].versions += 1
         while len(self.fragments) <= number:
             self.fragments.append(None)
-        told = told_as(id)
+        told = public_id(id)
         match = (
             {"subscription": told} if recipient is None else {"subscription": told, "recipient": recipient}
         )

@@ -101,10 +101,10 @@ def test_events_without_columns_are_read_as_such() -> None:
 
 
 def test_text_that_is_no_utf8_is_refused(server: wire.Server) -> None:
-    body = protocol.encode(protocol.AskJourney("log-a", 5)).replace(b"log-a", b"\xff\xfeg-a")
+    body = protocol.encode(protocol.TraceQuery("log-a", 5)).replace(b"log-a", b"\xff\xfeg-a")
     assert server.post("journey", body)[0] == 400
-    with pytest.raises(CorruptMessage, match="the message must be AskJourney"):
-        protocol.decode(body, protocol.AskJourney)
+    with pytest.raises(CorruptMessage, match="the message must be TraceQuery"):
+        protocol.decode(body, protocol.TraceQuery)
 
 
 def test_a_filter_without_end_is_refused(server: wire.Server) -> None:

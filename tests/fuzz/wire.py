@@ -178,16 +178,16 @@ _AFTER: list[tuple[str, msgspec.Struct]] = [
         "explain",
         protocol.Explain(_LOG, 1, 6, protocol.points_bytes(np.array([[1.0, 2.0]])), b'{"price":2}', 5),
     ),
-    ("journey", protocol.AskJourney(_LOG, 5)),
+    ("journey", protocol.TraceQuery(_LOG, 5)),
     ("departures", protocol.Departures([("paused", 2), ("plain", 2)], ["gone"])),
-    ("departures/kept", protocol.KeptAfter("paused", 0)),
-    ("departures/told", protocol.ToldAfter(["plain", "paused"], (0, ""))),
+    ("departures/kept", protocol.BufferedQuery("paused", 0)),
+    ("departures/told", protocol.DeliveredIdsQuery(["plain", "paused"], (0, ""))),
     ("arrivals", protocol.Arrivals([("coming", 1)])),
     (
         "arrivals/kept",
-        protocol.Kept("coming", 1, 0, 2, [protocol.KeptEvent(1, "k1", 5, b'{"price":1}')], False),
+        protocol.BufferedPage("coming", 1, 0, 2, [protocol.BufferedEvent(1, "k1", 5, b'{"price":1}')], False),
     ),
-    ("arrivals/told", protocol.Told([(1, "e5", 5, [0, 1])], ["plain", "coming"], None)),
+    ("arrivals/told", protocol.DeliveredIds([(1, "e5", 5, [0, 1])], ["plain", "coming"], None)),
     ("consents", protocol.Consented("a token", "120")),
 ]
 
@@ -436,8 +436,8 @@ VALID: list[msgspec.Struct] = [
     protocol.FrameAck(1, 2),
     protocol.Departed(["a"], ["b"], []),
     protocol.Explained(1, [protocol.Explanation("a", True, ["price > 1"], False)]),
-    protocol.Journey(
-        5, [protocol.JourneyRecipient("a", [protocol.JourneyAttempt(1, "w", 200, None, 0.1, "delivered")])]
+    protocol.EventTrace(
+        5, [protocol.TracedRecipient("a", [protocol.TracedAttempt(1, "w", 200, None, 0.1, "delivered")])]
     ),
     protocol.PeerPoll("l", 1, 2, ""),
 ]

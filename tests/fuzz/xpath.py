@@ -10,8 +10,8 @@ import numpy as np
 from edn.errors import EdnError, InvalidFilter, TooLarge
 from edn.model.filter import Filter
 from edn.model.schema import Schema
+from edn.model.xpath.expression import write
 from edn.model.xpath.parsing import parse
-from edn.model.xpath.writing import write
 
 SCHEMA = Schema.parse(
     {

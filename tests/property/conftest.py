@@ -1,4 +1,4 @@
-"""The drawn spaces, once for all property tests."""
+"""Generated spaces, shared by all property tests."""
 
 from __future__ import annotations
 

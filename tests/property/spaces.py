@@ -1,4 +1,4 @@
-"""Spaces with filters and events, as the product and the oracle see them, for the property tests to share."""
+"""Spaces with filters and events, for the product and for the oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which bodies are events: the product's fast reader against a slow one that knows nothing of it."""
+"""Valid bodies of events: the fast decoder against an independent slow one."""
 
 from __future__ import annotations
 

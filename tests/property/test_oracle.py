@@ -1,4 +1,4 @@
-"""The oracle itself, against examples worked out by hand: it must be right before it may judge."""
+"""The oracle against examples worked out by hand."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def draw(pairs: int, seed: int) -> Drawn:
         try:
             bound = Filter.parse({"$xpath": expression}).bind(schema)
         except InvalidFilter as error:
-            if "may take" not in error.detail and "position" not in error.detail:
+            if "steps per event" not in error.detail and "position" not in error.detail:
                 raise AssertionError(expression) from error
             refused += 1
             continue

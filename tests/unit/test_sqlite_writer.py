@@ -1,4 +1,4 @@
-"""The writer of SQLite files: groups, savepoints, failures, order of answers."""
+"""The SQLite writer: groups, savepoints, failures, order of results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock of a process: a table of what happens to a wall clock, and invariants over any of it."""
+"""The clock of a process: a table of wall-clock faults, and invariants for random ones."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def routes(entries: RoutingEntries, bindings: Bindings, registry: ServerRegistry
     ) -> Any:
         """List all routing entries, one per topic and server, and all bindings."""
         found = await entries.found(name)
-        bound = [one for one in bindings.all() if name is None or namespace.reaches(name, one.name)]
+        bound = [one for one in bindings.all() if name is None or namespace.includes(name, one.name)]
         return api.Routes(routes=found, bindings=[await view(one) for one in bound])
 
     @router.put(

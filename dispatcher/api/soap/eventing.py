@@ -34,7 +34,7 @@ from edn.formats.soap.eventing import ACTION, BY_NAMESPACE, FILTER, TOPIC_ACTION
 from edn.formats.xml import Element
 from edn.http.asgi import invalid
 from edn.model.coordinates import instant, rfc3339
-from edn.model.xpath import parsing, writing
+from edn.model.xpath import expression, parsing
 
 #: header with the id of a subscription
 SUBSCRIPTION = tag("Subscription")
@@ -267,7 +267,7 @@ def _xpath(words: Vocabulary, element: Element, text: str) -> str:
     """Replaces the prefixes of an XPath, as declared in the message, by edn's."""
     prefixes = {prefix: uri for prefix, uri in element.nsmap.items() if prefix is not None}
     try:
-        return writing.write(parsing.parse(text, prefixes)) if ":" in text else text
+        return expression.write(parsing.parse(text, prefixes)) if ":" in text else text
     except (InvalidFilter, TooLarge) as error:
         raise faults.eventing_fault(words, words.faults.filter, error) from None
 

@@ -90,7 +90,7 @@ def operations(
             if one.revision is not None:
                 route.set("revision", ".".join(map(str, one.revision)))
         for binding in bindings.all():
-            if name is None or namespace.reaches(name, binding.name):
+            if name is None or namespace.includes(name, binding.name):
                 response.append(_binding(binding))
         return Reply.of(response)
 

@@ -1,12 +1,13 @@
-"""Filters: what subscribers write, read from JSON or text, matched exactly, turned into rectangles, compared.
+"""Filters: parsed from JSON or text, matched exactly, converted into rectangles, compared.
 
-    ast         the tree that both forms are read into          jsonform, textform   the two forms
-    binding     the tree under a schema; the exact predicate    intervals, cells     sets of values
+    ast         the tree of a filter                            jsonform, textform   its two forms
+    binding     the tree bound to a schema; the predicate       intervals, cells     sets of values
     boxes       the tree as a union of boxes                    rectangles           boxes for an index
-    dialects    filters of the CloudEvents Subscriptions API, there and back
+    cost        estimated time of the predicate                 reasons              why it matches or not
+    dialects    filters of the CloudEvents Subscriptions API
 
-Import `Filter` and `BoundFilter` from here, and `dialects`; the other modules are this package's own. Nothing
-here knows subscriptions, network or disk. The semantics are in docs/model.md.
+Import `Filter` and `BoundFilter` from here, and `dialects` and `reasons`; the other modules are private. The
+semantics are in docs/model.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Filters tied to a schema: names and types checked, literals turned into what events are compared with.
+"""Binds filters to a schema: checks names and types, and converts literals.
 
-A bound tree has the shape of the filter's own; each test knows its column, its domain and its operands as
-keys. From it come, independently of each other, the exact predicate (`predicate`) and the sets of values
-(`normal`), which for an XPath is only a cover.
+A bound tree has the shape of the filter's tree; each test has its column, its domain and its operands as
+keys. The exact predicate (`predicate`) and the sets of values (`normal`, for an XPath only a cover) are
+derived from it independently.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from edn.model.filter.ast import (
     Not,
     Test,
     XPath,
+    contradiction,
     exclude,
 )
-from edn.model.filter.boxes import Both, Either, Leaf, Normal
+from edn.model.filter.boxes import Leaf, Normal
 from edn.model.filter.cells import Cell, Pattern
 from edn.model.filter.intervals import Intervals, complement, everything, single, union
+from edn.model.messages import unknown_attribute
 from edn.model.schema import Schema
-from edn.model.wording import listed, meant, quoted
 
-#: name → key, of the attribute's own type, which the type checker cannot know
+#: name → key, of the attribute's type
 Values = Mapping[str, Any]
 Predicate = Callable[[Values], bool]
 
@@ -40,89 +41,76 @@ class BoundTest:
     column: int
     domain: Domain
     test: Test
-    #: the operands; none for `exists`
+    #: operands; none for `exists`
     keys: tuple[Key, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BoundAll:
-    parts: tuple[BoundNode, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BoundAny:
-    parts: tuple[BoundNode, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BoundNot:
-    part: BoundNode
 
 
 @dataclass(frozen=True, slots=True)
 class BoundXPath:
     path: XPath
-    #: exact
-    verdict: Predicate
-    #: holds wherever the verdict does
+    #: exact predicate
+    holds: Predicate
+    #: condition that holds wherever the XPath holds
     cover: BoundNode
-    #: what one evaluation may take, as `edn.model.xpath.cost` counts
+    #: maximal steps of one evaluation, as `edn.model.xpath.cost` counts them
     steps: float = 0.0
 
 
-BoundNode = BoundTest | BoundAll | BoundAny | BoundNot | BoundXPath
+BoundNode = BoundTest | BoundXPath | All["BoundNode"] | AnyOf["BoundNode"] | Not["BoundNode"]
 
 
 def bind(node: Node | None, schema: Schema) -> BoundNode:
-    """The tree under a schema; raises `InvalidFilter` with the place."""
+    """Binds a tree to a schema; raises `InvalidFilter` with the place."""
     match node:
         case None:
-            return BoundAll(())
+            return All(())
         case Test():
             return _bind_test(node, schema)
         case All(parts):
-            bound = BoundAll(tuple(bind(part, schema) for part in parts))
+            bound = All(tuple(bind(part, schema) for part in parts))
             _check_bounds(part for part in bound.parts if isinstance(part, BoundTest))
             return bound
         case AnyOf(parts):
-            return BoundAny(tuple(bind(part, schema) for part in parts))
+            return AnyOf(tuple(bind(part, schema) for part in parts))
         case Not(part):
-            return BoundNot(bind(part, schema))
+            return Not(bind(part, schema))
         case XPath():
             return _bind_xpath(node, schema)
 
 
 def _bind_xpath(node: XPath, schema: Schema) -> BoundXPath:
-    # Imported here: it brings lxml, which most filters do not need.
+    # Imported here because lxml is large and most filters do not need it.
     from edn.model.xpath import covering, parsing
     from edn.model.xpath.cost import check
-    from edn.model.xpath.evaluation import Verdict
+    from edn.model.xpath.evaluation import Evaluation
 
     types = schema.attributes
     try:
         expression = parsing.parse(node.text)
         document = covering.tree_of(types)
         steps = check(expression, covering.count_nodes(document))
-        verdict = Verdict(expression, types)
+        holds = Evaluation(expression, types)
     except InvalidFilter as error:
         error.pointer = node.pointer
         raise
-    return BoundXPath(node, verdict, bind(covering.cover(expression, document), schema), steps)
+    return BoundXPath(node, holds, bind(covering.cover(expression, document), schema), steps)
 
 
 def _bind_test(test: Test, schema: Schema) -> BoundTest:
     name, operator = test.attribute, test.operator
     column = schema.column_of(name)
     if column is None:
-        raise test.place.wrong(_unknown(name, schema))
+        raise test.place.wrong(unknown_attribute(name, list(schema.attributes)))
     domain = schema.columns[column].domain
     if operator == "exists":
         return BoundTest(column, domain, test, ())
     if operator in STRING_OPERATORS and domain.name != "string":
-        raise test.place.wrong_operand(f'{operator} is for strings; attribute "{name}" is {domain.noun}')
+        raise test.place.wrong_operand(
+            f'{operator} applies to strings only, but attribute "{name}" is {domain.noun}'
+        )
     if operator in ORDER_OPERATORS and domain.name == "boolean":
         raise test.place.wrong_operand(
-            f'booleans have no order, so no {operator}; attribute "{name}" is a boolean'
+            f'{operator} does not apply to booleans, which have no order, but attribute "{name}" is a boolean'
         )
     keys: list[Key] = []
     for index, literal in enumerate(test.literals):
@@ -130,23 +118,17 @@ def _bind_test(test: Test, schema: Schema) -> BoundTest:
             keys.append(domain.key(literal))
         except ValueError as error:
             raise test.place.wrong_operand(
-                f'attribute "{name}" is {domain.noun}; {error}',
+                f'the value for attribute "{name}" must be {domain.noun}, {error}',
                 index if isinstance(test.operand, tuple) else None,
             ) from None
     if operator == "between" and exclude("gte", keys[0], "lte", keys[1]):
-        raise test.place.wrong_operand("between has lo > hi")
+        lo, hi = test.literals
+        raise test.place.wrong_operand(f"between must have lo <= hi, got {lo!r} > {hi!r}")
     return BoundTest(column, domain, test, tuple(keys))
 
 
-def _unknown(name: str, schema: Schema) -> str:
-    known = list(schema.attributes)
-    hint = meant(name, known)
-    return f"{quoted(name)} is no attribute of this topic; {hint}its attributes are {listed(known)}"
-
-
 def _check_bounds(tests: Iterable[BoundTest]) -> None:
-    """Refuse bounds of one operator object that leave nothing. Of numbers the reader knew; strings may be
-    times."""
+    """Rejects bounds of one operator object that exclude each other; only now strings are known as times."""
     lower: dict[str, list[BoundTest]] = {}
     upper: dict[str, list[BoundTest]] = {}
     for bound in tests:
@@ -158,24 +140,23 @@ def _check_bounds(tests: Iterable[BoundTest]) -> None:
         for one in ones:
             for other in upper.get(group, ()):
                 if exclude(one.test.operator, one.keys[0], other.test.operator, other.keys[0]):
-                    raise InvalidFilter(
-                        f"{one.test.operator} {one.test.operand!r} and {other.test.operator} "
-                        f"{other.test.operand!r} never hold together: lo > hi",
-                        pointer=group,
+                    detail = contradiction(
+                        one.test.operator, one.test.operand, other.test.operator, other.test.operand
                     )
+                    raise InvalidFilter(detail, pointer=group)
 
 
 def predicate(node: BoundNode) -> Predicate:
-    """The exact test of an event's values, as nested closures."""
+    """Builds the exact predicate as nested closures."""
     match node:
         case BoundTest():
             return _test_predicate(node)
-        case BoundNot(part):
+        case Not(part):
             inner = predicate(part)
             return lambda values: not inner(values)
-        case BoundXPath(verdict=verdict):
-            return verdict
-        case BoundAll(parts):
+        case BoundXPath(holds=holds):
+            return holds
+        case All(parts):
             wanted = tuple(map(predicate, parts))
             if not wanted:
                 return lambda values: True
@@ -184,17 +165,17 @@ def predicate(node: BoundNode) -> Predicate:
                 return lambda values: one(values) and two(values)
 
             def every(values: Values) -> bool:
-                for part in wanted:  # a loop, for `all` over a generator costs twice as much  # noqa: SIM110
+                for part in wanted:  # `all` over a generator takes twice as long  # noqa: SIM110
                     if not part(values):
                         return False
                 return True
 
             return every
-        case BoundAny(parts):
+        case AnyOf(parts):
             alternatives = tuple(map(predicate, parts))
 
             def some(values: Values) -> bool:
-                for part in alternatives:  # as above  # noqa: SIM110
+                for part in alternatives:  # `any` over a generator takes twice as long  # noqa: SIM110
                     if part(values):
                         return True
                 return False
@@ -203,7 +184,6 @@ def predicate(node: BoundNode) -> Predicate:
 
 
 def _test_predicate(bound: BoundTest) -> Predicate:
-    """One closure a test. Values and keys of one attribute have one type, so that they compare."""
     if bound.test.negated:
         name, holds = bound.test.attribute, _operator_predicate(bound)
         return lambda values: name in values and not holds(values)
@@ -246,19 +226,19 @@ def _operator_predicate(bound: BoundTest) -> Predicate:
 
 
 def normal(node: BoundNode, holds: bool = True) -> Normal:
-    """The tree, or with `holds` unset its complement, without negations: cells joined by both and either."""
+    """Converts a tree, or its complement if `holds` is False, into cells without negations."""
     match node:
         case BoundTest():
             cell = _cell(node)
             return Leaf(node.column, cell if holds else cell.complement())
-        case BoundNot(part):
+        case Not(part):
             return normal(part, not holds)
         case BoundXPath(cover=cover):
-            # Of where it does not hold nothing is known: that may be anywhere.
-            return normal(cover) if holds else Both(())
-        case BoundAll(parts) | BoundAny(parts):
+            # The complement of an XPath may be anywhere.
+            return normal(cover) if holds else All(())
+        case All(parts) | AnyOf(parts):
             inner = tuple(normal(part, holds) for part in parts)
-            return Both(inner) if isinstance(node, BoundAll) == holds else Either(inner)
+            return All(inner) if isinstance(node, All) == holds else AnyOf(inner)
 
 
 def _cell(bound: BoundTest) -> Cell:
@@ -274,7 +254,6 @@ def _cell(bound: BoundTest) -> Cell:
 
 
 def _intervals(domain: Domain, operator: str, keys: tuple[Key, ...]) -> Intervals:
-    """The values of which an operator holds."""
     marks = [domain.mark(key) for key in keys]
     match operator:
         case "eq" | "in":

@@ -1,15 +1,15 @@
-"""A bound filter as a union of boxes: the one expansion behind rectangles, covering and overlap.
+"""Expands a bound filter into a union of boxes, for rectangles, covering and overlap.
 
 Theory of operation
 -------------------
-Negations are pushed down to the tests (`normal`), where they vanish: the complement of a set of values is a
-set of values, and missing is a value of its own here. What is left are conjunctions and disjunctions of
-*cells*: a column and what it may hold. A *box* is a conjunction of cells of different columns; unlike a
-rectangle's, its sides may be any sets.
+`normal` pushes negations down to the tests, where they vanish: the complement of a set of values is a set of
+values, and missing counts as a value. The result are conjunctions and disjunctions of *cells*: sets of values
+of one column. A *box* is a conjunction of cells of different columns; its sides may be any sets, not only
+intervals.
 
-Multiplying out can grow exponentially. `expand` never lets it: over its `room` it joins boxes into larger
-ones, which are then no longer `exact` but still contain everything that matches; or, where a larger box
-would be of no use, gives up (`Expansion.joins`).
+Multiplying out can grow exponentially. Beyond its `room`, `expand` joins boxes into larger ones, which are no
+longer `exact` but still contain all matches; or, if larger boxes are useless to the caller, it raises
+`TooMuchWork` (`Expansion.joins`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from edn.model.filter.ast import All, AnyOf
 from edn.model.filter.cells import Cell
 
 
@@ -26,40 +27,19 @@ class Leaf:
     cell: Cell
 
 
-@dataclass(frozen=True, slots=True)
-class Both:
-    """All parts hold; without parts it is everything."""
-
-    parts: tuple[Normal, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Either:
-    """Some part holds; without parts it is nothing."""
-
-    parts: tuple[Normal, ...]
-
-
-Normal = Leaf | Both | Either
+Normal = Leaf | All["Normal"] | AnyOf["Normal"]
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Columns that it has no cell for are unconstrained."""
+    """A conjunction of cells. Columns without a cell are unconstrained."""
 
     cells: Mapping[int, Cell]
-    #: everything inside matches; otherwise it is the hull of boxes that do
+    #: whether everything inside matches; otherwise the box is the hull of boxes that match
     exact: bool = True
 
-    def meet(self, column: int, cell: Cell) -> Box | None:
-        """The part of the box that has such a cell; None if there is nothing."""
-        mine = self.cells.get(column)
-        narrowed = cell if mine is None else mine.meet(cell)
-        if narrowed.empty:
-            return None
-        return Box({**self.cells, column: narrowed}, self.exact)
-
-    def meet_box(self, other: Box) -> Box | None:
+    def meet(self, other: Box) -> Box | None:
+        """Returns the intersection with another box; None if it is empty."""
         cells = dict(self.cells)
         for column, cell in other.cells.items():
             mine = cells.get(column)
@@ -70,12 +50,12 @@ class Box:
         return Box(cells, self.exact and other.exact)
 
     def work(self, cells: Mapping[int, Cell]) -> int:
-        """About how many comparisons it takes to meet these cells."""
+        """Estimates the comparisons of an intersection with these cells."""
         mine = self.cells
         return sum(mine[column].work(cell) for column, cell in cells.items() if column in mine)
 
     def join(self, other: Box) -> Box:
-        """A box that contains both; exact if it contains nothing else."""
+        """Returns a box that contains both; exact if it contains nothing else."""
         differing = 0
         same_patterns = True
         cells: dict[int, Cell] = {}
@@ -93,29 +73,27 @@ class Box:
 
 
 class TooMuchWork(Exception):
-    """The expansion would not fit its room, and must not join boxes."""
+    """The expansion exceeds its room and must not join boxes."""
 
 
 @dataclass(slots=True)
 class Expansion:
-    """How to expand, and how far."""
-
-    #: boxes at a time
+    #: maximal number of boxes
     room: int
-    #: join boxes when there is no room, else raise `TooMuchWork`
+    #: whether to join boxes beyond the room; otherwise raise `TooMuchWork`
     joins: bool
-    #: intersections left to make, wide ones and those of large sets counted more; then the rest of a
-    #: conjunction is left out by what joins, and the others give up
+    #: remaining intersections; wide ones and those of large sets count more. At 0 an expansion that joins
+    #: ignores the rest of a conjunction, another one raises `TooMuchWork`
     steps: int
 
     def expand(self, node: Normal) -> list[Box]:
-        """Boxes that together contain what the node does, and if all are exact nothing else."""
+        """Returns boxes that contain the node's values, and nothing else if all are exact."""
         match node:
             case Leaf(column, cell):
                 return [] if cell.empty else [Box({column: cell})]
-            case Either(parts):
+            case AnyOf(parts):
                 return self._fit([box for part in _grouped(parts) for box in self.expand(part)], self.room)
-            case Both(parts):
+            case All(parts):
                 return self._product(parts)
 
     def _product(self, parts: tuple[Normal, ...]) -> list[Box]:
@@ -131,47 +109,47 @@ class Expansion:
                 return []
             self._pay(0, common.work(common) if len(given) > 1 else 0)
         boxes = [Box(plain)]
-        # Those with few alternatives first: they narrow most for the boxes that they cost.
-        splits = sorted((part for part in flat if isinstance(part, Either)), key=lambda one: len(one.parts))
+        # Few alternatives first: they narrow most per box.
+        splits = sorted((part for part in flat if isinstance(part, AnyOf)), key=lambda one: len(one.parts))
         for split in splits:
-            if self.steps < 0:  # what is left narrows no more
+            if self.steps < 0:  # ignore the remaining parts
                 return [Box(box.cells, exact=False) for box in boxes]
             boxes = self._fit(list(self._split(boxes, split)), self.room)
         return boxes
 
-    def _split(self, boxes: list[Box], either: Either) -> Iterator[Box]:
-        """The boxes as far as some alternative holds in them."""
+    def _split(self, boxes: list[Box], either: AnyOf[Normal]) -> Iterator[Box]:
+        """Yields the parts of the boxes in which an alternative holds."""
         alternatives = _grouped(either.parts)
         leaves = [part for part in alternatives if isinstance(part, Leaf)]
         if not self.joins and len(leaves) == len(alternatives):
             for box in boxes:
                 yield from self._cut(box, leaves)
             return
-        others = self.expand(Either(tuple(alternatives)))
+        others = self.expand(AnyOf(tuple(alternatives)))
         if self.joins and len(boxes) * len(others) > 4 * self.room:
             others = self._fit(others, max(1, self.room // len(boxes)))
         for box in boxes:
             for other in others:
-                if self.steps < 0:  # what is left narrows no more
+                if self.steps < 0:  # ignore the remaining alternatives
                     yield Box(box.cells, exact=False)
                     break
                 self._pay(len(box.cells) + len(other.cells), box.work(other.cells))
-                if (common := box.meet_box(other)) is not None:
+                if (common := box.meet(other)) is not None:
                     yield common
 
     def _cut(self, box: Box, leaves: list[Leaf]) -> Iterator[Box]:
-        """The parts of a box in which some leaf holds, each without what the leaves before it took.
+        """Yields disjoint parts of a box, one per leaf that holds in it.
 
-        Disjoint parts are what keeps the number of boxes small when many filters are taken from one.
+        Disjoint parts keep the number of boxes small when many filters are subtracted from one.
         """
         rest: Box | None = box
         for leaf in leaves:
             if rest is None:
                 return
             self._pay(2 * len(rest.cells), 2 * rest.work({leaf.column: leaf.cell}))
-            if (part := rest.meet(leaf.column, leaf.cell)) is not None:
+            if (part := rest.meet(Box({leaf.column: leaf.cell}))) is not None:
                 yield part
-            rest = rest.meet(leaf.column, leaf.cell.complement())
+            rest = rest.meet(Box({leaf.column: leaf.cell.complement()}))
 
     def _pay(self, cells: int, comparisons: int) -> None:
         self.steps -= 1 + cells // 8 + comparisons // 64
@@ -179,7 +157,7 @@ class Expansion:
             raise TooMuchWork
 
     def _fit(self, boxes: list[Box], room: int) -> list[Box]:
-        """At most `room` boxes: neighbours in the order of their shapes and lower corners are joined."""
+        """Joins boxes until at most `room` are left: neighbours by shape and lower corner."""
         if len(boxes) <= room:
             return boxes
         if not self.joins:
@@ -202,20 +180,20 @@ def _corner(box: Box) -> tuple[tuple[int, ...], tuple[float, ...]]:
 
 def _flat(parts: Iterable[Normal]) -> Iterator[Normal]:
     for part in parts:
-        if isinstance(part, Both) or (isinstance(part, Either) and len(part.parts) == 1):
+        if isinstance(part, All) or (isinstance(part, AnyOf) and len(part.parts) == 1):
             yield from _flat(part.parts)
         else:
             yield part
 
 
 def _grouped(parts: tuple[Normal, ...]) -> list[Normal]:
-    """The alternatives with those on one column made one cell, where that loses nothing."""
+    """Joins alternatives on the same column into one cell, unless they have patterns."""
     cells: dict[int, Cell] = {}
     rest: list[Normal] = []
     pending = list(reversed(parts))
     while pending:
         part = pending.pop()
-        if isinstance(part, Either):
+        if isinstance(part, AnyOf):
             pending.extend(reversed(part.parts))
         elif isinstance(part, Leaf) and not part.cell.patterns:
             known = cells.get(part.column)

@@ -1,8 +1,8 @@
-"""Cells: a set of values of one attribute, missing or not, and patterns of its strings.
+"""Cells: sets of values of one attribute, including missing, with patterns of its strings.
 
-Equality, order, prefixes and their negations are sets of intervals, so all is known about them. Suffixes and
-substrings are not; they stay beside the set as patterns, and are compared with each other and with the set by
-implication between their literals, as far as that decides.
+Equality, order, prefixes and their negations are unions of intervals, which can be computed exactly. Suffixes
+and substrings are kept as patterns beside the intervals and compared by implication between their literals,
+as far as that decides.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from edn.model.filter.intervals import (
 )
 from edn.model.rect import LOWEST, MISSING
 
-#: patterns that are compared in pairs; more are taken as they are
+#: maximal number of patterns that are compared in pairs
 _COMPARED = 64
 
 
@@ -32,7 +32,7 @@ class Pattern(NamedTuple):
     #: suffix or contains
     kind: str
     text: str
-    #: False: the string must not fit
+    #: False if the string must not fit
     wanted: bool
 
     def holds(self, value: str) -> bool:
@@ -40,7 +40,7 @@ class Pattern(NamedTuple):
         return fits == self.wanted
 
     def implies_fit(self, other: Pattern) -> bool:
-        """Whether every string that fits this one (wanted or not) fits the other."""
+        """Tells whether every string that fits this pattern (wanted or not) fits the other."""
         if other.kind == "contains":
             return other.text in self.text
         return (self.kind == "suffix" and self.text.endswith(other.text)) or not other.text
@@ -48,10 +48,11 @@ class Pattern(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The attribute is missing and may be, or it lies in the intervals and fits every pattern."""
+    """A set of values: those in the intervals that fit every pattern, and possibly missing."""
 
     domain: Domain
     intervals: Intervals
+    #: whether the attribute may be missing
     missing: bool
     patterns: frozenset[Pattern] = frozenset()
 
@@ -66,42 +67,39 @@ class Cell:
 
     @property
     def lowest(self) -> float:
-        """The lower end as a coordinate, to sort by."""
+        """Coordinate of the lower end, to sort by."""
         if self.missing:
             return MISSING
         return self.domain.closed(*self.intervals[0])[0] if self.intervals else LOWEST
 
     @classmethod
     def common(cls, cells: Sequence[Cell]) -> Cell:
-        """What one or more cells of a column have in common.
-
-        Patterns are settled once: one cell after the other, each would be compared again with every next one.
-        """
+        """Intersects cells of one column; all at once, so that patterns are simplified only once."""
         if len(cells) == 1:
             return cells[0]
         domain = cells[0].domain
         patterns = frozenset(pattern for cell in cells for pattern in cell.patterns)
-        # In pairs, pairs of pairs, …: so that no long set is gone through for each of many short ones.
+        # Pairwise, so that a long set is not traversed for each of many short ones.
         sets = [cell.intervals for cell in cells]
         while len(sets) > 1:
             odd = sets[-1:] if len(sets) % 2 else []
             sets = [intersection(sets[at], sets[at + 1]) for at in range(0, len(sets) - 1, 2)] + odd
         intervals = sets[0]
         if patterns and isinstance(domain, String):
-            intervals, patterns = _settled(domain, intervals, patterns)
+            intervals, patterns = _simplified(domain, intervals, patterns)
         return cls(domain, intervals, all(cell.missing for cell in cells), patterns)
 
     def meet(self, other: Cell) -> Cell:
         return Cell.common((self, other))
 
     def work(self, other: Cell) -> int:
-        """About how many comparisons it takes to meet the other."""
+        """Estimates the comparisons of an intersection with another cell."""
         intervals = len(self.intervals) + len(other.intervals)
         patterns = len(self.patterns) + len(other.patterns)
         return intervals * (1 + patterns) + min(patterns, _COMPARED) ** 2
 
     def join(self, other: Cell) -> Cell:
-        """A cell that holds all of both; nothing else, if their patterns are the same."""
+        """Returns a cell that contains both; exactly their union if their patterns are equal."""
         return Cell(
             self.domain,
             union(self.intervals + other.intervals),
@@ -110,7 +108,7 @@ class Cell:
         )
 
     def complement(self) -> Cell:
-        """Everything else; only of the cell of one test: a plain set, or one pattern over all strings."""
+        """Returns the complement of a single test's cell: intervals, or one pattern over all strings."""
         if not self.patterns:
             return Cell(self.domain, complement(self.domain, self.intervals), not self.missing)
         (pattern,) = self.patterns
@@ -118,10 +116,10 @@ class Cell:
         return Cell(self.domain, everything(self.domain), not self.missing, frozenset((flipped,)))
 
 
-def _settled(
+def _simplified(
     domain: String, intervals: Intervals, patterns: frozenset[Pattern]
 ) -> tuple[Intervals, frozenset[Pattern]]:
-    """The same set, with single strings tried, contradictions emptied and idle patterns dropped."""
+    """Simplifies a set: tests single strings, detects contradictions, drops redundant patterns."""
     if _contradict(patterns):
         return (), frozenset()
     kept: list[Interval] = []
@@ -137,7 +135,7 @@ def _settled(
         if all(pattern.wanted for pattern in decided):
             kept.append(interval)
             needed |= patterns.difference(decided)
-    # A pattern that only some of the intervals need holds for the others anyway.
+    # A pattern that only some intervals need holds for the others by implication.
     return tuple(kept), frozenset(needed)
 
 

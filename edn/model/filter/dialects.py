@@ -1,4 +1,4 @@
-"""The filter dialects of the CloudEvents Subscriptions API: read into our filter language, and written back.
+"""Translates filters of the CloudEvents Subscriptions API into our filter language and back.
 
 An expression is an object with one key, its dialect:
 
@@ -6,13 +6,13 @@ An expression is an object with one key, its dialect:
     {"all": [ … ]}                   {"any": [ … ]}                         {"not": { … }}
     {"urn:edn:filter": "price > 30"}, or the JSON form: our own dialect, over data and context attributes
 
-The first six are about the context attributes of the CloudEvent that would be delivered, as text. Two things
-follow. An event that came without `source` or `type` has those of its topic (`Context.assumed`), and a test
-that these pass holds of it, too. And on a topic that does not keep `source` or `type` at all, a test of one
-is true of all events or of none, and is folded away.
+The first six test the context attributes of the CloudEvent that would be delivered, as text. An event
+published without `source` or `type` gets the topic's (`Context.assumed`), so a test that these pass holds for
+it, too. If a topic does not store `source` or `type`, a test of it is constant and is folded away.
 
-What is written back says the same as what was read, in its simplest form: conditions that the dialects can
-say in them, the rest in ours; a test of `source` and one of `type` as the fields of that name.
+A filter that is written back is equivalent to the one that was read, in its simplest form: in the six
+dialects where possible, otherwise in ours; a test of `source` and one of `type` become the fields of that
+name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from edn.errors import EdnError, InvalidFilter
 from edn.formats import cloudevents
@@ -43,25 +43,25 @@ DIALECTS = (*_OPERATORS, "all", "any", "not", OURS)
 
 _NAME = re.compile(r"[a-z0-9]{1,64}\Z")
 _INTEGER = re.compile(r"(0|-?[1-9][0-9]{0,18})\Z")
-#: context attributes that are not kept as attributes, and what to do instead
-_NOT_KEPT = {
-    "id": "an event's id is no attribute here",
-    "time": "an event's time is no attribute here",
-    "specversion": f"every event is of specversion {cloudevents.SPECVERSION}",
-    "datacontenttype": "it is not kept",
-    "data": f'the data is what "{OURS}" is about',
+#: context attributes that are not stored as attributes, and why
+_NOT_STORED = {
+    "id": "the id of an event is not an attribute",
+    "time": "the time of an event is not an attribute",
+    "specversion": f"every event has specversion {cloudevents.SPECVERSION}",
+    "datacontenttype": "it is not stored",
+    "data": f'use the dialect "{OURS}" to filter by data',
 }
 
-#: a condition in the JSON form of our language, or what it always is
+#: a condition in the JSON form of our language, or a constant
 Condition = dict[str, Any] | bool
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the events of a topic are as CloudEvents."""
+    """The events of a topic as CloudEvents."""
 
     schema: Schema
-    #: context attributes of an event that came without them
+    #: context attributes of an event that was published without them
     assumed: Mapping[str, str]
 
     @classmethod
@@ -69,13 +69,13 @@ class Context:
         return cls(schema, cloudevents.defaults(topic))
 
     def kind(self, name: str) -> str | None:
-        """The type that a context attribute is kept as; None: it is not kept."""
+        """Returns the type of a context attribute; None if it is not stored."""
         return self.schema.attributes.get(PREFIX + name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A filter as the Subscriptions API has it; None where a field has nothing to say."""
+    """A filter in the form of the Subscriptions API; None for an unused field."""
 
     source: str | None = None
     types: list[str] | None = None
@@ -88,7 +88,7 @@ class Written:
 def read(
     context: Context, *, source: str | None = None, types: list[str] | None = None, filters: object = None
 ) -> dict[str, Any] | None:
-    """The filter in the JSON form of our language, None for everything.
+    """Translates a filter into the JSON form of our language; None for everything.
 
     Raises `InvalidFilter` with a pointer into the subscription, or `TooLarge`.
     """
@@ -102,12 +102,12 @@ def read(
         )
     if filters is not None:
         if not isinstance(filters, list):
-            raise InvalidFilter("filters is an array of expressions", pointer="/filters")
+            raise InvalidFilter("filters must be an array of expressions", pointer="/filters")
         parts += [reader.expression(one, f"/filters/{place}", 0) for place, one in enumerate(filters)]
     whole = _all(parts)
     if whole is False:
         assumed = ", ".join(f'{name} "{value}"' for name, value in context.assumed.items())
-        raise InvalidFilter(f"no event of this topic can match; events that came without have {assumed}")
+        raise InvalidFilter(f"no event of this topic can match; events without their own have {assumed}")
     return None if whole is True else whole
 
 
@@ -120,7 +120,7 @@ class _Reader:
             raise too_deep()
         if not isinstance(given, dict) or len(given) != 1:
             raise InvalidFilter(
-                'an expression is an object with one key, its dialect: {"exact": {"type": "…"}}',
+                'an expression must be an object with one key, its dialect, such as {"exact": {"type": "…"}}',
                 pointer=pointer,
             )
         [(dialect, value)] = given.items()
@@ -130,7 +130,9 @@ class _Reader:
                 return self._tests(dialect, value, pointer)
             case "all" | "any":
                 if not isinstance(value, list) or not value:
-                    raise InvalidFilter(f"{dialect} has an array of one expression or more", pointer=pointer)
+                    raise InvalidFilter(
+                        f"{dialect} must be a non-empty array of expressions", pointer=pointer
+                    )
                 inner = [
                     self.expression(one, f"{pointer}/{place}", depth + 1) for place, one in enumerate(value)
                 ]
@@ -140,8 +142,7 @@ class _Reader:
             case _ if dialect == OURS:
                 return self._content(value, pointer)
         raise InvalidFilter(
-            f'filters in the dialect "{dialect[:200]}" are not supported; {", ".join(DIALECTS)} are',
-            pointer=pointer,
+            f'the dialect must be one of {", ".join(DIALECTS)}, got "{dialect[:200]}"', pointer=pointer
         )
 
     def _content(self, value: object, pointer: str) -> Condition:
@@ -156,21 +157,23 @@ class _Reader:
 
     def _tests(self, dialect: str, value: object, pointer: str) -> Condition:
         if not isinstance(value, dict) or not value:
-            raise InvalidFilter(f'{dialect} has an object of texts: {{"type": "…"}}', pointer=pointer)
+            raise InvalidFilter(
+                f'{dialect} must be an object of strings, such as {{"type": "…"}}', pointer=pointer
+            )
         return _all(
             self.test(dialect, name, text, f"{pointer}/{token(name)}") for name, text in value.items()
         )
 
     def test(self, dialect: str, name: str, text: object, pointer: str) -> Condition:
-        """One attribute and a text."""
+        """Translates the test of one context attribute."""
         if not isinstance(text, str) or not text:
-            raise InvalidFilter(f'"{name[:60]}" is compared with a text, which is not empty', pointer=pointer)
-        if name in _NOT_KEPT:
-            raise InvalidFilter(f'no filter can ask for "{name}": {_NOT_KEPT[name]}', pointer=pointer)
+            raise InvalidFilter(f'the value for "{name[:60]}" must be a non-empty string', pointer=pointer)
+        if name in _NOT_STORED:
+            raise InvalidFilter(f'"{name}" cannot be filtered: {_NOT_STORED[name]}', pointer=pointer)
         if not _NAME.match(name):
             raise InvalidFilter(
-                f'"{name[:60]}" is no context attribute: their names are lower-case letters and digits; '
-                f'what is in the data can be asked in the dialect "{OURS}"',
+                "the name of a context attribute must be lower-case letters and digits, got "
+                f'"{name[:60]}"; use the dialect "{OURS}" to filter by data',
                 pointer=pointer,
             )
         assumed = self._context.assumed.get(name)
@@ -180,7 +183,7 @@ class _Reader:
             if assumed is not None:
                 return holds_without
             raise InvalidFilter(
-                f'the topic does not keep the context attribute "{name}": PUT it with the attribute '
+                f'the topic does not store the context attribute "{name}": PUT the topic with the attribute '
                 f'"{PREFIX}{name}": "string"',
                 pointer=pointer,
             )
@@ -191,7 +194,7 @@ class _Reader:
 
 
 def _value(dialect: str, name: str, text: str, kind: str, pointer: str) -> Literal | None:
-    """What an attribute of this type is whose text is given; None if none is."""
+    """Converts a text into a value of the attribute's type; None if no value has this text."""
     if kind == "string":
         return text
     if dialect == "exact":
@@ -201,24 +204,25 @@ def _value(dialect: str, name: str, text: str, kind: str, pointer: str) -> Liter
             whole = int(text) if _INTEGER.match(text) else None
             return whole if whole is not None and -(2**63) <= whole < 2**63 else None
     raise InvalidFilter(
-        f'the topic keeps "{name}" as {kind}, which {dialect} cannot compare with "{text[:60]}" as a text; '
-        f'the dialect "{OURS}" compares it as what it is',
+        f'{dialect} compares strings, but the topic stores "{name}" as {kind}, got "{text[:60]}"; use the '
+        f'dialect "{OURS}" instead',
         pointer=pointer,
     )
 
 
 def _all(parts: Iterable[Condition]) -> Condition:
-    left = [part for part in parts if part is not True]
-    if False in left:
-        return False
-    return True if not left else left[0] if len(left) == 1 else {"$all": left}
+    return _combined("$all", parts, True)
 
 
 def _any(parts: Iterable[Condition]) -> Condition:
-    left = [part for part in parts if part is not False]
-    if True in left:
-        return True
-    return False if not left else left[0] if len(left) == 1 else {"$any": left}
+    return _combined("$any", parts, False)
+
+
+def _combined(key: str, parts: Iterable[Condition], neutral: bool) -> Condition:
+    left = [part for part in parts if part is not neutral]
+    if (not neutral) in left:
+        return not neutral
+    return neutral if not left else left[0] if len(left) == 1 else {key: left}
 
 
 def _not(part: Condition) -> Condition:
@@ -229,13 +233,13 @@ def _not(part: Condition) -> Condition:
 
 
 def write(context: Context, filter: object) -> Written:
-    """A filter in the JSON form of our language as the Subscriptions API has it."""
+    """Translates a filter in the JSON form of our language into the form of the Subscriptions API."""
     if filter is None:
         return Written(filters=[])
     root = jsonform.read(filter)
     parts = root.parts if isinstance(root, All) else (root,)
     writer = _Writer(context)
-    filters = writer.side_by_side(parts, all_of)
+    filters = writer.expressions(parts, all_of)
     source: str | None = None
     types: list[str] | None = None
     left = []
@@ -250,56 +254,57 @@ def write(context: Context, filter: object) -> Written:
 
 
 def _choices(expression: dict[str, Any], name: str) -> list[str] | None:
-    """The texts of which a context attribute must be one, if that is all that an expression says."""
+    """Returns the accepted texts of a context attribute if the expression tests nothing else."""
     alternatives = expression.get("any", [expression])
     tests = [one.get("exact", {}) for one in alternatives]
     return [test[name] for test in tests] if all(test.keys() == {name} for test in tests) else None
 
 
 class _Writer:
-    """Each part of the tree as an expression; what the dialects cannot say stays a part of ours."""
+    """Writes parts of a tree as expressions, in our dialect where the others cannot express them."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
-    def side_by_side(
+    def expressions(
         self,
         parts: Iterable[Node],
         combined: Callable[[Iterable[Node]], Node],
-        forgiven: frozenset[str] = frozenset(),
+        optional: frozenset[str] = frozenset(),
     ) -> list[dict[str, Any]]:
-        """Expressions of parts that are combined; those of ours together, as the last one."""
+        """Writes parts as expressions; the parts in our dialect form one expression, the last."""
         made: list[dict[str, Any]] = []
         ours: list[Node] = []
         for part in parts:
-            expression = self._expression(part, forgiven)
+            expression = self._expression(part, optional)
             if expression is None:
                 ours.append(part)
             else:
                 made.append(expression)
         return [*made, {OURS: jsonform.write(combined(ours))}] if ours else made
 
-    def _expression(self, node: Node, forgiven: frozenset[str] = frozenset()) -> dict[str, Any] | None:
-        """None: all of it is ours. `forgiven`: attributes that may be missing as well, as the parent says."""
+    def _expression(self, node: Node, optional: frozenset[str] = frozenset()) -> dict[str, Any] | None:
+        """Writes a node; None if it needs our dialect. `optional`: attributes that may also be missing."""
         match node:
             case Test():
-                return self._test(node, forgiven)
+                return self._test(node, optional)
             case Not(part):
                 inner = self._expression(part)
                 return None if inner is None else {"not": inner}
             case All(parts):
-                return _joined("all", self.side_by_side(parts, all_of))
+                return _joined("all", self.expressions(parts, all_of))
             case AnyOf(parts):
-                forgiven = self._forgiven(parts)
-                said = [part for part in parts if not _absent(part, forgiven)]
-                return _joined("any", self.side_by_side(said, any_of, forgiven))
+                optional = self._optional(parts)
+                rest = [part for part in parts if not (_is_absence(part) and part.attribute in optional)]
+                return _joined("any", self.expressions(rest, any_of, optional))
         return None
 
-    def _forgiven(self, alternatives: Iterable[Node]) -> frozenset[str]:
-        """Attributes whose absence is an alternative that another one implies in the API's terms: a test that
-        what is assumed of the attribute passes."""
-        parts = list(alternatives)
-        absent = {part.attribute for part in parts if isinstance(part, Test) and _exists_not(part)}
+    def _optional(self, parts: tuple[Node, ...]) -> frozenset[str]:
+        """Returns attributes with `exists: false` beside a test that the assumed value passes.
+
+        In the API's terms that test includes the absence of the attribute.
+        """
+        absent = {part.attribute for part in parts if _is_absence(part)}
         return frozenset(
             part.attribute
             for part in parts
@@ -314,10 +319,10 @@ class _Writer:
         dialect, values = texts
         return any(_HOLDS[dialect](assumed, text) for text in values)
 
-    def _test(self, test: Test, forgiven: frozenset[str]) -> dict[str, Any] | None:
+    def _test(self, test: Test, optional: frozenset[str]) -> dict[str, Any] | None:
         texts = self._texts(test)
-        # Where what is assumed passes, the API's test is wider than ours: it holds without the attribute.
-        if texts is None or (self._assumed_passes(test) and test.attribute not in forgiven):
+        # If the assumed value passes, the API's test also holds without the attribute, unlike ours.
+        if texts is None or (self._assumed_passes(test) and test.attribute not in optional):
             return None
         dialect, values = texts
         name = test.attribute.removeprefix(PREFIX)
@@ -325,31 +330,24 @@ class _Writer:
         return alternatives[0] if len(alternatives) == 1 else {"any": alternatives}
 
     def _texts(self, test: Test) -> tuple[str, list[str]] | None:
-        """The dialect and the texts of a test that it can say; None: it cannot."""
+        """Returns dialect and texts of a test; None if no dialect can express it."""
         name = test.attribute.removeprefix(PREFIX)
         dialect = {"eq": "exact", "in": "exact", "prefix": "prefix", "suffix": "suffix"}.get(test.operator)
         if dialect is None or test.negated or PREFIX + name != test.attribute or not _NAME.match(name):
             return None
-        if name in _NOT_KEPT:
+        if name in _NOT_STORED:
             return None
         kind = self._context.kind(name)
-        texts = [_text(literal, kind) for literal in test.literals]
-        if any(not text for text in texts):
-            return None
-        return dialect, [text for text in texts if text is not None]
+        texts = [text for literal in test.literals if (text := _text(literal, kind))]
+        return (dialect, texts) if len(texts) == len(test.literals) else None
 
 
-def _exists_not(test: Test) -> bool:
-    return test.operator == "exists" and test.operand is False and not test.negated
-
-
-def _absent(part: Node, attributes: frozenset[str]) -> bool:
-    """Whether a part says of one of these attributes that it is missing."""
-    return isinstance(part, Test) and _exists_not(part) and part.attribute in attributes
+def _is_absence(part: Node) -> TypeGuard[Test]:
+    return isinstance(part, Test) and part.operator == "exists" and part.operand is False and not part.negated
 
 
 def _text(literal: Literal, kind: str | None) -> str | None:
-    """The text of a value that an attribute of this type may have; None: as a text it says something else."""
+    """Converts a literal of the attribute's type into its text; None if the types differ."""
     match kind, literal:
         case "string", str():
             return literal
@@ -361,7 +359,7 @@ def _text(literal: Literal, kind: str | None) -> str | None:
 
 
 def _joined(dialect: str, expressions: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """None if nothing but ours is there."""
+    """Joins expressions; None if all of them are in our dialect."""
     flat = [inner for one in expressions for inner in one.get(dialect, [one])]
     if len(flat) == 1:
         return None if OURS in flat[0] else flat[0]

@@ -1,4 +1,4 @@
-"""`Filter`, what a subscriber writes, and `BoundFilter`, the same under a topic's schema."""
+"""`Filter`, as subscribers write it, and `BoundFilter`, bound to a topic's schema."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from typing import Any
 import numpy as np
 
 from edn.model.filter import jsonform, textform
-from edn.model.filter.ast import Node, check_depth, count_predicates, identity, tests, xpaths
+from edn.model.filter.ast import All, Node, check_depth, count_predicates, identity, tests, xpaths
 from edn.model.filter.binding import BoundNode, Predicate, bind, normal, predicate
-from edn.model.filter.boxes import Both, Expansion, Normal, TooMuchWork
+from edn.model.filter.boxes import Expansion, Normal, TooMuchWork
 from edn.model.filter.cost import Cost, cost_of, patterns_of
 from edn.model.filter.rectangles import MAX_RECTS, rectangles
 from edn.model.rect import Rects
 from edn.model.schema import Schema
 
-#: boxes at a time, and intersections in all, before a comparison of two filters gives up
+#: limits of a comparison of two filters: boxes, and intersections
 _COMPARED_BOXES = 2_048
 _COMPARED_STEPS = 10_000
-#: intersections before rectangles stop narrowing
+#: limit of intersections for rectangles
 _RECTANGLE_STEPS = 4_096
 
 
 class Filter:
-    """A condition on the content of events. Immutable; equal if the two say the same in the same way."""
+    """A condition on the content of events. Immutable; equal if the trees are (`ast.identity`)."""
 
-    __slots__ = ("_identity", "_root")
+    __slots__ = ("_identity", "root")
 
     def __init__(self, root: Node | None) -> None:
-        """Use `parse`; `root` is a canonical tree, or None for everything."""
-        self._root = root
+        """`root` is a canonical tree, or None for everything."""
+        self.root = root
         self._identity: Hashable = identity(root)
 
     @classmethod
     def parse(cls, given: object) -> Filter:
-        """A filter from its JSON form, its text form (a string) or None, which is everything.
+        """Parses a filter in JSON form or text form (a string); None matches everything.
 
         Raises `InvalidFilter` with a pointer into the JSON form or a column of the text, or `TooLarge`.
         """
@@ -48,31 +48,31 @@ class Filter:
         return cls(root)
 
     def to_json(self) -> dict[str, Any] | None:
-        """The JSON form, None for everything. Parsing it gives an equal filter."""
-        return None if self._root is None else jsonform.write(self._root)
+        """Writes the JSON form, None for everything. Parsing it gives an equal filter."""
+        return None if self.root is None else jsonform.write(self.root)
 
     def to_text(self) -> str | None:
-        """The text form, None for everything. Parsing it gives an equal filter."""
-        return None if self._root is None else textform.write(self._root)
+        """Writes the text form, None for everything. Parsing it gives an equal filter."""
+        return None if self.root is None else textform.write(self.root)
 
     @property
     def attributes(self) -> frozenset[str]:
         return (
-            frozenset(test.attribute for test in tests(self._root)) if self._root is not None else frozenset()
+            frozenset(test.attribute for test in tests(self.root)) if self.root is not None else frozenset()
         )
 
     @property
     def predicates(self) -> int:
-        """How many comparisons it makes, as a quota counts them; each value of an `in` counts."""
-        return 0 if self._root is None else count_predicates(self._root)
+        """Number of comparisons, as quotas count them; each value of an `in` counts."""
+        return 0 if self.root is None else count_predicates(self.root)
 
     @property
     def uses_xpath(self) -> bool:
-        return self._root is not None and any(xpaths(self._root))
+        return self.root is not None and any(xpaths(self.root))
 
     def bind(self, schema: Schema) -> BoundFilter:
-        """The filter under a schema; raises `InvalidFilter` if it does not fit it."""
-        root = bind(self._root, schema)
+        """Binds the filter to a schema; raises `InvalidFilter` if it does not fit."""
+        root = bind(self.root, schema)
         return BoundFilter(filter=self, schema=schema, root=root, matches=predicate(root))
 
     def __eq__(self, other: object) -> bool:
@@ -85,56 +85,54 @@ class Filter:
         return f"Filter({self.to_text()!r})"
 
 
-@dataclass(frozen=True, eq=False)  # without slots: rectangles and sets are made once, when first needed
+@dataclass(frozen=True, eq=False)  # no slots: `cached_property` needs a `__dict__`
 class BoundFilter:
-    """A filter that knows its columns. Two are compared under one schema, or one and what it evolved to."""
+    """A filter bound to a schema. Comparisons need the same schema, or one that evolved from the other's."""
 
     filter: Filter
     schema: Schema
     root: BoundNode
-    #: whether an event with these values (`Schema.values`) matches; exact
+    #: exact predicate on the values of an event (`Schema.values`)
     matches: Predicate
 
     @property
     def attributes(self) -> frozenset[str]:
-        """Those that must stay as they are: an XPath may see all of them."""
+        """Attributes that must not change; an XPath may read all of them."""
         return frozenset(self.schema.attributes) if self.filter.uses_xpath else self.filter.attributes
 
     @cached_property
     def cost(self) -> Cost:
-        """What `matches` may take."""
         return cost_of(self.root)
 
     @cached_property
     def patterns(self) -> dict[str, set[str]]:
-        """What `matches` searches for in the text of each attribute."""
+        """Strings that `matches` searches for in each attribute."""
         return patterns_of(self.root)
 
     def rects(self) -> Rects:
-        """At most 64 rectangles that contain every point that matches."""
+        """Returns at most 64 rectangles that contain every matching point."""
         return self._rects
 
     def covers(self, other: BoundFilter) -> bool:
-        """Whether everything that the other matches this one does, too: never wrongly True.
+        """Tells whether this filter matches every event that the other matches; never wrongly True.
 
-        It holds if nothing is left of the other without this one. False may also mean that finding out took
-        too much work, or hung on substrings of which nothing is known.
+        False may also mean that the comparison was too expensive or depends on substrings.
         """
         if not self._comparable(other):
             return False
         if self.filter == other.filter:
             return True
         try:
-            return not _expanded(Both((other._normal, self._complement)))
+            return not _expanded(All((other._normal, self._complement)))
         except TooMuchWork:
             return False
 
     def overlaps(self, other: BoundFilter) -> bool:
-        """Whether some event may match both: never wrongly False."""
+        """Tells whether some event may match both; never wrongly False."""
         if not self._comparable(other):
             return True
         try:
-            return bool(_expanded(Both((self._normal, other._normal))))
+            return bool(_expanded(All((self._normal, other._normal))))
         except TooMuchWork:
             return True
 

@@ -1,4 +1,4 @@
-"""Sets of values: sorted, disjoint, non-touching half-open intervals of marks (`edn.model.coordinates`)."""
+"""Sets of values as sorted, disjoint, non-touching half-open intervals of marks (`edn.model.coordinates`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Intervals = tuple[Interval, ...]
 
 
 def union(intervals: Iterable[Interval]) -> Intervals:
-    """The canonical form of any intervals, empty and overlapping ones among them."""
+    """Returns the canonical form of intervals, which may be empty or overlap."""
     joined: list[Interval] = []
     for lo, hi in sorted(interval for interval in intervals if interval[0] < interval[1]):
         if joined and lo <= joined[-1][1]:
@@ -62,7 +62,7 @@ def is_single(domain: Domain, interval: Interval) -> bool:
 
 
 def common_prefix(domain: String, interval: Interval) -> str:
-    """What all strings of an interval begin with; in rare cases less than that."""
+    """Returns the common prefix of all strings of an interval; in rare cases a shorter one."""
     lo, hi = interval
     if hi == domain.end:
         return ""

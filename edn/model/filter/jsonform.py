@@ -1,16 +1,16 @@
-"""Filters in their JSON form: read from and written to plain objects.
+"""The JSON form of filters.
 
     {"symbol": "GE", "price": {"gt": 30.0}, "$any": [{"venue": {"prefix": "NY"}}, {"volume": [100, 200]}]}
 
-A literal is equality, a list is "one of", an object holds operators that all must hold. What stands in one
-object all holds. `{"$xpath": "price > 30"}` is a condition in XPath.
+A literal means equality, a list "one of", an object a conjunction of operators. All keys of an object must
+hold. `{"$xpath": "price > 30"}` is a condition in XPath.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from edn.errors import InvalidFilter, TooLarge
+from edn.errors import InvalidFilter
 from edn.formats.strict_json import token
 from edn.model.filter.ast import (
     MAX_DEPTH,
@@ -28,20 +28,23 @@ from edn.model.filter.ast import (
     XPath,
     all_of,
     any_of,
-    refused,
+    check_literal,
+    check_name,
+    contradiction,
+    negate_conditions,
     surely_agree,
     surely_exclude,
     too_deep,
+    too_many_predicates,
 )
-from edn.model.filter.literals import attribute_name, literal
-from edn.model.wording import meant, quoted, shown
+from edn.model.messages import describe, quote, suggestion
 
-_COMBINATORS = "$any, $all, $not and $xpath"
+_COMBINATORS = "$any, $all, $not, $xpath"
 _ALL_OPERATORS = (*OPERATORS, "not")
 
 
 def read(given: object) -> Node:
-    """The tree of a filter; raises `InvalidFilter` with a pointer, or `TooLarge`."""
+    """Parses a filter; raises `InvalidFilter` with a pointer, or `TooLarge`."""
     return _Reader().filter(given, "", 0)
 
 
@@ -54,48 +57,48 @@ class _Reader:
             raise too_deep()
         if not isinstance(given, dict):
             raise InvalidFilter(
-                f"a filter is an object of attributes and {_COMBINATORS}; got {shown(given)}", pointer=at
+                f"a filter must be an object of attributes and keys {_COMBINATORS}, got {describe(given)}",
+                pointer=at,
             )
         if not given:
-            raise InvalidFilter("the filter is empty; to match everything leave it out", pointer=at)
+            raise InvalidFilter("a filter must not be empty; to match everything, leave it out", pointer=at)
         return all_of([self._entry(key, value, at, depth) for key, value in given.items()])
 
     def _entry(self, key: object, value: object, at: str, depth: int) -> Node:
-        try:
-            name = attribute_name(key)
-        except ValueError as error:
-            raise InvalidFilter(str(error), pointer=at) from None
+        name = check_name(key, pointer=at)
         place = f"{at}/{token(name)}"
         if name == "$not":
             return Not(self.filter(value, place, depth + 1))
         if name in ("$any", "$all"):
             if not isinstance(value, (list, tuple)) or not value:
                 raise InvalidFilter(
-                    f"{name} holds a non-empty list of filters; got {_got(value)}", pointer=place
+                    f"{name} must be a non-empty list of filters, got {_got(value)}", pointer=place
                 )
             parts = [self.filter(part, f"{place}/{index}", depth + 1) for index, part in enumerate(value)]
             return any_of(parts) if name == "$any" else all_of(parts)
         if name == "$xpath":
             self._count(1)
             if not isinstance(value, str) or not value.strip():
-                raise InvalidFilter(f"$xpath holds an expression; got {_got(value)}", pointer=place)
+                raise InvalidFilter(
+                    f"$xpath must be an XPath expression as a string, got {_got(value)}", pointer=place
+                )
             return XPath(value, place)
         if name.startswith("$"):
             raise InvalidFilter(
-                f"{quoted(name)} combines nothing; what begins with $ is {_COMBINATORS}", pointer=place
+                f"a key that begins with $ must be one of {_COMBINATORS}, got {quote(name)}", pointer=place
             )
         return self._conditions(name, value, place, place, depth)
 
     def _conditions(self, name: str, given: object, at: str, attribute_at: str, depth: int) -> Node:
-        """What is said about an attribute: a literal, a list, or an object of operators."""
+        """Reads the conditions on an attribute: a literal, a list or an object of operators."""
         if isinstance(given, (list, tuple)):
             return Test(name, "in", self._list(given, at), place=Place(attribute_at, at))
         if not isinstance(given, dict):
             self._count(1)
-            return Test(name, "eq", self._literal(given, at), place=Place(attribute_at, at))
+            return Test(name, "eq", check_literal(given, pointer=at), place=Place(attribute_at, at))
         if not given:
             raise InvalidFilter(
-                f'nothing is said about "{name}"; it holds one or more of {", ".join(_ALL_OPERATORS)}',
+                f'the condition on "{name}" must have at least one operator of {", ".join(_ALL_OPERATORS)}',
                 pointer=at,
             )
         parts: list[Node] = []
@@ -105,7 +108,7 @@ class _Reader:
                 if depth + 1 > MAX_DEPTH:
                     raise too_deep()
                 inner = self._conditions(name, operand, place, attribute_at, depth + 1)
-                parts.append(refused(name, inner, Place(attribute_at, place)))
+                parts.append(negate_conditions(name, inner, Place(attribute_at, place)))
             elif operator in OPERATORS:
                 checked = self._operand(operator, operand, place)
                 parts.append(Test(name, operator, checked, place=Place(attribute_at, place)))
@@ -117,41 +120,35 @@ class _Reader:
     def _operand(self, operator: str, given: object, at: str) -> Operand:
         if operator == "in":
             if not isinstance(given, (list, tuple)):
-                raise InvalidFilter(f"in holds a list of literals; got {shown(given)}", pointer=at)
+                raise InvalidFilter(f"in must be a list of literals, got {describe(given)}", pointer=at)
             return self._list(given, at)
         self._count(1)
         if operator == "exists":
             if not isinstance(given, bool):
-                raise InvalidFilter(f"exists is true or false; got {shown(given)}", pointer=at)
+                raise InvalidFilter(f"exists must be true or false, got {describe(given)}", pointer=at)
             return given
         if operator == "between":
             if not isinstance(given, (list, tuple)) or len(given) != 2:
-                raise InvalidFilter(f"between holds a list [lo, hi]; got {_got(given)}", pointer=at)
-            lo, hi = (self._literal(bound, f"{at}/{index}") for index, bound in enumerate(given))
+                raise InvalidFilter(f"between must be a list [lo, hi], got {_got(given)}", pointer=at)
+            lo, hi = (check_literal(bound, pointer=f"{at}/{index}") for index, bound in enumerate(given))
             if surely_exclude("gte", lo, "lte", hi):
-                raise InvalidFilter(f"between has lo > hi: {lo!r} > {hi!r}", pointer=at)
+                raise InvalidFilter(f"between must have lo <= hi, got {lo!r} > {hi!r}", pointer=at)
             return (lo, hi)
-        value = self._literal(given, at)
+        value = check_literal(given, pointer=at)
         if operator in STRING_OPERATORS and not isinstance(value, str):
-            raise InvalidFilter(f"{operator} holds a string; got {shown(given)}", pointer=at)
+            raise InvalidFilter(f"{operator} must be a string, got {describe(given)}", pointer=at)
         return value
 
     def _list(self, given: list[Any] | tuple[Any, ...], at: str) -> tuple[Literal, ...]:
         if not given:
-            raise InvalidFilter("the list is empty, so that nothing could match", pointer=at)
+            raise InvalidFilter("a list of values must not be empty: nothing could match", pointer=at)
         self._count(len(given))
-        return tuple(self._literal(item, f"{at}/{index}") for index, item in enumerate(given))
-
-    def _literal(self, given: object, at: str) -> Literal:
-        try:
-            return literal(given)
-        except ValueError as error:
-            raise InvalidFilter(str(error), pointer=at) from None
+        return tuple(check_literal(item, pointer=f"{at}/{index}") for index, item in enumerate(given))
 
     def _count(self, predicates: int) -> None:
         self._predicates += predicates
         if self._predicates > MAX_PREDICATES:
-            raise TooLarge(f"the filter has more than {MAX_PREDICATES} predicates")
+            raise too_many_predicates()
 
 
 def _check_bounds(operators: dict[str, Any], at: str) -> None:
@@ -160,15 +157,13 @@ def _check_bounds(operators: dict[str, Any], at: str) -> None:
             if lower in operators and upper in operators:
                 lo, hi = operators[lower], operators[upper]
                 if surely_exclude(lower, lo, upper, hi):
-                    raise InvalidFilter(
-                        f"{lower} {lo!r} and {upper} {hi!r} never hold together: lo > hi", pointer=at
-                    )
+                    raise InvalidFilter(contradiction(lower, lo, upper, hi), pointer=at)
 
 
 def _unknown_operator(name: str, operator: object) -> str:
     given = str(operator)
     return (
-        f"{quoted(given)} is no operator; {meant(given, _ALL_OPERATORS)}"
+        f"{quote(given)} is not an operator; {suggestion(given, _ALL_OPERATORS)}"
         f"the operators are {', '.join(_ALL_OPERATORS)} "
         f'(a nested attribute is written "{name}.{given[:40]}")'
     )
@@ -177,33 +172,28 @@ def _unknown_operator(name: str, operator: object) -> str:
 def _got(given: object) -> str:
     if isinstance(given, (list, tuple)):
         return f"a list of {len(given)}" if given else "an empty list"
-    return shown(given)
+    return describe(given)
 
 
 def write(node: Node) -> dict[str, Any]:
-    """The JSON form of a tree; reading it gives an equal tree."""
+    """Writes the JSON form of a tree; reading it gives an equal tree."""
     whole = _Object()
     extra = [
-        _alone(part) for part in (node.parts if isinstance(node, All) else (node,)) if not whole.take(part)
+        write(part) for part in (node.parts if isinstance(node, All) else (node,)) if not whole.add(part)
     ]
-    given = whole.given()
-    return given | {"$all": extra} if extra else given
-
-
-def _alone(part: Node) -> dict[str, Any]:
-    whole = _Object()
-    whole.take(part)
-    return whole.given()
+    written = whole.to_json()
+    return written | {"$all": extra} if extra else written
 
 
 class _Object:
-    """A JSON object in the making. It refuses a part for which it has no key left."""
+    """Builds a JSON object from parts of a conjunction."""
 
     def __init__(self) -> None:
         self._combined: dict[str, Any] = {}
         self._tests: dict[str, dict[str, Test]] = {}
 
-    def take(self, part: Node) -> bool:
+    def add(self, part: Node) -> bool:
+        """Adds a part, or returns False if its key is in use."""
         match part:
             case Test():
                 slot = "not" if part.negated else part.operator
@@ -211,25 +201,19 @@ class _Object:
                 if slot in tests or not all(_may_share(part, other) for other in tests.values()):
                     return False
                 tests[slot] = part
-                return True
-            case Not(inner):
-                return self._combine("$not", write(inner) if "$not" not in self._combined else None)
-            case XPath(text):
-                return self._combine("$xpath", text if "$xpath" not in self._combined else None)
-            case AnyOf(parts):
-                return self._combine(
-                    "$any", list(map(write, parts)) if "$any" not in self._combined else None
-                )
+            case Not(inner) if "$not" not in self._combined:
+                self._combined["$not"] = write(inner)
+            case XPath(text) if "$xpath" not in self._combined:
+                self._combined["$xpath"] = text
+            case AnyOf(parts) if "$any" not in self._combined:
+                self._combined["$any"] = list(map(write, parts))
             case All():
                 raise AssertionError("a canonical tree has no conjunction inside a conjunction")
-
-    def _combine(self, key: str, value: Any) -> bool:
-        if value is None:
-            return False
-        self._combined[key] = value
+            case _:
+                return False
         return True
 
-    def given(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         given: dict[str, Any] = {}
         for attribute, tests in self._tests.items():
             operators = {slot: _operand(test) for slot, test in tests.items()}
@@ -246,8 +230,7 @@ def _operand(test: Test) -> Any:
 
 
 def _may_share(one: Test, other: Test) -> bool:
-    """Whether two tests may stand in one object: not if it could then be refused for bounds that exclude
-    each other."""
+    """Tells whether two tests may share an object: not if their bounds could exclude each other."""
     if one.negated or other.negated:
         return True
     if one.place.group is not None and one.place.group == other.place.group:

@@ -1,57 +1,34 @@
-"""Why a filter matches an event, or why not: the clauses that decide it, in the text form.
+"""Explains why a filter matches an event or not: the deciding clauses, in text form.
 
-A match names what made it one: every part of a conjunction, the first alternative that holds of a
-disjunction. A mismatch names what stands in its way: of a conjunction the parts that fail, of a disjunction
-all alternatives.
+For a match these are all parts of a conjunction and the first alternative of a disjunction that holds. For a
+mismatch these are the failing parts of a conjunction and all alternatives of a disjunction.
 """
 
 from __future__ import annotations
 
-from edn.model.filter.ast import All, AnyOf, Node, Not
-from edn.model.filter.binding import (
-    BoundAll,
-    BoundAny,
-    BoundNode,
-    BoundNot,
-    BoundTest,
-    BoundXPath,
-    Values,
-    predicate,
-)
+from collections.abc import Iterator
+
+from edn.model.filter.ast import All, AnyOf, Node
+from edn.model.filter.binding import BoundNode, Values, predicate
 from edn.model.filter.filter import BoundFilter
 from edn.model.filter.textform import write
 
 
 def reasons(bound: BoundFilter, values: Values) -> list[str]:
-    """The clauses by which these values match, or, if they do not, those that refuse them.
-
-    A filter that is everything has no clause.
-    """
-    return [write(_unbound(node)) for node in _deciding(bound.root, values, predicate(bound.root)(values))]
-
-
-def _deciding(node: BoundNode, values: Values, holds: bool) -> list[BoundNode]:
-    match node:
-        case BoundAll(parts):
-            chosen = [part for part in parts if predicate(part)(values) == holds]
-            return [deep for part in chosen for deep in _deciding(part, values, holds)]
-        case BoundAny(parts) if holds:
-            first = next(part for part in parts if predicate(part)(values))
-            return _deciding(first, values, True)
-        case BoundAny(parts):
-            return [deep for part in parts for deep in _deciding(part, values, False)]
-    return [node]
+    """Returns the clauses by which these values match or do not match; none for a filter without clauses."""
+    root = bound.filter.root
+    if root is None:
+        return []
+    return [write(node) for node in _deciding(root, bound.root, values, bound.matches(values))]
 
 
-def _unbound(node: BoundNode) -> Node:
-    match node:
-        case BoundTest(test=test):
-            return test
-        case BoundXPath(path=path):
-            return path
-        case BoundNot(part):
-            return Not(_unbound(part))
-        case BoundAll(parts):
-            return All(tuple(map(_unbound, parts)))
-        case BoundAny(parts):
-            return AnyOf(tuple(map(_unbound, parts)))
+def _deciding(node: Node, bound: BoundNode, values: Values, holds: bool) -> Iterator[Node]:
+    match node, bound:
+        case (All(nodes), All(parts)) | (AnyOf(nodes), AnyOf(parts)):
+            for inner, part in zip(nodes, parts, strict=True):
+                if predicate(part)(values) == holds:
+                    yield from _deciding(inner, part, values, holds)
+                    if holds and isinstance(node, AnyOf):
+                        return
+        case _:
+            yield node

@@ -1,8 +1,8 @@
-"""Boxes turned into the closed rectangles of an index: few of them, and honest about what they add.
+"""Converts boxes into a limited number of closed rectangles.
 
-A side of a box, any set of values, becomes a list of *segments*, closed intervals of coordinates. A box is
-then the product of its sides; where there would be too many rectangles, segments with small gaps between
-them are merged, and the result is no longer exact.
+Each side of a box becomes a list of *segments*, closed intervals of coordinates; the box is the product of
+its sides. Too many rectangles are reduced by merging the segments with the smallest gaps; the result is no
+longer exact.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edn.model.filter.boxes import Box
 from edn.model.filter.cells import Cell
 from edn.model.rect import MISSING, Rects
 
-#: rectangles of one filter
+#: maximal rectangles per filter
 MAX_RECTS = 64
 
 
@@ -29,12 +29,12 @@ class _Segment(NamedTuple):
     exact: bool
 
 
-#: column → its segments, in ascending order
+#: column → segments in ascending order
 _Sides = dict[int, list[_Segment]]
 
 
 def rectangles(boxes: Sequence[Box], width: int) -> Rects:
-    """At most `MAX_RECTS` rectangles that contain the boxes; there must be no more boxes than that."""
+    """Returns at most `MAX_RECTS` rectangles that contain as many boxes or fewer."""
     sides = [{column: _segments(cell) for column, cell in box.cells.items()} for box in boxes]
     sides = _fitted(sides)
     rows = sum(map(_count, sides))
@@ -49,21 +49,20 @@ def rectangles(boxes: Sequence[Box], width: int) -> Rects:
                 hi[row, column] = segment.hi
             exact[row] = box.exact and all(segment.exact for segment in corner)
             row += 1
-    return _without_idle(lo, hi, exact)
+    return _without_redundant(lo, hi, exact)
 
 
 def _segments(cell: Cell) -> list[_Segment]:
-    """The side of a box on its column's axis."""
     segments: list[_Segment] = []
     for interval in cell.intervals:
         lo, hi, exact = cell.domain.closed(*interval)
         exact = exact and not cell.patterns
-        if segments and lo <= segments[-1].hi:  # long strings that only their tails tell apart
+        if segments and lo <= segments[-1].hi:  # long strings with the same coordinate
             segments[-1] = _Segment(segments[-1].lo, max(hi, segments[-1].hi), False)
         else:
             segments.append(_Segment(lo, hi, exact))
     if cell.missing:
-        if cell.intervals and cell.intervals[0][0] == cell.domain.least:  # no value lies between the two
+        if cell.intervals and cell.intervals[0][0] == cell.domain.least:  # no value lies in between
             segments[0] = segments[0]._replace(lo=MISSING)
         else:
             segments.insert(0, _Segment(MISSING, MISSING, True))
@@ -75,7 +74,7 @@ def _count(sides: _Sides) -> int:
 
 
 def _fitted(boxes: list[_Sides]) -> list[_Sides]:
-    """Merge segments until the products have room, the longest side of the largest box first."""
+    """Merges segments until the rectangles fit, the longest side of the largest box first."""
     counts = list(map(_count, boxes))
     while (total := sum(counts)) > MAX_RECTS:
         index = counts.index(max(counts))
@@ -90,7 +89,7 @@ def _fitted(boxes: list[_Sides]) -> list[_Sides]:
 
 
 def _merged(segments: list[_Segment], count: int) -> list[_Segment]:
-    """So many segments, cut at the widest gaps."""
+    """Merges segments into `count` ones, split at the widest gaps."""
     gaps = [after.lo - before.hi for before, after in itertools.pairwise(segments)]
     widest = sorted(range(len(gaps)), key=lambda gap: -gaps[gap])[: count - 1]
     merged: list[_Segment] = []
@@ -104,14 +103,13 @@ def _merged(segments: list[_Segment], count: int) -> list[_Segment]:
     return merged
 
 
-def _without_idle(lo: Floats, hi: Floats, exact: Bools) -> Rects:
-    """Without rectangles inside another one that says no less about what it contains; of equals the first
-    stays."""
+def _without_redundant(lo: Floats, hi: Floats, exact: Bools) -> Rects:
+    """Drops rectangles inside another one that is at least as exact; keeps the first of equal ones."""
     count = len(exact)
     if count < 2:
         return Rects(lo, hi, exact)
     inside = np.logical_and.reduce((lo[:, None] >= lo[None]) & (hi[:, None] <= hi[None]), axis=2)
-    idle = inside & (exact[None] | ~exact[:, None])
-    mutual = idle & idle.T & (np.arange(count)[:, None] <= np.arange(count)[None])
-    keep = ~(idle & ~mutual).any(axis=1)
+    redundant = inside & (exact[None] | ~exact[:, None])
+    mutual = redundant & redundant.T & (np.arange(count)[:, None] <= np.arange(count)[None])
+    keep = ~(redundant & ~mutual).any(axis=1)
     return Rects(lo[keep], hi[keep], exact[keep])

@@ -1,4 +1,4 @@
-"""Filters in their text form: read by descent, written with as few parentheses as the grammar allows.
+"""The text form of filters.
 
     filter   = all { "or" all }
     all      = one { "and" one }
@@ -12,10 +12,9 @@
     name     = letter or "_", then letters, digits, "_", "-", with dots between parts | "`" anything "`"
     literal  = string | number | "true" | "false"
 
-Words are case-insensitive. A string is one of JSON, or the same in single quotes; a backtick inside a name
-in backticks is doubled. `a not …` wants the attribute to be there, as `not` inside an attribute does in
-JSON, except that `a not exists` is `exists: false`; `not …` before a test or a parenthesis is the
-complement.
+Keywords are case-insensitive. A string is written as in JSON, or in single quotes. A backtick inside a name
+in backticks is doubled. `a not …` requires the attribute to be present, like `not` inside an attribute in
+JSON, except that `a not exists` is `exists: false`. `not …` before a test or a parenthesis is the complement.
 """
 
 from __future__ import annotations
@@ -35,17 +34,20 @@ from edn.model.filter.ast import (
     Literal,
     Node,
     Not,
+    Operand,
     Place,
     Test,
     XPath,
     all_of,
     any_of,
+    check_literal,
+    check_name,
     surely_exclude,
     too_deep,
+    too_many_predicates,
 )
-from edn.model.filter.literals import attribute_name, literal
 
-#: bytes of a filter given as text
+#: bytes of a filter in text form
 MAX_TEXT = 65_536
 
 _SYMBOLS = {"=": "eq", "==": "eq", "!=": "ne", "<>": "ne", "<": "lt", "<=": "lte", ">": "gt", ">=": "gte"}
@@ -74,15 +76,15 @@ class _Token:
 
 
 def read(text: str) -> Node:
-    """The tree of a filter; raises `InvalidFilter` with the column, or `TooLarge`."""
+    """Parses a filter; raises `InvalidFilter` with a column, or `TooLarge`."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        raise InvalidFilter("the text holds a lone surrogate", column=error.start + 1) from None
+        raise InvalidFilter("a filter must not contain a lone surrogate", column=error.start + 1) from None
     if size > MAX_TEXT:
-        raise TooLarge(f"the filter's text has {size} bytes; at most {MAX_TEXT} are allowed")
+        raise TooLarge(f"a filter must have at most {MAX_TEXT} bytes, got {size}")
     if not text.strip():
-        raise InvalidFilter("the filter is empty; to match everything leave it out", column=1)
+        raise InvalidFilter("a filter must not be empty; to match everything, leave it out", column=1)
     return _Parser(list(_tokens(text))).whole()
 
 
@@ -107,12 +109,12 @@ def _unreadable(rest: str) -> str:
     if rest[0] == "`":
         return "the name that begins here has no closing backtick"
     if rest[0].isdigit() or rest[0] == "-":
-        return "this is no number of JSON; a name that looks like this is written in backticks"
-    return f"the character {rest[0]!r} means nothing here"
+        return "a number must be written as in JSON; write a name that begins like a number in backticks"
+    return f"unexpected character {rest[0]!r}"
 
 
 class _Parser:
-    """Descends over the tokens. `depth` counts the `not`s and parentheses that are open."""
+    """A recursive-descent parser. `depth` counts open `not`s and parentheses."""
 
     def __init__(self, tokens: list[_Token]) -> None:
         self._tokens = tokens
@@ -178,59 +180,60 @@ class _Parser:
     def _test(self) -> Node:
         token = self._next
         if token.kind not in ("word", "name"):
-            wanted = "an attribute's name, not or an opening parenthesis"
+            wanted = "the name of an attribute, not or an opening parenthesis"
             if token.kind == "keyword":
-                wanted += " (a name that is a word of the language is written in backticks)"
+                wanted += " (write a name that is a keyword in backticks)"
             raise self._expected(wanted)
         self._take()
         if token.text.lower() == "xpath" and self._next.kind == "string":
             return self._xpath(self._take())
-        try:
-            name = attribute_name(token.text[1:-1].replace("``", "`") if token.kind == "name" else token.text)
-        except ValueError as error:
-            raise InvalidFilter(str(error), column=token.column) from None
+        text = token.text[1:-1].replace("``", "`") if token.kind == "name" else token.text
+        name = check_name(text, column=token.column)
         if name.startswith("$"):
-            raise InvalidFilter("no attribute begins with $", column=token.column)
+            raise InvalidFilter("the name of an attribute must not begin with $", column=token.column)
         return self._condition(name, token.column, negated=self._skip("keyword", "not"))
 
     def _xpath(self, token: _Token) -> Node:
-        """No word of the language: after an attribute of that name no string can stand."""
+        """Reads an XPath. `xpath` is not a keyword: no string can follow an attribute of that name."""
         expression = _string(token)
         if not expression.strip():
-            raise InvalidFilter("the XPath is empty", column=token.column)
+            raise InvalidFilter("an XPath must not be empty", column=token.column)
         self._count(1)
         return XPath(expression)
 
     def _condition(self, name: str, column: int, *, negated: bool) -> Node:
         token = self._next
         columns = [column]
+        value: Operand
         if token.kind == "symbol" and token.text in _SYMBOLS:
-            self._take()
+            operator = _SYMBOLS[self._take().text]
             value = self._literal(columns)
-            return self._counted(
-                Test(name, _SYMBOLS[token.text], value, negated, Place(columns=tuple(columns)))
-            )
-        if token.kind != "keyword" or token.text in ("and", "or", "not", "true", "false", "null"):
+        elif token.kind != "keyword" or token.text in ("and", "or", "not", "true", "false", "null"):
             raise self._expected(_CONDITION)
-        self._take()
-        if token.text == "exists":
-            return self._counted(
-                Test(name, "exists", not negated, place=Place(columns=(column, token.column)))
-            )
-        if token.text == "between":
-            lo = self._literal(columns)
-            self._require("keyword", "and", "and, with the upper bound of between")
-            hi = self._literal(columns)
-            if surely_exclude("gte", lo, "lte", hi):
-                raise InvalidFilter(f"between has lo > hi: {lo!r} > {hi!r}", column=columns[1])
-            return self._counted(Test(name, "between", (lo, hi), negated, Place(columns=tuple(columns))))
-        if token.text == "in":
-            values = self._list(columns)
-            return self._counted(Test(name, "in", values, negated, Place(columns=tuple(columns))))
-        if self._next.kind != "string":
-            raise self._expected(f"a string after {token.text}")
-        value = self._literal(columns)
-        return self._counted(Test(name, token.text, value, negated, Place(columns=tuple(columns))))
+        else:
+            operator = self._take().text
+            if operator == "exists":
+                value, negated = not negated, False
+                columns.append(token.column)
+            elif operator == "between":
+                value = self._bounds(columns)
+            elif operator == "in":
+                value = self._list(columns)
+            elif self._next.kind != "string":
+                raise self._expected(f"a string after {operator}")
+            else:
+                value = self._literal(columns)
+        test = Test(name, operator, value, negated, Place(columns=tuple(columns)))
+        self._count(len(test.literals) if operator == "in" else 1)
+        return test
+
+    def _bounds(self, columns: list[int]) -> tuple[Literal, Literal]:
+        lo = self._literal(columns)
+        self._require("keyword", "and", "and, with the upper bound of between")
+        hi = self._literal(columns)
+        if surely_exclude("gte", lo, "lte", hi):
+            raise InvalidFilter(f"between must have lo <= hi, got {lo!r} > {hi!r}", column=columns[1])
+        return lo, hi
 
     def _list(self, columns: list[int]) -> tuple[Literal, ...]:
         self._require("symbol", "(", "an opening parenthesis after in")
@@ -250,47 +253,42 @@ class _Parser:
             value = _string(token)
         elif self._is("keyword", "null"):
             raise InvalidFilter(
-                "null is no value in a filter; for a missing attribute write: name not exists",
+                "null is not allowed in a filter; for a missing attribute write: name not exists",
                 column=token.column,
             )
         else:
-            hint = " (a string stands in quotes)" if token.kind == "word" else ""
+            hint = " (write a string in quotes)" if token.kind == "word" else ""
             raise self._expected("a string, a number, true or false" + hint)
         self._take()
         columns.append(token.column)
-        try:
-            return literal(value)
-        except ValueError as error:
-            raise InvalidFilter(str(error), column=token.column) from None
-
-    def _counted(self, test: Test) -> Test:
-        self._count(len(test.literals) if test.operator == "in" else 1)
-        return test
+        return check_literal(value, column=token.column)
 
     def _count(self, predicates: int) -> None:
         self._predicates += predicates
         if self._predicates > MAX_PREDICATES:
-            raise TooLarge(f"the filter has more than {MAX_PREDICATES} predicates")
+            raise too_many_predicates()
 
 
 def _number(token: _Token) -> int | float:
     try:
         value = json.loads(token.text)
-    except ValueError:  # a leading zero, or more digits than Python reads
-        raise InvalidFilter(f"{token.text[:40]} is no number of JSON", column=token.column) from None
+    except ValueError:  # a leading zero, or more digits than Python accepts
+        raise InvalidFilter(
+            f"a number must be written as in JSON, got {token.text[:40]}", column=token.column
+        ) from None
     assert isinstance(value, (int, float))
     return value
 
 
 def _string(token: _Token) -> str:
     text = token.text
-    if text[0] == "'":  # the same string in double quotes: \' is ' and " is \"
+    if text[0] == "'":  # in double quotes, \' is ' and " is \"
         text = '"' + re.sub(r"\\.|\"", _requoted, text[1:-1], flags=re.DOTALL) + '"'
     try:
         value = json.loads(text)
     except ValueError as error:
         what = str(error).partition(":")[0]
-        raise InvalidFilter(f"the string is none of JSON: {what}", column=token.column) from None
+        raise InvalidFilter(f"a string must be written as in JSON: {what}", column=token.column) from None
     assert isinstance(value, str)
     return value
 
@@ -300,7 +298,7 @@ def _requoted(found: re.Match[str]) -> str:
 
 
 def write(node: Node) -> str:
-    """The text form of a tree; reading it gives an equal tree."""
+    """Writes the text form of a tree; reading it gives an equal tree."""
     match node:
         case Test():
             return _test_text(node)

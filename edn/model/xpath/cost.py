@@ -1,25 +1,24 @@
 """Bounds the cost of one evaluation before an expression is accepted.
 
-An evaluation runs inside a server's matching, so it must end soon whatever the event: expressions that may
-take too long are refused when they are given, not stopped when they are evaluated.
+Servers evaluate expressions while they match, so every evaluation must be short. Expressions that may take
+too long are rejected when a subscription is created, not interrupted later.
 
 Theory of operation
 -------------------
-The XML form of an event has at most `nodes` nodes and `TEXT` bytes of text, and a name occurs once among
+The XML form of an event has at most `nodes` nodes and `MAX_TEXT` bytes of text, and a name occurs once among
 siblings. Work is counted in visits of nodes:
 
     a child by name       one scan of the children, at most `nodes` for all contexts together; one node each
-    a child by `*`        the same, and up to `nodes` nodes in all
-    other axes            `nodes` a context; results of several contexts are merged without duplicates, which
-                          libxml2 does by comparing them all, `nodes` squared a context
-    a predicate           its own cost for each node that it is asked of
+    a child by `*`        the same, and up to `nodes` nodes in total
+    other axes            `nodes` per context; libxml2 merges the results of several contexts without
+                          duplicates by comparing them all, `nodes` squared per context
+    a predicate           its own cost per node that it is evaluated for
     two sets compared     each node with each
-    reading text          `READING` visits for all the text that there is. Below the nodes that a predicate is
-                          asked of, all together, there is no more text than that, but for nesting: each has a
-                          `share` of it
+    reading text          `READING` visits for all text. The nodes that a predicate is evaluated for contain,
+                          apart from nesting, no more text than that in total: each has a `share` of it
 
-Functions that compare two strings by trying each place of one in the other are taken only if one of them is
-a literal; strings that are put together may not become longer than `LONGEST` times the text.
+Functions that search one string in another are accepted only with a literal; concatenated strings may not
+become longer than `LONGEST` times the text.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from __future__ import annotations
 from edn.errors import InvalidFilter
 from edn.model.schema import MAX_PARTS
 from edn.model.xpath.expression import (
+    MAX_TEXT,
     Binary,
     Call,
     Expression,
@@ -37,55 +37,39 @@ from edn.model.xpath.expression import (
     String,
     gives_nodes,
 )
-from edn.model.xpath.limits import TEXT
 
 #: visits that one evaluation may take; each is some ten nanoseconds
 MAX_COST = 20_000_000
 #: visits that reading all of the text is worth
-READING = TEXT // 4
+READING = MAX_TEXT // 4
 #: elements inside one another
 NESTING = MAX_PARTS + 1
 #: times the text that a string may be put together from it
 LONGEST = 4
 
 _COMPARISONS = frozenset({"=", "!=", "<", "<=", ">", ">="})
-#: functions whose second argument is looked for in the first, place by place
+#: functions that search for their second argument in the first, position by position
 _SEARCHING = frozenset({"contains", "starts-with", "substring-before", "substring-after", "translate"})
-#: functions that read what they are given as text; without arguments, the context
-_READING = frozenset(
-    {
-        "concat",
-        "contains",
-        "normalize-space",
-        "number",
-        "starts-with",
-        "string",
-        "string-length",
-        "substring",
-        "substring-after",
-        "substring-before",
-        "sum",
-        "translate",
-    }
-)
+#: functions that read their arguments as text, or the context if they have none
+_READING = _SEARCHING | {"concat", "normalize-space", "number", "string", "string-length", "substring", "sum"}
 _DOWNWARD = frozenset({"self", "child", "descendant", "descendant-or-self", "attribute"})
 _NEAR = frozenset({"child", "self", "parent", "attribute"})
 
 
 def check(expression: Expression, nodes: int) -> float:
-    """Raise `InvalidFilter` if an evaluation over so many nodes may take too long; else return its steps."""
+    """Returns the steps of an evaluation over `nodes` nodes; raises `InvalidFilter` if there are too many."""
     _check_strings(expression)
     work = _cost(expression, nodes)
     if work > MAX_COST:
         raise InvalidFilter(
-            f"the XPath may take {work:.2g} steps for one event of this topic; at most {MAX_COST:.2g} are "
-            "taken: name elements instead of searching for them (// and *), above all inside predicates"
+            f"an XPath must take at most {MAX_COST:.2g} steps per event of this topic, got up to {work:.2g}; "
+            "name elements instead of searching for them (// and *), above all inside predicates"
         )
     return work
 
 
 def _cost(expression: Expression, nodes: int, share: float = 1.0) -> float:
-    """Visits of one evaluation, in a context that has this share of the text below it."""
+    """Counts the visits of one evaluation in a context with this share of the text."""
     match expression:
         case Number() | String():
             return 1.0
@@ -110,14 +94,13 @@ def _cost(expression: Expression, nodes: int, share: float = 1.0) -> float:
 
 
 def _reading(expression: Expression, share: float) -> float:
-    """Of reading a value as text or number; a string that was put together is as long as what it is of."""
+    """Counts the visits to read a value as text or number."""
     if not gives_nodes(expression):
         return READING * _length(expression)
     return READING * (share if _below(expression) else 1.0)
 
 
 def _below(expression: Expression) -> bool:
-    """Whether a set of nodes lies in the context."""
     if isinstance(expression, Binary):
         return _below(expression.left) and _below(expression.right)
     return (
@@ -144,19 +127,17 @@ def _path_cost(path: Path, nodes: int, share: float) -> float:
 
 
 def _scan(step: Step, size: float, nodes: int) -> float:
-    if step.axis in _NEAR:
-        return float(nodes)
-    return float(nodes) if size <= 1 else size * nodes * nodes
+    return float(nodes) if step.axis in _NEAR or size <= 1 else size * nodes * nodes
 
 
 def _after(step: Step, size: float, nodes: int) -> float:
-    """How many nodes there are after a step."""
+    """Returns the maximal number of nodes after a step."""
     once = step.axis in _NEAR and (step.axis != "child" or step.test not in ("*", "node()"))
     return size if once else float(nodes)
 
 
 def _size(expression: Expression, nodes: int) -> float:
-    """How many nodes an expression may give; 1 for what is no set."""
+    """Returns the maximal number of nodes of an expression; 1 if it is not a set."""
     match expression:
         case Binary("|", left, right):
             return min(float(nodes), _size(left, nodes) + _size(right, nodes))
@@ -169,7 +150,7 @@ def _size(expression: Expression, nodes: int) -> float:
 
 
 def _literal_length(name: str, arguments: tuple[Expression, ...]) -> float:
-    """Of `translate`, how many characters each one of the text is compared with."""
+    """Returns the comparisons per character of the text, for `translate`."""
     if name == "translate" and isinstance(arguments[1], String):
         return float(len(arguments[1].text))
     return 1.0
@@ -186,9 +167,11 @@ def _check_strings(expression: Expression) -> None:
             for one in arguments:
                 _check_strings(one)
             if name in _SEARCHING and not all(isinstance(one, String) for one in arguments[1:]):
-                raise InvalidFilter(f"what {name} looks for must be a literal, such as {name}(symbol, 'GE'…)")
+                raise InvalidFilter(
+                    f"the second argument of {name} must be a literal, such as {name}(symbol, 'GE'…)"
+                )
             if _length(expression) > LONGEST:
-                raise InvalidFilter(f"concat may put together at most {LONGEST} strings of the event")
+                raise InvalidFilter(f"concat must join at most {LONGEST} strings of the event")
         case Path(start, predicates, _, steps):
             if start is not None:
                 _check_strings(start)
@@ -197,7 +180,7 @@ def _check_strings(expression: Expression) -> None:
 
 
 def _length(expression: Expression) -> float:
-    """The length of a string in parts of the text of an event."""
+    """Returns the length of a string in multiples of the event's text."""
     match expression:
         case Path() | Binary("|", _, _):
             return 1.0
@@ -205,8 +188,9 @@ def _length(expression: Expression) -> float:
             return sum(map(_length, arguments))
         case Call("string" | "normalize-space", ()):
             return 1.0
-        case Call("string" | "normalize-space" | "translate" | "substring", arguments):
-            return _length(arguments[0])
-        case Call("substring-before" | "substring-after", arguments):
+        case Call(
+            "string" | "normalize-space" | "translate" | "substring" | "substring-before" | "substring-after",
+            arguments,
+        ):
             return _length(arguments[0])
     return 0.0

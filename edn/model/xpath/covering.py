@@ -1,16 +1,16 @@
-"""Derives conditions on single attributes from an XPath: its rectangles are made of them.
+"""Derives conditions on attributes from an XPath, for its rectangles.
 
-A *cover* is a filter of the ordinary kind that holds wherever the expression does; it may hold elsewhere.
-None is the cover that says nothing. Covers are found by following the expression's paths through the tree of
-the topic's attributes; an event has at most one node for each node of that tree:
+A *cover* is an ordinary filter that holds wherever the expression holds, and possibly elsewhere. None is the
+cover without a condition. Covers are found by following the expression's paths through the tree of the
+topic's attributes; an event has at most one node per node of that tree:
 
-    price > 30, 30 < price, /e:event/price > 30, //price > 30       price above 30, a little less
-    e:event[price > 30]/symbol                                      that, and symbol is there
-    symbol = 'GE', starts-with(symbol, 'G'), contains(symbol, 'E')  the same of symbol
-    a and b, a or b, not(a), count(…) …                             both, either, the negation; nothing
+    price > 30, 30 < price, /e:event/price > 30, //price > 30       price above slightly less than 30
+    e:event[price > 30]/symbol                                      the same, and symbol exists
+    symbol = 'GE', starts-with(symbol, 'G'), contains(symbol, 'E')  the same on symbol
+    a and b, a or b, not(a), count(…) …                             both, either, the negation; no condition
 
-Numbers are covered *a little* wider than they are written: libxml2 does not round what it reads to the
-nearest double, and is off by some units in the last place; the verdict is its, so the cover contains it.
+Numbers are covered slightly wider than written, because libxml2 decides and does not round them to the
+nearest double.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from edn.model.xpath.expression import (
     gives_nodes,
 )
 
-#: what reading a number of up to 400 digits digit by digit can be off by, and more
+#: upper bound of libxml2's relative error for numbers of up to 400 digits
 _RELATIVE = 1e-11
-#: what is read as nothing because its power of ten overflows
+#: upper bound of numbers that libxml2 reads as 0 because their power of ten overflows
 _ABSOLUTE = 1e-280
 
 _FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-#: the comparison that holds where one does not, of two numbers
+#: negation of a comparison of two numbers
 _OPPOSITE = {"=": "!=", "!=": "=", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 _NUMBER = re.compile(r"[ \t\r\n]*-?(?:\d+(?:\.\d*)?|\.\d+)[ \t\r\n]*", re.ASCII)
 _INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
@@ -52,11 +52,11 @@ _LEAST, _MOST = -(2**63), 2**63 - 1
 
 @dataclass(slots=True)
 class Tree:
-    """A node that an event may have: the document, the event, an inner element or an attribute's leaf."""
+    """A possible node of an event: the document, the event, an inner element or an attribute's leaf."""
 
     kind: Literal["document", "event", "inner", "leaf"]
     parent: Tree | None = None
-    #: by the name of their element
+    #: by element name
     children: dict[str, Tree] = field(default_factory=dict)
     #: of a leaf: the attribute and its type
     attribute: str = ""
@@ -69,14 +69,14 @@ class Tree:
             yield from child.leaves()
 
     def below(self) -> Iterator[Tree]:
-        """The elements inside, at any depth."""
+        """Yields the elements inside, at any depth."""
         for child in self.children.values():
             yield child
             yield from child.below()
 
 
 def tree_of(attributes: Mapping[str, str]) -> Tree:
-    """The document of an event that has all of these attributes (name → type)."""
+    """Builds the document of an event with all attributes (name → type)."""
     document = Tree("document")
     event = document.children["event"] = Tree("event", document)
     for name, type_ in attributes.items():
@@ -89,12 +89,11 @@ def tree_of(attributes: Mapping[str, str]) -> Tree:
 
 
 def count_nodes(document: Tree) -> int:
-    """Elements and their texts, and the document."""
     return 1 + sum(2 if node.kind == "leaf" else 1 for node in document.below())
 
 
 def cover(expression: Expression, document: Tree) -> Node | None:
-    """A filter that holds of every event of which the expression holds; None says nothing."""
+    """Returns a filter that holds for every event that satisfies the expression; None: no condition."""
     return _cover(expression, document.children["event"], True)
 
 
@@ -102,7 +101,7 @@ def cover(expression: Expression, document: Tree) -> Node | None:
 
 
 def _cover(expression: Expression, context: Tree, holds: bool) -> Node | None:
-    """The cover of an expression in a context, or with `holds` unset of its negation."""
+    """Returns the cover of an expression in a context, or of its negation if `holds` is False."""
     match expression:
         case Binary("and" | "or" as operator, left, right):
             parts = [_cover(left, context, holds), _cover(right, context, holds)]
@@ -116,25 +115,25 @@ def _cover(expression: Expression, context: Tree, holds: bool) -> Node | None:
         case Call("starts-with" | "contains" as name, (part, String(text))) if holds and text:
             return _of_nodes(part, context, lambda leaf: _string_test(leaf, name, text))
         case Binary("|") | Path():
-            return _of_nodes(expression, context, _there) if holds else _none_of(expression, context)
+            return _of_nodes(expression, context, _present) if holds else _none_of(expression, context)
     return None
 
 
 def _both(parts: Iterable[Node | None]) -> Node | None:
-    told = [part for part in parts if part is not None]
-    return all_of(told) if told else None
+    known = [part for part in parts if part is not None]
+    return all_of(known) if known else None
 
 
 def _either(parts: Iterable[Node | None]) -> Node | None:
-    told: list[Node] = []
+    known: list[Node] = []
     for part in parts:
         if part is None:
             return None
-        told.append(part)
-    return any_of(told) if told else None
+        known.append(part)
+    return any_of(known) if known else None
 
 
-def _there(leaf: Tree) -> Node:
+def _present(leaf: Tree) -> Node:
     return Test(leaf.attribute, "exists", True)
 
 
@@ -147,18 +146,18 @@ def _missing(leaf: Tree) -> Node:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Where a path may lead, and what its predicates imply on the way."""
+    """A node that a path may select, and the conditions of its predicates."""
 
     node: Tree
     conditions: tuple[Node, ...] = ()
-    #: an event that has the node has it here, whatever else: nothing on the way was left out
+    #: whether the path selects the node in every event that has it
     exact: bool = True
-    #: it may be the text of the node instead, whose parent is the node
+    #: whether the path may select the node's text instead
     text: bool = False
 
 
 def _targets(expression: Expression, context: Tree) -> list[_Target] | None:
-    """Every node of the tree that a set of nodes may hold; None where that is not known."""
+    """Returns every node that a set of nodes may contain; None if unknown."""
     if isinstance(expression, Binary) and expression.operator == "|":
         left, right = _targets(expression.left, context), _targets(expression.right, context)
         return None if left is None or right is None else left + right
@@ -177,7 +176,7 @@ def _targets(expression: Expression, context: Tree) -> list[_Target] | None:
             reached = None if one.text and step.axis == "parent" else _reached(one.node, step)
             if reached is None:
                 return None
-            # Over a parent, the way leads through a node that an event may lack.
+            # A path over a parent passes a node that an event may lack.
             exact = one.exact and step.test != "text()" and step.axis != "parent"
             text = step.test in ("text()", "node()") and (one.text or step.axis != "self")
             stepped += [
@@ -188,12 +187,12 @@ def _targets(expression: Expression, context: Tree) -> list[_Target] | None:
 
 
 def _narrowed(target: _Target, predicates: tuple[Expression, ...]) -> _Target:
-    """The target as far as the predicates hold of it; what they imply is known where they are no numbers."""
+    """Adds the conditions that predicates imply to a target."""
     if not predicates:
         return target
     implied = [_cover(one, target.node, True) for one in predicates]
-    told = tuple(one for one in implied if one is not None)
-    return _Target(target.node, target.conditions + told, exact=False, text=target.text)
+    known = tuple(one for one in implied if one is not None)
+    return _Target(target.node, target.conditions + known, exact=False, text=target.text)
 
 
 def _root(node: Tree) -> Tree:
@@ -203,7 +202,7 @@ def _root(node: Tree) -> Tree:
 
 
 def _reached(node: Tree, step: Step) -> list[Tree] | None:
-    """The nodes of the tree that a step leads to; None for an axis that is not followed."""
+    """Returns the nodes that a step leads to; None for an unsupported axis."""
     match step.axis:
         case "self":
             candidates = [node]
@@ -218,11 +217,11 @@ def _reached(node: Tree, step: Step) -> list[Tree] | None:
         case _:
             return None
     if step.test == "text()":
-        # The text of a leaf has its value, and is there only if the leaf is.
+        # The text of a leaf has its value, and exists only if the leaf does.
         holders = [node] if step.axis == "child" else candidates
         return None if step.axis in ("self", "parent") else [one for one in holders if one.kind == "leaf"]
     if step.test == "node()":
-        # Texts are nodes, too; those of leaves stand for the leaf, and lead nowhere that it does not.
+        # Texts are nodes, too. The leaf stands for its text.
         if step.axis == "child" and node.kind == "leaf":
             return None
         return candidates
@@ -240,7 +239,7 @@ def _named(node: Tree, step: Step) -> bool:
 
 
 def _of_nodes(expression: Expression, context: Tree, test: Callable[[Tree], Node | None]) -> Node | None:
-    """The cover of "some node passes a test that implies `test` of its attribute"."""
+    """Returns the cover of "some node passes a test that implies `test` on its attribute"."""
     found = _targets(expression, context)
     if found is None:
         return None
@@ -249,14 +248,14 @@ def _of_nodes(expression: Expression, context: Tree, test: Callable[[Tree], Node
         if target.node.kind == "leaf":
             own = test(target.node)
         else:
-            # An inner element is there if something in it is; the event always is.
-            own = _either(map(_there, target.node.leaves())) if target.node.kind == "inner" else None
+            # An inner element exists if one of its leaves does; the event always exists.
+            own = _either(map(_present, target.node.leaves())) if target.node.kind == "inner" else None
         parts.append(_both([own, *target.conditions]))
     return _either(parts)
 
 
 def _none_of(expression: Expression, context: Tree) -> Node | None:
-    """The cover of "the set is empty"."""
+    """Returns the cover of "the set is empty"."""
     found = _targets(expression, context)
     if not found or not all(target.exact for target in found):
         return None
@@ -275,25 +274,25 @@ def _comparison(
         return None
     value = _constant(right)
     if value is None:
-        # Whatever it is compared with: a set that passes a comparison with no boolean is not empty.
+        # A set that satisfies a comparison with a non-boolean is not empty.
         strict = gives_nodes(right) or (isinstance(right, Call) and right.name in _PLAIN)
-        return _of_nodes(left, context, _there) if holds and strict else None
+        return _of_nodes(left, context, _present) if holds and strict else None
     if holds:
         return _of_nodes(left, context, lambda leaf: _value_test(leaf, operator, value))
     found = _targets(left, context)
     if not found or not all(target.exact and target.node.kind == "leaf" for target in found):
         return None
-    return _both(_refused_test(target.node, operator, value) for target in found)
+    return _both(_negated_test(target.node, operator, value) for target in found)
 
 
-#: functions that give a number or a string
+#: functions that return a number or a string
 _PLAIN = frozenset(
     {"concat", "string", "normalize-space", "translate", "substring", "number", "string-length"}
 )
 
 
 def _constant(expression: Expression) -> float | str | None:
-    """The value of a literal; of arithmetic with literals it is not known how far libxml2 is off."""
+    """Returns the value of a literal; None for arithmetic, as libxml2's rounding error is unknown."""
     match expression:
         case Number(text):
             return float(text)
@@ -306,18 +305,18 @@ def _constant(expression: Expression) -> float | str | None:
 
 
 def _value_test(leaf: Tree, operator: str, value: float | str) -> Node:
-    """What a leaf's comparison with a literal implies."""
+    """Returns the condition that a leaf's comparison with a literal implies."""
     if isinstance(value, str):
         if operator == "=":
             return _equal_text(leaf, value)
         if operator == "!=" or not _NUMBER.fullmatch(value):
-            return _there(leaf)
+            return _present(leaf)
         value = float(value)
-    return _number_test(leaf, operator, value) or _there(leaf)
+    return _number_test(leaf, operator, value) or _present(leaf)
 
 
-def _refused_test(leaf: Tree, operator: str, value: float | str) -> Node | None:
-    """What it implies that a leaf's comparison with a literal does not hold: perhaps it is not there."""
+def _negated_test(leaf: Tree, operator: str, value: float | str) -> Node | None:
+    """Returns the condition that a failed comparison of a leaf implies, including a missing leaf."""
     if isinstance(value, str):
         if operator == "!=":
             return any_of([_missing(leaf), _equal_text(leaf, value)])
@@ -329,30 +328,26 @@ def _refused_test(leaf: Tree, operator: str, value: float | str) -> Node | None:
 
 
 def _number_test(leaf: Tree, operator: str, value: float) -> Node | None:
-    """Of a leaf that is always a number; None if nothing can be said."""
+    """Returns the condition on a numeric leaf; None if there is none."""
     if leaf.type not in ("number", "integer") or operator == "!=" or not math.isfinite(value):
         return None
     slack = abs(value) * _RELATIVE + _ABSOLUTE
     lower, upper = value - slack, value + slack
     if not math.isfinite(lower) or not math.isfinite(upper):
         return None
-    name = leaf.attribute
-    parts: list[Node] = []
+    if leaf.type == "integer":
+        lower, upper = math.floor(lower), math.ceil(upper)
+    bounds: list[tuple[str, float]] = []
     if operator in (">", ">=", "="):
-        least = lower if leaf.type == "number" else math.floor(lower)
-        if leaf.type == "integer" and not _LEAST <= least <= _MOST:
-            return None
-        parts.append(Test(name, "gte", least))
+        bounds.append(("gte", lower))
     if operator in ("<", "<=", "="):
-        most = upper if leaf.type == "number" else math.ceil(upper)
-        if leaf.type == "integer" and not _LEAST <= most <= _MOST:
-            return None
-        parts.append(Test(name, "lte", most))
-    return all_of(parts)
+        bounds.append(("lte", upper))
+    if leaf.type == "integer" and not all(_LEAST <= bound <= _MOST for _, bound in bounds):
+        return None
+    return all_of([Test(leaf.attribute, bound, limit) for bound, limit in bounds])
 
 
 def _equal_text(leaf: Tree, text: str) -> Node:
-    """That the text of a leaf is this one."""
     match leaf.type:
         case "string" if REPLACEMENT not in text:
             return Test(leaf.attribute, "eq", text)
@@ -366,12 +361,12 @@ def _equal_text(leaf: Tree, text: str) -> Node:
             try:
                 instant(text)
             except ValueError:
-                return _there(leaf)
+                return _present(leaf)
             return Test(leaf.attribute, "eq", text)
-    return _there(leaf)
+    return _present(leaf)
 
 
 def _string_test(leaf: Tree, name: str, text: str) -> Node:
     if leaf.type != "string" or REPLACEMENT in text:
-        return _there(leaf)
+        return _present(leaf)
     return Test(leaf.attribute, "prefix" if name == "starts-with" else "contains", text)

@@ -1,7 +1,7 @@
-"""The verdict of an XPath on an event, by libxml2.
+"""Evaluates XPaths on events with libxml2.
 
-The event's XML form is built once for all expressions that are asked about it one after the other, from the
-values that predicates compare: numbers in as few digits as tell them apart, times as answers have them.
+Consecutive expressions on one event share its XML form. It is built from the values that predicates compare:
+numbers with the fewest distinguishing digits, times as in responses.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from edn.formats import event_xml
 from edn.formats.event_xml import NAMESPACE
 from edn.formats.xml import Element
 from edn.model.coordinates import rfc3339
-from edn.model.xpath.expression import Expression
-from edn.model.xpath.writing import write
+from edn.model.xpath.expression import Expression, write
 
 _NAMESPACES = {"e": NAMESPACE}
 
 
 class _Latest(threading.local):
-    """The event that was asked about last, in each thread."""
+    """The event that a thread evaluated last."""
 
     values: Mapping[str, Any] | None = None
     element: Element | None = None
@@ -33,16 +32,16 @@ class _Latest(threading.local):
 _latest = _Latest()
 
 
-class Verdict:
-    """Whether an expression holds of an event with these values (`Schema.values`)."""
+class Evaluation:
+    """A predicate on the values of an event (`Schema.values`)."""
 
     def __init__(self, expression: Expression, types: Mapping[str, str]) -> None:
-        """`types` are those of the attributes; raises `InvalidFilter` for what libxml2 does not take."""
+        """Raises `InvalidFilter` if libxml2 rejects the expression."""
         self._types = types
         try:
             self._holds = etree.XPath(f"boolean({write(expression)})", namespaces=_NAMESPACES, regexp=False)
         except (etree.XPathError, ValueError) as error:
-            raise InvalidFilter(f"no XPath 1.0: {error}") from None
+            raise InvalidFilter(f"the expression is not XPath 1.0: {error}") from None
 
     def __call__(self, values: Mapping[str, Any]) -> bool:
         if _latest.values is not values or _latest.element is None:

@@ -1,12 +1,14 @@
-"""XPath 1.0 as a tree."""
+"""The tree of an XPath 1.0 expression, and its text."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: the axes that an event has; its XML form has neither attributes nor namespaces of its own
+#: bytes of text in an event: at most those of a request
+MAX_TEXT = 1 << 20
+#: supported axes; the XML form of an event has no namespaces of its own
 AXES = frozenset(
-    {
+    [
         "ancestor",
         "ancestor-or-self",
         "attribute",
@@ -19,9 +21,9 @@ AXES = frozenset(
         "preceding",
         "preceding-sibling",
         "self",
-    }
+    ]
 )
-#: name → (fewest, most) arguments
+#: name → minimal and maximal number of arguments
 FUNCTIONS: dict[str, tuple[int, int]] = {
     "boolean": (1, 1),
     "ceiling": (1, 1),
@@ -50,7 +52,7 @@ FUNCTIONS: dict[str, tuple[int, int]] = {
     "translate": (3, 3),
     "true": (0, 0),
 }
-#: of these, those whose argument is a set of nodes
+#: functions whose argument is a set of nodes
 NODE_FUNCTIONS = frozenset({"count", "sum", "local-name", "name", "namespace-uri"})
 #: node tests that look like functions
 KINDS = frozenset({"node", "text", "comment"})
@@ -58,7 +60,7 @@ KINDS = frozenset({"node", "text", "comment"})
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    #: as it was written
+    #: as written
     text: str
 
 
@@ -93,13 +95,13 @@ class Step:
     #: a local name, `*`, or a kind such as `text()`
     test: str
     predicates: tuple[Expression, ...] = ()
-    #: the name is of our namespace
+    #: whether the name is in the namespace of events
     qualified: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    #: what it begins with; None: the context, or with `absolute` the document
+    #: first expression; None is the context, or the document if `absolute`
     start: Expression | None
     #: predicates of the start
     predicates: tuple[Expression, ...]
@@ -111,5 +113,39 @@ Expression = Number | String | Call | Binary | Negative | Path
 
 
 def gives_nodes(expression: Expression) -> bool:
-    """Whether the value is a set of nodes; in XPath 1.0 without variables that is known beforehand."""
+    """Tells whether the value is a set of nodes; without variables the type is static."""
     return isinstance(expression, Path) or (isinstance(expression, Binary) and expression.operator == "|")
+
+
+def write(expression: Expression) -> str:
+    """Writes an expression with brackets around every operation; parsing it gives the same tree."""
+    match expression:
+        case Number(text):
+            return text
+        case String(text):
+            return f"'{text}'" if '"' in text else f'"{text}"'
+        case Call(name, arguments):
+            return f"{name}({', '.join(map(write, arguments))})"
+        case Binary(operator, left, right):
+            return f"({write(left)} {operator} {write(right)})"
+        case Negative(part):
+            return f"(- {write(part)})"
+        case Path():
+            return _write_path(expression)
+
+
+def _write_path(path: Path) -> str:
+    steps = "/".join(map(_write_step, path.steps))
+    if path.start is None:
+        return f"/{steps}" if path.absolute else steps
+    whole = f"({write(path.start)})" + _write_predicates(path.predicates)
+    return f"{whole}/{steps}" if steps else whole
+
+
+def _write_step(step: Step) -> str:
+    name = f"e:{step.test}" if step.qualified else step.test
+    return f"{step.axis}::{name}{_write_predicates(step.predicates)}"
+
+
+def _write_predicates(predicates: tuple[Expression, ...]) -> str:
+    return "".join(f"[{write(one)}]" for one in predicates)

@@ -1,7 +1,6 @@
-"""XPath 1.0 from text: all of its grammar but variables, the namespace axis and functions of others.
+"""Parses XPath 1.0, except variables, the namespace axis and extension functions.
 
-Prefixes stand for the namespace of events, `e` unless the caller says otherwise; no other namespace occurs in
-an event.
+Events have one namespace; its prefix is `e` unless the caller defines others.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from edn.model.xpath.expression import (
 
 #: characters of an expression
 MAX_LENGTH = 4_096
-#: brackets inside one another
+#: nesting of brackets
 MAX_DEPTH = 16
-#: nodes of the tree
+#: tokens of an expression
 MAX_PARTS = 1_000
 
 _NAME = r"[^\W\d][\w.\u00b7-]*"
@@ -47,7 +46,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _WORDS = frozenset({"and", "or", "div", "mod"})
-#: after these a `*` is a name test and a name is a name
+#: symbols after which `*` is a name test and a word is a name
 _OPENING = frozenset({"@", "::", "(", "[", ","})
 _OPERATORS = frozenset({"/", "//", "|", "+", "-", "=", "!=", "<", "<=", ">", ">="})
 #: weakest first
@@ -63,12 +62,12 @@ class _Token(NamedTuple):
 
 
 def parse(text: str, prefixes: Mapping[str, str] | None = None) -> Expression:
-    """The tree of an expression; raises `InvalidFilter` with the column, or `TooLarge`.
+    """Parses an expression; raises `InvalidFilter` with the column, or `TooLarge`.
 
-    `prefixes`: what each means; without any, `e` is the namespace of events.
+    `prefixes`: prefix → namespace; by default `e` is the namespace of events.
     """
     if len(text) > MAX_LENGTH:
-        raise TooLarge(f"the XPath has {len(text)} characters; at most {MAX_LENGTH} are taken")
+        raise TooLarge(f"an XPath must have at most {MAX_LENGTH} characters, got {len(text)}")
     known = {"e": NAMESPACE} if prefixes is None else prefixes
     return _Parser(_tokens(text), known).whole()
 
@@ -80,13 +79,13 @@ def _tokens(text: str) -> list[_Token]:
         found = _TOKEN.match(text, place)
         if found is None or found.lastgroup is None:
             column = place + len(text[place:]) - len(text[place:].lstrip(" \t\r\n")) + 1
-            raise InvalidFilter(f"{text[column - 1 : column + 9]!r} is no part of an XPath", column=column)
+            raise InvalidFilter(f"unexpected {text[column - 1 : column + 9]!r} in an XPath", column=column)
         kind, content = found.lastgroup, found.group(found.lastgroup)
         column = found.start(kind) + 1
         if kind == "variable":
-            raise InvalidFilter("there are no variables here", column=column)
+            raise InvalidFilter("variables are not supported", column=column)
         before = tokens[-1] if tokens else None
-        # By the standard's rule: after an operand, a star or a word can only be an operator.
+        # XPath 1.0, 3.7: after an operand, `*` or a word can only be an operator.
         opening = before is None or (before.kind == "symbol" and before.text in _OPENING)
         operand = before is not None and before.kind != "operator" and not opening
         if kind == "string":
@@ -96,7 +95,7 @@ def _tokens(text: str) -> list[_Token]:
         ):
             kind = "operator"
         elif kind == "name" and operand:
-            raise InvalidFilter(f"an operator was expected; got {content[:40]!r}", column=column)
+            raise InvalidFilter(f"expected an operator, got {content[:40]!r}", column=column)
         tokens.append(_Token(kind, content, column))
         place = found.end()
     tokens.append(_Token("end", "", len(text) + 1))
@@ -130,14 +129,14 @@ class _Parser:
         self._place += 1
         self._parts += 1
         if self._parts > MAX_PARTS:
-            raise TooLarge(f"the XPath has more than {MAX_PARTS} parts")
+            raise TooLarge(f"an XPath must have at most {MAX_PARTS} parts")
         return token
 
     def _is(self, text: str) -> bool:
         return self._now.text == text and self._now.kind in ("symbol", "operator")
 
     def _follows(self, text: str) -> bool:
-        """Whether this symbol comes next but one."""
+        """Tells whether this symbol is the next but one."""
         following = self._tokens[min(self._place + 1, len(self._tokens) - 1)]
         return following.kind == "symbol" and following.text == text
 
@@ -148,12 +147,12 @@ class _Parser:
 
     def _wrong(self, expected: str) -> InvalidFilter:
         got = "the end" if self._now.kind == "end" else repr(self._now.text[:40])
-        return InvalidFilter(f"{expected} was expected; got {got}", column=self._now.column)
+        return InvalidFilter(f"expected {expected}, got {got}", column=self._now.column)
 
     def _deeper(self) -> None:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise TooLarge(f"the XPath is nested deeper than {MAX_DEPTH}")
+            raise TooLarge(f"an XPath must be nested at most {MAX_DEPTH} levels deep")
 
     # -- expressions ------------------------------------------------------------------------------------
 
@@ -172,7 +171,7 @@ class _Parser:
             self._take()
             signs += 1
         found = self._union()
-        # Two signs make a number of what was a set of nodes, so two are kept of an even number.
+        # Two signs convert a set of nodes into a number, so an even number of signs becomes two.
         for _ in range(min(signs, 2 - signs % 2)):
             found = Negative(found)
         return found
@@ -183,7 +182,7 @@ class _Parser:
             column = self._take().column
             found = Binary("|", found, self._path())
             if not (gives_nodes(found.left) and gives_nodes(found.right)):
-                raise InvalidFilter("| joins sets of nodes; here is something else", column=column)
+                raise InvalidFilter("both operands of | must be sets of nodes", column=column)
         return found
 
     def _path(self) -> Expression:
@@ -200,15 +199,9 @@ class _Parser:
             return Path(None, (), False, self._steps())
         start = self._primary()
         if not gives_nodes(start) and any(map(self._is, ("[", "/", "//"))):
-            raise InvalidFilter("only a set of nodes has predicates and steps", column=self._now.column)
+            raise InvalidFilter("only a set of nodes can have predicates and steps", column=self._now.column)
         predicates = self._predicates()
-        steps: tuple[Step, ...] = ()
-        if self._is("/"):
-            self._take()
-            steps = self._steps()
-        elif self._is("//"):
-            self._take()
-            steps = (_ANYWHERE, *self._steps())
+        steps = self._further_steps()
         return start if not predicates and not steps else Path(start, predicates, False, steps)
 
     def _primary(self) -> Expression:
@@ -229,11 +222,11 @@ class _Parser:
     def _call(self, name: _Token) -> Expression:
         if name.text not in FUNCTIONS:
             raise InvalidFilter(
-                f"there is no function {name.text[:40]!r}; there are {', '.join(FUNCTIONS)}",
+                f"{name.text[:40]!r} is not a function; the functions are {', '.join(FUNCTIONS)}",
                 column=name.column,
             )
         if name.text in ("position", "last") and not self._inside:
-            raise InvalidFilter(f"{name.text}() means something in a predicate only", column=name.column)
+            raise InvalidFilter(f"{name.text}() is only allowed in a predicate", column=name.column)
         self._expect("(")
         arguments: list[Expression] = []
         while not self._is(")"):
@@ -245,16 +238,19 @@ class _Parser:
         if not fewest <= len(arguments) <= most:
             count = str(fewest) if fewest == most else f"{fewest} to {most}"
             raise InvalidFilter(
-                f"{name.text} takes {count} arguments; got {len(arguments)}", column=name.column
+                f"{name.text} must have {count} arguments, got {len(arguments)}", column=name.column
             )
         if name.text in NODE_FUNCTIONS and arguments and not gives_nodes(arguments[0]):
-            raise InvalidFilter(f"{name.text} takes a set of nodes", column=name.column)
+            raise InvalidFilter(f"the argument of {name.text} must be a set of nodes", column=name.column)
         return Call(name.text, tuple(arguments))
 
     # -- paths ------------------------------------------------------------------------------------------
 
     def _steps(self) -> tuple[Step, ...]:
-        steps = [self._step()]
+        return (self._step(), *self._further_steps())
+
+    def _further_steps(self) -> tuple[Step, ...]:
+        steps: list[Step] = []
         while self._is("/") or self._is("//"):
             if self._take().text == "//":
                 steps.append(_ANYWHERE)
@@ -275,7 +271,10 @@ class _Parser:
         elif self._follows("::"):
             token = self._take()
             if token.kind != "name" or token.text not in AXES:
-                raise InvalidFilter(f"there is no axis {token.text[:40]!r} here", column=token.column)
+                raise InvalidFilter(
+                    f"{token.text[:40]!r} is not a supported axis; the axes are {', '.join(sorted(AXES))}",
+                    column=token.column,
+                )
             axis = token.text
             self._expect("::")
         test, qualified = self._test()
@@ -291,17 +290,18 @@ class _Parser:
         if self._is("("):
             if token.text not in KINDS:
                 raise InvalidFilter(
-                    f"there are no nodes of the kind {token.text[:40]}()", column=token.column
+                    f"a node test must be node(), text() or comment(), got {token.text[:40]}()",
+                    column=token.column,
                 )
             self._take()
             self._expect(")")
             return f"{token.text}()", False
         prefix, colon, local = token.text.rpartition(":")
         if colon and self._prefixes.get(prefix) != NAMESPACE:
-            means = self._prefixes.get(prefix)
-            what = "means nothing here" if means is None else f"means {means[:80]}"
             raise InvalidFilter(
-                f"the prefix {prefix[:40]} {what}; events know only {NAMESPACE}", column=token.column
+                f"the prefix {prefix[:40]} must stand for {NAMESPACE}, the namespace of events, got "
+                + self._prefixes.get(prefix, "no namespace")[:80],
+                column=token.column,
             )
         return local, bool(colon)
 

@@ -101,7 +101,7 @@ def run(*, quick: bool, seed: int, progress: Progress) -> Result:
     )
     delete_us = _each(single, 1, lambda a, b: matcher.delete(np.arange(a, b)))
     delete_batch_us = _each(changes, 1000, lambda a, b: matcher.delete(np.arange(single + a, single + b)))
-    matcher.settle()
+    matcher.wait_for_merges()
     settled_us = 1e6 * (time.process_time() - began) / (2 * (single + changes))
 
     progress.say("rebuilding")
@@ -109,7 +109,7 @@ def run(*, quick: bool, seed: int, progress: Progress) -> Result:
         began = time.perf_counter()
         # more than the share that makes a segment be rebuilt
         matcher.delete(np.arange(single + changes, single + changes + int(0.35 * count)))
-        matcher.settle()
+        matcher.wait_for_merges()
         rebuilt = time.perf_counter() - began
     return Result(
         subscriptions=count,

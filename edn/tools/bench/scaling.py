@@ -69,7 +69,7 @@ def measure(workload: Workload, subscriptions: int, events: int, *, seed: int, t
     matcher = BitmapMatcher(workload.dimensions)
     began = time.process_time()
     matcher.insert(np.arange(subscriptions), lo, hi)
-    matcher.settle()
+    matcher.wait_for_merges()
     loaded = time.process_time() - began
     seconds = interleaved({"match": lambda: matcher.match(points)}, repeats=5, at_least=turn)["match"]
     found = len(matcher.match(points)[1])

@@ -168,10 +168,10 @@ def reported(cls: type[ServiceSettings], flags: list[str], environment: dict[str
     ("text", "words"),
     [
         ("[server", "must be TOML"),
-        ("[sever]\nid = 's1'", "no section is called sever; there are network, dispatcher, server"),
-        ("[server]\nidd = 's1'", "no setting is called idd; `--help` lists the flags"),
+        ("[sever]\nid = 's1'", "a section must be one of network, dispatcher, server, got sever"),
+        ("[server]\nidd = 's1'", "setting idd does not exist; `--help` lists the settings"),
         ("[server]\nport = {a = 1}", r"\[server\] port must be a string, a number, true or false"),
-        ("network = 'mine'", r"network must be a section: \[network\]"),
+        ("network = 'mine'", r"network must be a section, with \[network\]"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, words: str) -> None:
@@ -191,7 +191,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     [
         ("dispatcher", 'tuning = "guess"', '--tuning must be one of fixed, paper, model, got "guess"'),
         ("dispatcher", 'peers = ["10.0.0.2"]', "--peer must be an address such as http://10.0.0.2:8080, got"),
-        ("dispatcher", 'peer = ["http://10.0.0.2:8080"]', "no setting is called peer; peers = "),
+        ("dispatcher", 'peer = ["http://10.0.0.2:8080"]', "setting peer does not exist; write peers = "),
         ("dispatcher", 'open = "perhaps"', '--open must be true or false, got "perhaps"'),
         ("dispatcher", "port = 70000", '--port must be an integer from 0 to 65535, got "70000"'),
         ("server", "port = 70000", '--port must be an integer from 0 to 65535, got "70000"'),
@@ -292,8 +292,8 @@ def test_all_errors_are_reported_at_once_and_name_their_place(
     path.write_text('[server]\nidd = "s1"\nport = 70000\n[other]\n')
     arguments = ["--config-file", str(path), "--nice", "x", "--check-config"]
     expected = [
-        f"{path}: no section is called other; there are network, dispatcher, server",
-        f"{path}: no setting is called idd; `--help` lists the flags",
+        f"{path}: a section must be one of network, dispatcher, server, got other",
+        f"{path}: setting idd does not exist; `--help` lists the settings",
         "--data is required (or EDN_SERVER_DATA in the environment)",
         "--secret-file is required (or EDN_SERVER_SECRET_FILE in the environment)",
         "--id is required (or EDN_SERVER_ID in the environment)",
@@ -378,7 +378,7 @@ def test_the_command_checks_both_services(file: Path) -> None:
     file.write_text(file.read_text().replace("port = 1001", "prot = 1001\ncut = 'no'"))
     result = CliRunner().invoke(app, ["config", "check", str(file)])
     assert result.exit_code == 2
-    assert "no setting is called prot" in result.output
+    assert "setting prot does not exist" in result.output
     assert "--cut must be one of waste, weighted, level" in result.output
     result = CliRunner().invoke(app, ["config", "check", str(file), "--json"])
     assert result.exit_code == 2
@@ -389,7 +389,11 @@ def test_the_command_checks_both_services(file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"\xff\xfe" * 20, "is no text"), (b"short", "has 5 characters"), (None, "cannot be read")],
+    [
+        (b"\xff\xfe" * 20, "must be text"),
+        (b"short", "must have at least 16 characters, got 5"),
+        (None, "cannot be read"),
+    ],
 )
 def test_a_secret_that_is_none_is_named(file: Path, content: bytes | None, words: str) -> None:
     secret = file.parent / "secret"

@@ -141,8 +141,8 @@ WRONG: list[tuple[str, list[str] | None, str | None, str]] = [
     ("stocks.**", None, None, "nothing to bind"),
     ("stocks.**", [], None, "no server may host anything"),
     ("stocks.**", ["s1", "s9"], None, r'no server "s9".*there are s1, s2, s3'),
-    ("stocks.**", None, "fastest", "unknown engine"),
-    ("sto cks", ["s1"], None, "topic name"),
+    ("stocks.**", None, "fastest", "the engine must be one of"),
+    ("sto cks", ["s1"], None, "the name of a topic must be parts of"),
     ("stocks**", ["s1"], None, "subtree"),
     ("/stocks", ["s1"], None, "tenant"),
 ]

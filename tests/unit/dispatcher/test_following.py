@@ -26,9 +26,9 @@ def test_a_journey_names_subscriptions_of_the_events_own_topic(tmp_path: Path) -
             row = Subscription(id, 1, "app", topic, None, "https://h/", None, None, "s1", 1)
             directory.insert(transaction.connection, row, frozenset())
 
-    async def tell(server: str, path: str, message: protocol.AskJourney) -> bytes:
-        found = [protocol.JourneyRecipient(key, []) for key in (*keys, "acme,ended", "")]
-        return protocol.encode(protocol.Journey(5, found))
+    async def tell(server: str, path: str, message: protocol.TraceQuery) -> bytes:
+        found = [protocol.TracedRecipient(key, []) for key in (*keys, "acme,ended", "")]
+        return protocol.encode(protocol.EventTrace(5, found))
 
     async def scenario() -> list[str]:
         log = Log(tmp_path, on_commit=lambda records: None)

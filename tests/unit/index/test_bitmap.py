@@ -1,4 +1,4 @@
-"""What only the bitmap matcher does: merging in the background, beside readers and a writer."""
+"""The bitmap matcher: background merges beside readers and a writer."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_changes_during_a_merge_is_not_lost(
     alive[100:200] = True
     check()
     go.set()
-    matcher.settle()
+    matcher.wait_for_merges()
     check()
     matcher.delete(ids[100:200])
     alive[100:200] = False
@@ -100,7 +100,7 @@ def test_a_match_that_began_before_a_merge_still_sees_everything_after_it(
         here: Segment, points: Floats, counts: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
         go.set()
-        matcher.settle()
+        matcher.wait_for_merges()
         return sieve(here, points, counts)
 
     monkeypatch.setattr(Segment, "sieve", sieve_after_the_merge)
@@ -150,7 +150,7 @@ def test_readers_see_every_rectangle_that_stays_while_others_come_and_go() -> No
         done.set()
         for reader in readers:
             reader.join()
-        matcher.settle()
+        matcher.wait_for_merges()
     assert not wrong, wrong[:5]
 
 
@@ -159,7 +159,7 @@ def test_segments_stay_few_however_rectangles_come() -> None:
     lo, hi = rectangles(6, 60_000)
     for start in range(0, 60_000, 250):
         matcher.insert(np.arange(start, start + 250), lo[start : start + 250], hi[start : start + 250])
-    matcher.settle()
+    matcher.wait_for_merges()
     # tiers of a factor of four and more, from a tile on: 4,096, 16,384, 65,536, and the tail
     assert len(matcher._segments) <= 4
     assert sum(map(len, matcher._segments)) == len(matcher) == 60_000
@@ -171,13 +171,13 @@ def test_what_was_deleted_leaves_the_memory() -> None:
     matcher.insert(np.arange(50_000), lo, hi)
     full = matcher.nbytes
     matcher.delete(np.arange(49_000))
-    matcher.settle()
+    matcher.wait_for_merges()
     assert matcher.nbytes < full / 4
     assert sorted(matcher.match(CENTRE)[1].tolist()) == brute_force(
         np.arange(49_000, 50_000), lo[49_000:], hi[49_000:], CENTRE[0]
     )
     matcher.delete(np.arange(50_000))
-    matcher.settle()
+    matcher.wait_for_merges()
     assert len(matcher) == 0
     assert len(matcher._segments) == 1, "only the tail is left"
 
@@ -209,7 +209,7 @@ def test_a_merge_that_fails_loses_nothing_and_is_tried_again(monkeypatch: pytest
     ids = np.arange(9000)
     for start in (0, 3000, 6000):
         matcher.insert(ids[start : start + 3000], lo[start : start + 3000], hi[start : start + 3000])
-        matcher.settle()
+        matcher.wait_for_merges()
     assert [type(failure) for failure in failures] == [MemoryError]
     assert len(matcher._segments) == 2
     assert sorted(matcher.match(CENTRE)[1].tolist()) == brute_force(ids, lo, hi, CENTRE[0])
@@ -235,7 +235,7 @@ def test_where_no_thread_can_be_had_nothing_is_merged_and_all_is_found(
     )
     matcher.insert(np.array([9000]), *EVERYWHERE)
     matcher.delete(np.array([1000]))
-    matcher.settle()
+    matcher.wait_for_merges()
     assert len(matcher._segments) == 2, "the next change merges what was left"
 
 

@@ -1,4 +1,4 @@
-"""Every engine against brute force that shares nothing with any of them."""
+"""Every engine against an independent brute-force search."""
 
 from __future__ import annotations
 
@@ -248,15 +248,18 @@ def test_wrong_inputs_are_refused_and_change_nothing(engine: str) -> None:
     one = np.zeros((1, 2))
     cases: list[tuple[str, Any]] = [
         ("already in the index", lambda: matcher.insert(np.array([1]), one, one)),
-        ("given twice", lambda: matcher.insert(np.array([2, 2]), np.zeros((2, 2)), np.zeros((2, 2)))),
-        ("negative", lambda: matcher.insert(np.array([-3]), one, one)),
-        ("lower and 1 upper", lambda: matcher.insert(np.array([2, 3]), one, one)),
+        (
+            "must be unique, got 2 twice",
+            lambda: matcher.insert(np.array([2, 2]), np.zeros((2, 2)), np.zeros((2, 2))),
+        ),
+        ("must be 0 or more, got -3", lambda: matcher.insert(np.array([-3]), one, one)),
+        ("must have equal lengths, got 2, 1 and 1", lambda: matcher.insert(np.array([2, 3]), one, one)),
         ("at most 2 columns", lambda: matcher.insert(np.array([2]), np.zeros((1, 3)), np.zeros((1, 3)))),
         ("at most 2 columns", lambda: matcher.match(np.zeros((1, 3)))),
         ("at most 2 columns", lambda: matcher.match(np.zeros(2))),
         ("must be a vector", lambda: matcher.delete(np.zeros((1, 1), np.int64))),
-        ("NaN is no coordinate: row 1, column 0", lambda: matcher.match(np.array([[0, 0], [np.nan, 0]]))),
-        ("cannot shrink from 2 to 1", lambda: matcher.grow(1)),
+        ("got NaN in row 1, column 0", lambda: matcher.match(np.array([[0, 0], [np.nan, 0]]))),
+        ("must be 2 or more, got 1", lambda: matcher.grow(1)),
     ]
     for message, call in cases:
         with pytest.raises(InvalidInput) as refused:

@@ -1,4 +1,4 @@
-"""Many patterns in one pass find exactly what searching for each of them finds."""
+"""Searching many patterns in one pass finds the same as searching each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hypothesis without deadlines: on a busy machine they tell of the machine, not of the code."""
+"""Hypothesis without deadlines, which would measure the load of the machine."""
 
 from __future__ import annotations
 

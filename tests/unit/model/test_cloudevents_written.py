@@ -1,4 +1,4 @@
-"""Events as CloudEvents: whatever a topic calls its attributes, what is written is a CloudEvent."""
+"""Events written as CloudEvents are valid for any attribute names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events from bytes: points, bodies and the network's own keys, or the first offender with its place."""
+"""Decoding events: points, bodies and $ keys, or the first invalid event with its place."""
 
 from __future__ import annotations
 
@@ -109,10 +109,10 @@ def test_a_number_is_the_nearest_double(digits: str) -> None:
 
 
 REFUSED: dict[str, tuple[Any, str, str]] = {
-    "wrong type": ({"price": "abc"}, "/price", 'attribute "price" is a number; got the string "abc"'),
+    "wrong type": ({"price": "abc"}, "/price", 'attribute "price" must be a number, got the string "abc"'),
     "boolean for number": ({"price": True}, "/price", "got true"),
-    "number for boolean": ({"up": 1}, "/up", "a boolean; got the number 1"),
-    "fraction": ({"volume": 5.5}, "/volume", "not whole"),
+    "number for boolean": ({"up": 1}, "/up", "must be a boolean, got the number 1"),
+    "fraction": ({"volume": 5.5}, "/volume", "must be an integer, got the number 5.5"),
     "65 bits": ({"volume": 2**63}, "/volume", "64 bits"),
     "negative 65 bits": ({"volume": -(2**63) - 1}, "/volume", "64 bits"),
     "huge integer": ({"price": 10**400}, "/price", "range"),
@@ -124,17 +124,21 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     "unknown": ({"pric": 1}, "/pric", 'did you mean "price"? its attributes are symbol, price'),
     "unknown inside": ({"book": {"bit": 1}}, "/book/bit", 'did you mean "book.bid"'),
     "given twice": ({"book": {"bid": 1}, "book.bid": 2}, "/book.bid", "twice"),
-    "unknown own key": ({"$ids": "x"}, "/$ids", "$id, $time, $availability"),
+    "unknown own key": ({"$ids": "x"}, "/$ids", "must be $id, $time or $availability, got"),
     "empty id": ({"$id": ""}, "/$id", "1 to 256"),
     "long id": ({"$id": "x" * 257}, "/$id", "257 characters"),
     "id that is none": ({"$id": 5}, "/$id", "the number 5"),
     "bad time": ({"$time": "now"}, "/$time", "RFC 3339"),
     "numeric time": ({"$time": 5}, "/$time", "the number 5"),
-    "negative availability": ({"$availability": -1}, "/$availability", "forever"),
+    "negative availability": (
+        {"$availability": -1},
+        "/$availability",
+        'must be a number of seconds, at least 0, or "forever", got the number -1',
+    ),
     "odd availability": ({"$availability": "always"}, "/$availability", "always"),
     "boolean availability": ({"$availability": True}, "/$availability", "got true"),
     "null availability": ({"$availability": None}, "/$availability", "got null"),
-    "pointer escapes": ({"a/b~": 1}, "/a~1b~0", "no attribute"),
+    "pointer escapes": ({"a/b~": 1}, "/a~1b~0", "is not an attribute of this topic"),
 }
 
 

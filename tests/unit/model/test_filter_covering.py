@@ -1,4 +1,4 @@
-"""Covering and overlap: never wrong in the one direction that matters, complete where it is promised."""
+"""Covering and overlap: never wrong in the unsafe direction, complete where promised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dialects of the CloudEvents Subscriptions API select events by the CloudEvents that they are."""
+"""The dialects of the CloudEvents Subscriptions API select events by their CloudEvents form."""
 
 from __future__ import annotations
 
@@ -258,21 +258,41 @@ def test_what_is_written(filter: object, fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("given", "pointer", "says"),
     [
-        ({"filters": [{"sql": "source LIKE '%a%'"}]}, "/filters/0/sql", "not supported; exact, prefix"),
-        ({"filters": [{"https://a/b": {}}]}, "/filters/0/https:~1~1a~1b", "not supported"),
+        (
+            {"filters": [{"sql": "source LIKE '%a%'"}]},
+            "/filters/0/sql",
+            'must be one of exact, prefix, .* got "sql"',
+        ),
+        ({"filters": [{"https://a/b": {}}]}, "/filters/0/https:~1~1a~1b", "the dialect must be one of"),
         ({"filters": {"exact": {}}}, "/filters", "an array"),
         ({"filters": ["exact"]}, "/filters/0", "an object with one key"),
         ({"filters": [{}]}, "/filters/0", "an object with one key"),
         ({"filters": [{"exact": {"type": "a"}, "not": {}}]}, "/filters/0", "an object with one key"),
-        ({"filters": [{"exact": {}}]}, "/filters/0/exact", "an object of texts"),
-        ({"filters": [{"exact": {"type": ""}}]}, "/filters/0/exact/type", "not empty"),
-        ({"filters": [{"exact": {"rank": 3}}]}, "/filters/0/exact/rank", "compared with a text"),
-        ({"filters": [{"all": []}]}, "/filters/0/all", "one expression or more"),
+        ({"filters": [{"exact": {}}]}, "/filters/0/exact", "must be an object of strings"),
+        ({"filters": [{"exact": {"type": ""}}]}, "/filters/0/exact/type", "must be a non-empty string"),
+        (
+            {"filters": [{"exact": {"rank": 3}}]},
+            "/filters/0/exact/rank",
+            'the value for "rank" must be a non-empty string',
+        ),
+        ({"filters": [{"all": []}]}, "/filters/0/all", "must be a non-empty array of expressions"),
         ({"filters": [{"any": [{"prefix": {"Type": "a"}}]}]}, "/filters/0/any/0/prefix/Type", "lower-case"),
         ({"filters": [{"not": [{}]}]}, "/filters/0/not", "an object with one key"),
-        ({"filters": [{"exact": {"region": "eu"}}]}, "/filters/0/exact/region", 'PUT it with .* "ce.region"'),
-        ({"filters": [{"exact": {"id": "1"}}]}, "/filters/0/exact/id", "id is no attribute"),
-        ({"filters": [{"prefix": {"time": "2026"}}]}, "/filters/0/prefix/time", "time is no attribute"),
+        (
+            {"filters": [{"exact": {"region": "eu"}}]},
+            "/filters/0/exact/region",
+            'PUT the topic with .* "ce.region"',
+        ),
+        (
+            {"filters": [{"exact": {"id": "1"}}]},
+            "/filters/0/exact/id",
+            "the id of an event is not an attribute",
+        ),
+        (
+            {"filters": [{"prefix": {"time": "2026"}}]},
+            "/filters/0/prefix/time",
+            "the time of an event is not an attribute",
+        ),
         ({"filters": [{"exact": {"data": "x"}}]}, "/filters/0/exact/data", OURS),
         ({"filters": [{"prefix": {"rank": "3"}}]}, "/filters/0/prefix/rank", "as integer"),
         ({"filters": [{"exact": {"weight": "3"}}]}, "/filters/0/exact/weight", "as number"),

@@ -1,4 +1,4 @@
-"""Rectangles: they contain what matches; exact ones contain nothing else; there are never many."""
+"""Rectangles contain all matches; exact ones contain nothing else; their number is limited."""
 
 from __future__ import annotations
 

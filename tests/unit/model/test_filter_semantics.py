@@ -1,4 +1,4 @@
-"""What filters mean: every operator on every type, on missing attributes, negated in both ways."""
+"""The semantics of filters: every operator on every type, on missing attributes, negated in both ways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which topics a subtree stands for: against a definition by lists of parts, over a small world of names."""
+"""The topics of a subtree, against a definition by lists of parts, over a small set of names."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def meant(name: str) -> set[str]:
 
 @given(wider=NAMES, name=NAMES)
 def test_a_name_reaches_another_if_it_stands_for_all_of_its_topics(wider: str, name: str) -> None:
-    assert namespace.reaches(wider, name) == (meant(wider) >= meant(name))
+    assert namespace.includes(wider, name) == (meant(wider) >= meant(name))
 
 
 @given(topic=TOPICS)
@@ -64,8 +64,8 @@ def test_the_subtrees_of_a_topic_are_all_that_hold_it_the_smallest_first(topic: 
 
 @given(subtree=SUBTREES, inner=SUBTREES)
 def test_the_stem_begins_the_subtrees_inside_and_no_others_of_the_tenant(subtree: str, inner: str) -> None:
-    begins = inner.startswith(namespace.stem(subtree)) and inner.count("/") == subtree.count("/")
-    assert begins == namespace.reaches(subtree, inner)
+    begins = inner.startswith(namespace.path_prefix(subtree)) and inner.count("/") == subtree.count("/")
+    assert begins == namespace.includes(subtree, inner)
 
 
 @pytest.mark.parametrize("name", ["stocks.**", "**", "a.b-c.d_e.**"])

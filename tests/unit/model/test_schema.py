@@ -1,4 +1,4 @@
-"""Schemas: what they may declare, and how their columns outlive changes."""
+"""Schemas: valid declarations, and columns that survive changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     "no object": (["a"], "", "object"),
     "nothing": ({}, "", "at least one"),
     "too many": ({f"a{number}": "number" for number in range(257)}, "", "256"),
-    "empty name": ({"": "number"}, "/", "no attribute's name"),
+    "empty name": ({"": "number"}, "/", "must be parts of letters, digits, _ and - joined by dots"),
     "long name": ({"a" * 129: "number"}, "/" + "a" * 129, "128"),
     "dollar": ({"$id": "string"}, "/$id", "$"),
     "empty part": ({"a..b": "number"}, "/a..b", "dots"),

@@ -1,4 +1,4 @@
-"""JSON that readers could disagree about is refused, with what and where."""
+"""Ambiguous JSON is refused with the place of the error."""
 
 from __future__ import annotations
 

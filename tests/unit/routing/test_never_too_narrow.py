@@ -1,4 +1,4 @@
-"""Nothing that an active subscription wants is ever left out, whatever happens in whatever order."""
+"""The routing table never excludes a match of an active subscription, for any order of events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cutting beside the table: the same routing as cutting in place, whatever comes between plan and apply."""
+"""A table rebuilt in the background routes like one cut in place, for any changes between plan and apply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the routing table promises, case by case."""
+"""The guarantees of the routing table, case by case."""
 
 from __future__ import annotations
 

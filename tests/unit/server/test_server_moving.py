@@ -53,7 +53,7 @@ def hand_over(source: Kit, destination: Kit, id: str, version: int) -> None:
     """What the dispatcher does, page by page."""
     position = 0
     while True:
-        question = protocol.KeptAfter(id, position)
+        question = protocol.BufferedQuery(id, position)
         page = source.writer.submit(Call(lambda db, q=question: departing.kept(db, q))).result(30)
         page = protocol.msgspec.structs.replace(page, version=version)
         destination._batch = max(destination._batch, destination._newest_batch()) + 1
@@ -195,7 +195,7 @@ def test_what_the_old_server_told_is_taken_out_though_another_log_brought_it_fir
     here.frame(2, 5, move(5), events=[(3, EVENT)], log=OTHER)  # e3 again, by the other, on the old one
     assert deliver(here) == [("s", "e3")]
     page = here.writer.submit(
-        Call(lambda db: departing.told(db, protocol.ToldAfter(["s"], (-1, ""))))
+        Call(lambda db: departing.told(db, protocol.DeliveredIdsQuery(["s"], (-1, ""))))
     ).result(30)
     assert [event for _, event, *_ in page.events] == ["e3"]
     for _ in range(2):  # a repeated page changes nothing
@@ -234,14 +234,14 @@ def changed_between_move_and_hand_over(here: Kit, there: Kit, *, kept: int) -> N
     there.frame(last + 2, last + 3, control(last + 3, "change", versions=[("s", 3)]))
 
 
-def page_of(kit: Kit, position: int) -> protocol.Kept:
-    page = kit.writer.submit(Call(lambda db: departing.kept(db, protocol.KeptAfter("s", position)))).result(
-        30
-    )
+def page_of(kit: Kit, position: int) -> protocol.BufferedPage:
+    page = kit.writer.submit(
+        Call(lambda db: departing.kept(db, protocol.BufferedQuery("s", position)))
+    ).result(30)
     return protocol.msgspec.structs.replace(page, version=2)
 
 
-def take(kit: Kit, page: protocol.Kept) -> protocol.Taken:
+def take(kit: Kit, page: protocol.BufferedPage) -> protocol.Accepted:
     kit._batch = max(kit._batch, kit._newest_batch()) + 1
     return kit.writer.submit(TakeKept(kit.registry, kit._batch, page, lambda *_: None)).result(30)
 

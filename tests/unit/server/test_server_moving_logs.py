@@ -149,7 +149,7 @@ class World:
     def _hand_over(self, source: Server, destination: Server, version: int) -> None:
         position = 0
         while True:
-            question = protocol.KeptAfter("s", position)
+            question = protocol.BufferedQuery("s", position)
             page = source.kit.writer.submit(Call(lambda db, q=question: departing.kept(db, q))).result(30)
             page = protocol.msgspec.structs.replace(page, version=version)
             destination.batch += 1
@@ -163,7 +163,7 @@ class World:
         source.backlog -= dropped
 
     def _tell(self, source: Server, destination: Server) -> None:
-        question = protocol.ToldAfter(["s"], (-1, ""))
+        question = protocol.DeliveredIdsQuery(["s"], (-1, ""))
         page = source.kit.writer.submit(Call(lambda db: departing.told(db, question))).result(30)
         destination.kit.writer.submit(TakeTold(destination.kit.registry, page, destination.applied)).result(
             30

@@ -23,22 +23,22 @@ TOPIC = protocol.TopicInfo(3, "", "quotes", [("price", "number")], "bitmap")
 Handler = Callable[[httpx.Request], httpx.Response]
 
 
-def boxes(server: str, *sides: tuple[float, float], topic: int = 3) -> protocol.Boxes:
+def boxes(server: str, *sides: tuple[float, float], topic: int = 3) -> protocol.ServerRects:
     lo, hi = np.array([[lo] for lo, _ in sides]), np.array([[hi] for _, hi in sides])
-    return protocol.Boxes(
+    return protocol.ServerRects(
         topic, server, protocol.points_bytes(lo), protocol.points_bytes(hi), 1 if sides else 0
     )
 
 
 def summaries(
-    *told: protocol.Boxes, loads: dict[str, int] | None = None, **changes: Any
+    *told: protocol.ServerRects, loads: dict[str, int] | None = None, **changes: Any
 ) -> protocol.RoutingSummaries:
     given: dict[str, Any] = {
         "incarnation": 1,
         "version": 1,
         "rule": protocol.PlacementRule("rtree", None, None, 64, 0),
         "topics": [TOPIC],
-        "peers": [protocol.Peer(name, load, [], 1.0) for name, load in (loads or {"a": 5, "b": 5}).items()],
+        "peers": [protocol.Host(name, load, [], 1.0) for name, load in (loads or {"a": 5, "b": 5}).items()],
         "boxes": list(told),
     }
     return protocol.RoutingSummaries(**(given | changes))
@@ -212,7 +212,7 @@ def test_what_is_learnt_replaces_what_was_known() -> None:
 
 def test_location_and_limits_count_as_on_the_dispatcher() -> None:
     exchange = PlacementHints(Dispatchers(["http://dispatcher"], "secret"), 5.0)
-    peers = [protocol.Peer("east", 4, [100.0], 1.0), protocol.Peer("west", 4, [0.0], 1.0)]
+    peers = [protocol.Host("east", 4, [100.0], 1.0), protocol.Host("west", 4, [0.0], 1.0)]
     rule = protocol.PlacementRule("rtree", 6, None, 64, 0)
     exchange.learn(summaries(peers=peers, rule=rule))
     near = [wanted("price == 1", location=[1.0]), wanted("price == 1", location=[98.0])] * 3

@@ -1,4 +1,4 @@
-"""Bloom masks narrow a cut where values are asked for by equality, and never refuse one that is asked for."""
+"""Bloom masks narrow a cut by equality tests, and never exclude a value that is tested for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The maximal rectangles under inserts and deletes, against a definition that is written out pair by pair."""
+"""The maximal rectangles under inserts and deletes, against a pairwise definition."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_a_narrower_rectangle_is_unconstrained_in_the_columns_it_lacks() -> None
 @pytest.mark.parametrize(
     ("ids", "lo", "hi", "message"),
     [
-        ([1], [[0.0, 0.0]], [[1.0, 1.0]], "already there"),
+        ([1], [[0.0, 0.0]], [[1.0, 1.0]], "exists already"),
         ([2, 2], [[0.0, 0.0]] * 2, [[1.0, 1.0]] * 2, "twice"),
         ([2], [[2.0, 0.0]], [[1.0, 1.0]], "above its upper"),
         ([2], [[np.nan, 0.0]], [[1.0, 1.0]], "NaN"),

@@ -1,4 +1,4 @@
-"""The measure respects what rectangles mean: containment, bounds, and that missing is a place of its own."""
+"""The measure respects containment, bounds and missing values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Summaries of a few attributes: wider than the whole, never narrower."""
+"""Summaries of a few attributes are wider than the full summary, never narrower."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hierarchy that a summary gets: grafts are sound trees, prices are counted, and the choice pays."""
+"""The shape of a hierarchy: grafts are valid trees, prices are correct, and the choice pays off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Coordinates as people read them: the values that they came from, and rectangles in a filter's words."""
+"""Coordinates converted back to values, and rectangles in readable form."""
 
 from __future__ import annotations
 
