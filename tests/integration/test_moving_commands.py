@@ -100,7 +100,7 @@ def test_a_plan_is_shown_then_applied(
     ("rows", "says"),
     [
         ({"sub1": "s9"}, 'no server "s9" in this network (there are s1, s2)'),
-        (None, "is no plan"),
+        (None, "must be Parquet with the columns id and server"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused(
@@ -127,7 +127,7 @@ def test_a_plan_whose_job_was_killed_while_it_wrote_is_refused(
     (path / "_temporary" / "0").mkdir(parents=True)
     ran = edn(network, "repartition", "apply", str(path), "--yes")
     assert ran.returncode == 2
-    assert "is not whole" in ran.stderr
+    assert "is incomplete" in ran.stderr
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
