@@ -42,7 +42,7 @@ def routes(members: ServerRegistry, calls: ServerClient) -> APIRouter:
     async def consented(server: str, token: str, rate: str | None) -> dict[str, Any]:
         if members.get(server) is not None:
             message = protocol.Consented(token, rate or "")
-            if not _taken.decode(await calls.tell(server, "/internal/consents", message)).unknown:
+            if not _taken.decode(await calls.send(server, "/internal/consents", message)).unknown:
                 return {"consent": "granted"}
         raise NotFound("nobody asked for this consent, or it is not awaited any more")
 

@@ -25,7 +25,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dispatcher.servers.placement import Candidate, Placing
+from dispatcher.servers.placement import Candidate, Placer
 from dispatcher.store import change_feed, directory, repartitions, replays
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
@@ -67,7 +67,7 @@ class Mover:
         self,
         log: Log,
         topics: Topics,
-        placing: Placing,
+        placing: Placer,
         lock: KeyedLock,
         installer: SubscriptionInstaller,
         *,
@@ -110,7 +110,7 @@ class Mover:
                 raise
             for move in passed:
                 item = move.item
-                self._placing.moved(
+                self._placing.move(
                     move.before.server,
                     item.subscription.server,
                     Candidate(item.topic.uid, item.bound.rects(), item.subscription.location),

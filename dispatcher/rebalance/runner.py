@@ -39,7 +39,7 @@ from dispatcher.servers.admission import Leadership
 from dispatcher.servers.backup_gate import BackupGate
 from dispatcher.servers.bindings import Bindings
 from dispatcher.servers.pipeline import Pipeline
-from dispatcher.servers.placement import Candidate, Placing
+from dispatcher.servers.placement import Candidate, Placer
 from dispatcher.servers.registration import Registration
 from dispatcher.servers.registry import Leaving, Server, ServerRegistry
 from dispatcher.servers.summaries import Summaries
@@ -80,7 +80,7 @@ class RepartitionRunner:
         members: ServerRegistry,
         registration: Registration,
         bindings: Bindings,
-        placing: Placing,
+        placing: Placer,
         pipeline: Pipeline,
         summaries: Summaries,
         backup_gate: BackupGate,
@@ -444,7 +444,7 @@ class RepartitionRunner:
             return
         for member in self._members:
             if member.forwarder is not None:
-                self._summaries.ask(member)  # what has left it is in its last one
+                self._summaries.request(member)  # what has left it is in its last one
         ended = await self.get(running.id)
         logger.info("a repartition is done", repartition=ended.id, moved=ended.moved, skipped=ended.skipped)
         self._advisor.done()

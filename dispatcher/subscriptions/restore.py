@@ -76,6 +76,6 @@ class Restoring:
         rings = await log.reading(
             lambda connection: signing_keys.read(connection, {row.ring for row, _ in rows})
         )
-        await self._calls.store_at(
-            server, url, protocol.Store(log.id, log.incarnation, topic.info(), items, rings)
+        await self._calls.store(
+            server, protocol.Store(log.id, log.incarnation, topic.info(), items, rings), url=url
         )

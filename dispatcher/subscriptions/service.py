@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from dispatcher.auth.quotas import Room
-from dispatcher.servers.placement import Candidate, Placing
+from dispatcher.servers.placement import Candidate, Placer
 from dispatcher.store import change_feed, directory, repartitions
 from dispatcher.store.change_feed import Kind
 from dispatcher.store.directory import Subscription
@@ -87,7 +87,7 @@ def new_id(tenant: str) -> str:
 
 
 class Subscriptions:
-    def __init__(self, log: Log, topics: Topics, placing: Placing, installer: SubscriptionInstaller) -> None:
+    def __init__(self, log: Log, topics: Topics, placing: Placer, installer: SubscriptionInstaller) -> None:
         self._log = log
         self._topics = topics
         self._placing = placing
@@ -347,7 +347,7 @@ class Subscriptions:
         except EdnError:
             await self._installer.discard([item])
             raise
-        self._placing.changed(changed.server, Candidate(item.topic.uid, item.bound.rects(), changed.location))
+        self._placing.change(changed.server, Candidate(item.topic.uid, item.bound.rects(), changed.location))
 
     async def align(
         self,

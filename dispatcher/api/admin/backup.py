@@ -36,7 +36,7 @@ def routes(
     def under_way() -> None:
         if not backup_gate.active:
             raise Conflict("no backup is under way: POST /v1/backup/begin comes first")
-        backup_gate.go_on()
+        backup_gate.extend()
 
     @router.post("/backup/begin", status_code=204)
     @needs(Need.OPERATOR)

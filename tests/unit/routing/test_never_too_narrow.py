@@ -17,8 +17,6 @@ from hypothesis.stateful import (
 )
 
 from dispatcher.routing.table import RoutingTable
-from dispatcher.routing.topic_routes import Instant, Widenings
-from edn.arrays import Bools
 from tests.unit.routing.model import Floats, World
 
 INF = float("inf")
@@ -32,8 +30,10 @@ corners = st.sampled_from([-INF, 0.0, 1.0, 2.0, 3.0, INF])
 class ForgetfulTable(RoutingTable):
     """The defect that the tests must be able to see: a snapshot takes newer widenings with it."""
 
-    def _outlives(self, widenings: Widenings, at: Instant) -> Bools:
-        return np.zeros(len(widenings), dtype=np.bool_)
+    def _accept(self, server: str, *arguments: Any) -> Any:
+        for routes in self._servers[server].topics.values():
+            routes.packed, routes.tail = [], None
+        return super()._accept(server, *arguments)
 
 
 class GullibleTable(RoutingTable):

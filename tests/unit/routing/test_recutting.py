@@ -42,9 +42,9 @@ def test_a_plan_that_is_applied_routes_as_if_it_had_been_cut_in_place(router: st
     beside, in_place = table(router), table(router)
     recut = beside.plan(precision)
     before = beside.route(TOPIC, POINTS)
-    recut.work()
+    recut.run()
     assert (beside.route(TOPIC, POINTS) == before).all()
-    assert beside.current(recut)
+    assert beside.is_current(recut)
     beside.apply(recut)
     in_place.set_precision(precision)
     assert same(beside, in_place)
@@ -55,7 +55,7 @@ def test_from_nothing_and_back() -> None:
     there, never = table(), table()
     for precision in (0.0, 0.3, 0.0, 1.0):
         recut = there.plan(precision)
-        recut.work()
+        recut.run()
         there.apply(recut)
     assert same(there, never)
 
@@ -87,7 +87,7 @@ def test_from_nothing_and_back() -> None:
 def test_what_comes_while_a_plan_is_worked_off_is_not_lost(meanwhile, precision: float) -> None:  # type: ignore[no-untyped-def]  # one of the lambdas above
     beside, in_place = table(), table()
     recut = beside.plan(precision)
-    recut.work()
+    recut.run()
     meanwhile(beside)
     beside.apply(recut)
     meanwhile(in_place)
@@ -102,5 +102,5 @@ def test_what_comes_while_a_plan_is_worked_off_is_not_lost(meanwhile, precision:
 
 def test_a_plan_that_was_not_worked_off_is_refused() -> None:
     made = table()
-    with pytest.raises(ValueError, match="not worked off"):
+    with pytest.raises(ValueError, match="has not run"):
         made.apply(made.plan(0.5))
