@@ -149,26 +149,17 @@ def _inside(lo: Floats, hi: Floats, ordered: Floats, before: Words, out: Words) 
 
 @on_first_use
 def _scatter_or(slots: Ints, contents: Words, into: Words) -> None:
-    n, width = contents.shape
-    if width == 0:
-        return
-    for i in range(n):
-        for o in range(slots.shape[1]):
-            slot = slots[i, o]
+    for i in range(contents.shape[0]):
+        for slot in slots[i]:
             if slot >= 0:
-                for w in range(width):
+                for w in range(contents.shape[1]):
                     into[slot, w] |= contents[i, w]
 
 
 @on_first_use
 def _scatter_minimum(slots: Ints, contents: Floats, into: Floats) -> None:
-    n, width = contents.shape
-    if width == 0:
-        return
-    for i in range(n):
-        for o in range(slots.shape[1]):
-            slot = slots[i, o]
+    for i in range(contents.shape[0]):
+        for slot in slots[i]:
             if slot >= 0:
-                for w in range(width):
-                    if contents[i, w] < into[slot, w]:
-                        into[slot, w] = contents[i, w]
+                for w in range(contents.shape[1]):
+                    into[slot, w] = min(into[slot, w], contents[i, w])

@@ -82,9 +82,11 @@ def repartition(
         report_progress("survey", 0, 2)
         contents = Contents(rows.space, EventSample.of(sample))
         parts = survey(rows, assignment, contents, len(names))
+        staying = _staying(parts, rows.servers, names)
         if options.distances is None:
-            labels = least_moves(parts, rows.servers, names)
+            labels = _least_moves(staying)
             assignment, parts = Relabelled(assignment, labels), [parts[i] for i in np.argsort(labels)]
+            staying = staying[np.argsort(labels)]
         report_progress("survey", 1, 2)
         before = None
         if rows.servers:
@@ -99,7 +101,7 @@ def repartition(
             capacity=capacity,
             events=len(sample),
             events_given=points is not None,
-            moved=rows.count - _stay(parts, rows.servers, names),
+            moved=rows.count - int(np.trace(staying)),
             before=before,
             after=state(names, parts, contents),
             seconds=round(time.monotonic() - started, 3),
@@ -139,26 +141,22 @@ def even_events(rows: SparkRows, seed: int) -> Floats:
     return space.base + drawn * (space.top - space.base)
 
 
-def least_moves(parts: Sequence[Part], present: Sequence[str], names: Sequence[str]) -> Ints:
-    """Return the server of each part, such that the fewest subscriptions move."""
-    # mypy has no stubs of it.
-    from scipy.optimize import linear_sum_assignment
-
+def _staying(parts: Sequence[Part], present: Sequence[str], names: Sequence[str]) -> Ints:
+    """Return (parts, names): the subscriptions that stay if a part becomes a server."""
     staying = np.zeros((len(parts), len(names)), dtype=np.int64)
     for column, name in enumerate(names):
         if name in present:
             at = present.index(name)
             staying[:, column] = [part.present[at] for part in parts]
-    _, columns = linear_sum_assignment(-staying)
-    return np.asarray(columns, dtype=np.int64)
+    return staying
 
 
-def _stay(parts: Sequence[Part], present: Sequence[str], names: Sequence[str]) -> int:
-    return sum(
-        int(part.present[present.index(name)])
-        for part, name in zip(parts, names, strict=True)
-        if name in present
-    )
+def _least_moves(staying: Ints) -> Ints:
+    """Return the server of each part, such that the fewest subscriptions move."""
+    # mypy has no stubs of it.
+    from scipy.optimize import linear_sum_assignment
+
+    return np.asarray(linear_sum_assignment(-staying)[1], dtype=np.int64)
 
 
 def on_this_machine(path: str) -> Path | None:

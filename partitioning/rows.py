@@ -114,25 +114,12 @@ class LocalRows:
         space: Space | None = None,
     ) -> None:
         lo, hi = np.ascontiguousarray(lo, dtype=np.float64), np.ascontiguousarray(hi, dtype=np.float64)
-        n = len(lo)
-        self._space = space or Space.of(lo, hi)
-        self._servers = servers
-        rows = np.arange(n, dtype=np.int64)
-        salt = mixed(rows.astype(np.uint64))
-        present = np.full(n, -1, dtype=np.int32) if server is None else server
-        self.whole = Chunk(rows, salt, present, lo, hi)
-
-    @property
-    def count(self) -> int:
-        return len(self.whole)
-
-    @property
-    def space(self) -> Space:
-        return self._space
-
-    @property
-    def servers(self) -> tuple[str, ...]:
-        return self._servers
+        self.count = len(lo)
+        self.space = space or Space.of(lo, hi)
+        self.servers = servers
+        rows = np.arange(self.count, dtype=np.int64)
+        present = np.full(self.count, -1, dtype=np.int32) if server is None else server
+        self.whole = Chunk(rows, mixed(rows.astype(np.uint64)), present, lo, hi)
 
     def chunks(self) -> Iterator[Chunk]:
         for at in range(0, self.count, CHUNK):
@@ -145,7 +132,7 @@ class LocalRows:
     def centroids(self, count: int, seed: int) -> Floats:
         from sklearn.cluster import KMeans
 
-        points = self._space.centres(self.whole.lo, self.whole.hi)
+        points = self.space.centres(self.whole.lo, self.whole.hi)
         # It stops when the sum of squared movements is below tol × mean variance; by Cauchy-Schwarz the
         # sum of the movements is then below MOVEMENT.
         variance = float(points.var(axis=0).mean())

@@ -125,10 +125,11 @@ class Tree:
         return cls(space, ~0, none, np.empty(0), none, np.empty((0, 2), dtype=np.int64))
 
     def parts(self, chunk: Chunk) -> Ints:
+        return self.leaves(chunk, self.keys(chunk))
+
+    def leaves(self, chunk: Chunk, keys: Floats) -> Ints:
         """Return the leaf of each row."""
-        return _leaves(
-            self.keys(chunk), chunk.rows, self.root, self.ordering, self.key, self.row, self.children
-        )
+        return _leaves(keys, chunk.rows, self.root, self.ordering, self.key, self.row, self.children)
 
     def keys(self, chunk: Chunk) -> Floats:
         low, high = self.space.clamp(chunk.lo, chunk.hi)
@@ -162,10 +163,8 @@ class _Orderings:
         return KINDS * self.tree.space.dimensions
 
     def of(self, chunk: Chunk) -> tuple[Ints, Floats]:
-        tree = self.tree
-        keys = tree.keys(chunk)
-        leaves = _leaves(keys, chunk.rows, tree.root, tree.ordering, tree.key, tree.row, tree.children)
-        return self.node[leaves], keys
+        keys = self.tree.keys(chunk)
+        return self.node[self.tree.leaves(chunk, keys)], keys
 
 
 def borders(count: int, parts: int) -> Ints:

@@ -79,18 +79,18 @@ def describe(model: Model) -> dict[str, Any]:
     }
 
 
+def _limited(rate: float) -> float | None:
+    return rate if rate < float("inf") else None
+
+
 def _bounds(model: Model, precision: float) -> dict[str, Any]:
     parts = model.at(precision)
-    rates = {
-        "TP_D": parts.dispatcher,
-        "TP_OL": parts.outgoing,
-        "TP_S": parts.servers,
-        "throughput": parts.throughput,
-    }
+    rates = {name: rate for name, rate in parts.by_name.items() if name != "TP_IL"}
     return {
         "hit_ratio": model.curve[precision].hit_ratio,
         "routing_us": 1e6 * model.curve[precision].routing,
-        **{name: rate if rate < float("inf") else None for name, rate in rates.items()},
+        **{name: _limited(rate) for name, rate in rates.items()},
+        "throughput": _limited(parts.throughput),
         "bottleneck": parts.bottleneck,
     }
 

@@ -155,13 +155,8 @@ def _correct(state: State, model: Model, reading: Reading, rule: PredictiveRule)
                 learn("TP_OL", reading.throughput / min(1.0, reading.link or 1.0), parts.outgoing)
         elif reading.server is None or reading.server >= _FULL:
             learn("TP_S", reading.throughput / min(1.0, reading.server or 1.0), parts.servers)
-    bounds: dict[Bottleneck, float] = {
-        "TP_D": parts.dispatcher,
-        "TP_OL": parts.outgoing,
-        "TP_S": parts.servers,
-    }
-    for part, predicted in bounds.items():
-        if 0 < predicted * factors.get(part, 1.0) < reading.throughput:
+    for part, predicted in parts.by_name.items():
+        if part != "TP_IL" and 0 < predicted * factors.get(part, 1.0) < reading.throughput:
             factors[part] = reading.throughput / predicted
     return replace(state, factors=factors, ceiling=ceiling)
 

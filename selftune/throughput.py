@@ -80,18 +80,21 @@ class Components(msgspec.Struct, frozen=True):
     servers: float
 
     @property
-    def throughput(self) -> float:
-        return min(self.incoming, self.dispatcher, self.outgoing, self.servers)
-
-    @property
-    def bottleneck(self) -> Bottleneck:
-        named: dict[Bottleneck, float] = {
+    def by_name(self) -> dict[Bottleneck, float]:
+        return {
             "TP_D": self.dispatcher,
             "TP_OL": self.outgoing,
             "TP_S": self.servers,
             "TP_IL": self.incoming,
         }
-        return min(named, key=lambda name: named[name])
+
+    @property
+    def throughput(self) -> float:
+        return min(self.by_name.values())
+
+    @property
+    def bottleneck(self) -> Bottleneck:
+        return min(self.by_name, key=self.by_name.__getitem__)
 
 
 def _rate(seconds: float) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -34,11 +35,11 @@ _journey = protocol.Decoder(protocol.Journey)
 
 
 @owned("loop")
+@dataclass(frozen=True, eq=False)
 class EventTrace:
-    def __init__(self, log: Log, tail: Tail, client: ServerClient) -> None:
-        self._log = log
-        self._tail = tail
-        self._client = client
+    _log: Log
+    _tail: Tail
+    _client: ServerClient
 
     async def follow(self, topic: Topic, id: str) -> FollowedEvent:
         record, place = self._find(topic, id)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -62,22 +63,14 @@ _explained = protocol.Decoder(protocol.Explained)
 
 
 @owned("loop")
+@dataclass(frozen=True, eq=False)
 class Explainer:
-    def __init__(
-        self,
-        log: Log,
-        tail: Tail,
-        table: RoutingTable,
-        registry: ServerRegistry,
-        client: ServerClient,
-        subscriptions: Subscriptions,
-    ) -> None:
-        self._log = log
-        self._tail = tail
-        self._table = table
-        self._registry = registry
-        self._client = client
-        self._subscriptions = subscriptions
+    _log: Log
+    _tail: Tail
+    _table: RoutingTable
+    _registry: ServerRegistry
+    _client: ServerClient
+    _subscriptions: Subscriptions
 
     # -- events -----------------------------------------------------------------------------------------
 

@@ -78,7 +78,9 @@ class Projector:
         few = np.flatnonzero(present)[:EVENTS]
         drawn = np.concatenate([np.empty((0, 4)), *(shadow for _, shadow in shadows.values())])
         axes = [
-            _axis(topic, column, np.concatenate([_between(drawn, place), chosen[:, place]]))
+            _axis(
+                topic, column, np.concatenate([drawn[:, 2 * place : 2 * place + 2].ravel(), chosen[:, place]])
+            )
             for place, column in enumerate(columns)
         ]
         in_force = [table.describe(server) for server in table.servers]
@@ -167,12 +169,6 @@ def _largest(shadows: Floats) -> Floats:
     order = np.argsort(-np.nan_to_num(area, posinf=np.finfo(float).max), kind="stable")
     largest: Floats = distinct[order[:DRAWN]]
     return largest
-
-
-def _between(shadows: Floats, place: int) -> Floats:
-    """Return all bounds on one axis."""
-    bounds: Floats = shadows[:, 2 * place : 2 * place + 2].ravel()
-    return bounds
 
 
 def _axis(topic: Topic, column: int, coordinates: Floats) -> dict[str, Any]:

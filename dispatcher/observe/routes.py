@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from dispatcher.routing.table import RoutingTable
 from dispatcher.servers.bindings import Bindings
 from dispatcher.servers.registry import ServerRegistry
@@ -15,15 +17,13 @@ from edn.runtime.ownership import owned
 
 
 @owned("loop")
+@dataclass(frozen=True, eq=False)
 class RoutingEntries:
-    def __init__(
-        self, log: Log, table: RoutingTable, registry: ServerRegistry, bindings: Bindings, topics: Topics
-    ) -> None:
-        self._log = log
-        self._table = table
-        self._registry = registry
-        self._bindings = bindings
-        self._topics = topics
+    _log: Log
+    _table: RoutingTable
+    _registry: ServerRegistry
+    _bindings: Bindings
+    _topics: Topics
 
     async def found(self, name: str | None = None) -> list[Route]:
         """List the routes of all topics, or of a topic or subtree, by topic and server.

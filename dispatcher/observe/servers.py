@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from dispatcher.routing.table import RoutingTable
@@ -12,11 +13,11 @@ from edn.runtime.ownership import owned
 
 
 @owned("loop")
+@dataclass(frozen=True, eq=False)
 class ServerDescriptions:
-    def __init__(self, registry: ServerRegistry, table: RoutingTable, tail: Tail) -> None:
-        self._registry = registry
-        self._table = table
-        self._tail = tail
+    _registry: ServerRegistry
+    _table: RoutingTable
+    _tail: Tail
 
     def all(self) -> list[dict[str, Any]]:
         now = clock.monotonic()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dispatcher.servers.pipeline import Backpressure
@@ -51,14 +52,13 @@ class Leadership(Protocol):
     def describe(self) -> list[dict[str, Any]]: ...
 
 
+@dataclass(frozen=True)
 class Alone:
     """The only dispatcher."""
 
     alone = True
-
-    def __init__(self, log: str, url: str | None) -> None:
-        self._log = log
-        self._url = url
+    _log: str
+    _url: str | None
 
     def accepting(self) -> bool:
         return True
@@ -81,12 +81,12 @@ class Alone:
 
 
 @owned("loop")
+@dataclass(frozen=True, eq=False)
 class Admission:
-    def __init__(self, log: Log, upkeep: Upkeep, backpressure: Backpressure, leadership: Leadership) -> None:
-        self._log = log
-        self._upkeep = upkeep
-        self._backpressure = backpressure
-        self._leadership = leadership
+    _log: Log
+    _upkeep: Upkeep
+    _backpressure: Backpressure
+    _leadership: Leadership
 
     def accepting(self) -> bool:
         """Return whether events are accepted, at once or after a wait."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import structlog
 
@@ -25,29 +26,21 @@ logger = structlog.get_logger()
 
 
 @owned("loop")
+@dataclass(frozen=True, eq=False)
 class Registration:
-    def __init__(
-        self,
-        log: Log,
-        table: RoutingTable,
-        registry: ServerRegistry,
-        placer: Placer,
-        pipeline: Pipeline,
-        summaries: Summaries,
-        tasks: Tasks,
-        restore: Callable[[str, str, int], Awaitable[None]],
-    ) -> None:
-        """`restore(id, url, cursor)` stores subscriptions that a returning server's data folder may lack."""
-        self._log = log
-        self._table = table
-        self._registry = registry
-        self._placer = placer
-        self._pipeline = pipeline
-        self._summaries = summaries
-        self._tasks = tasks
-        self._restore = restore
-        counts = log.load(directory.count_by_server)
-        for name, url, key, epoch, registered in log.load(servers.all_servers):
+    _log: Log
+    _table: RoutingTable
+    _registry: ServerRegistry
+    _placer: Placer
+    _pipeline: Pipeline
+    _summaries: Summaries
+    _tasks: Tasks
+    #: stores subscriptions that a returning server's data folder may lack: (id, url, cursor)
+    _restore: Callable[[str, str, int], Awaitable[None]]
+
+    def __post_init__(self) -> None:
+        counts = self._log.load(directory.count_by_server)
+        for name, url, key, epoch, registered in self._log.load(servers.all_servers):
             self._add(Server(name, url, key, epoch, registered, subscriptions=counts.get(name, 0)))
 
     def _add(self, server: Server) -> None:

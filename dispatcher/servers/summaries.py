@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 import structlog
@@ -36,27 +37,18 @@ _RELEASE_SECONDS = 15.0
 
 
 @owned("loop")
+@dataclass(eq=False)
 class Summaries:
-    def __init__(
-        self,
-        table: RoutingTable,
-        registry: ServerRegistry,
-        placer: Placer,
-        counters: PipelineCounters,
-        client: ServerClient,
-        tasks: Tasks,
-        attributes: int = 0,
-    ) -> None:
-        """`attributes`: number of attributes of each summary that routing uses; 0 is all."""
-        self._table = table
-        self._registry = registry
-        self._placer = placer
-        self._counters = counters
-        self._client = client
-        self._tasks = tasks
-        self._attributes = attributes
-        #: when the last topic was deleted; 0 after its memory was released
-        self._topic_deleted = 0.0
+    _table: RoutingTable
+    _registry: ServerRegistry
+    _placer: Placer
+    _counters: PipelineCounters
+    _client: ServerClient
+    _tasks: Tasks
+    #: number of attributes of each summary that routing uses; 0 is all
+    _attributes: int = 0
+    #: when the last topic was deleted; 0 after its memory was released
+    _topic_deleted: float = field(default=0.0, init=False)
 
     def widen(self, server: str, topic: int, rects: Iterable[Rects], stored: protocol.Stored) -> None:
         """Route events inside rectangles that a server has just stored to that server."""

@@ -44,7 +44,7 @@ class SparkRows:
     def __init__(self, snapshot: DataFrame, partitions: int | None = None) -> None:
         self._session: SparkSession = snapshot.sparkSession
         self._chunks: RDD[bytes] | None = None
-        count, dimensions, self._servers = _extent(snapshot)
+        count, dimensions, self.servers = _extent(snapshot)
         cores = self._session.sparkContext.defaultParallelism
         self._partitions = partitions or max(cores, -(-count // _PARTITION_ROWS))
         ordered = (
@@ -52,7 +52,7 @@ class SparkRows:
             .repartitionByRange(self._partitions, "id")
             .sortWithinPartitions("id", "server")
         )
-        self._packed = ordered.mapInArrow(packer(dimensions, self._servers), PACKED)
+        self._packed = ordered.mapInArrow(packer(dimensions, self.servers), PACKED)
         # All columns are needed only at the beginning and the end; passes use only the chunks.
         self._packed.persist(StorageLevel.DISK_ONLY)
         found = self._packed.agg(
@@ -64,25 +64,13 @@ class SparkRows:
         if found["problem"] is not None:
             self.close()
             raise InvalidInput(found["problem"])
-        self._count = int(found["count"])
-        self._space = Space.spanning(
+        self.count = int(found["count"])
+        self.space = Space.spanning(
             np.array([found[f"base{j}"] for j in range(dimensions)], dtype=np.float64),
             np.array([found[f"top{j}"] for j in range(dimensions)], dtype=np.float64),
         )
         self._chunks = self._packed.select("chunk").rdd.map(lambda row: bytes(row[0]))
         self._chunks.persist(StorageLevel.MEMORY_AND_DISK)
-
-    @property
-    def count(self) -> int:
-        return self._count
-
-    @property
-    def space(self) -> Space:
-        return self._space
-
-    @property
-    def servers(self) -> tuple[str, ...]:
-        return self._servers
 
     def ask(self, question: Question[A]) -> dict[int, A]:
         assert self._chunks is not None
@@ -97,8 +85,8 @@ class SparkRows:
         """Return centroids by MLlib. Repeatable for one seed and one number of partitions."""
         if count == 1:
             # MLlib needs at least two; a single centroid may be anywhere.
-            return np.full((1, self._space.dimensions), 0.5)
-        points = self._packed.select("chunk").mapInArrow(_pointer(self._space), "point array<double>")
+            return np.full((1, self.space.dimensions), 0.5)
+        points = self._packed.select("chunk").mapInArrow(_pointer(self.space), "point array<double>")
         vectors = points.select(array_to_vector(F.col("point")).alias("features")).persist()
         # It stops when no centroid moves further than tol, so all together move less than MOVEMENT.
         model = KMeans(k=count, seed=seed, tol=MOVEMENT / count, maxIter=300).fit(vectors)
@@ -106,7 +94,7 @@ class SparkRows:
         found = np.array(model.clusterCenters(), dtype=np.float64)
         if len(found) < count:
             # Fewer distinct points than servers: put the other centroids outside the range.
-            found = np.vstack([found, np.full((count - len(found), self._space.dimensions), 2.0)])
+            found = np.vstack([found, np.full((count - len(found), self.space.dimensions), 2.0)])
         return found
 
     def assigned(self, assignment: Assignment, servers: list[str]) -> DataFrame:
