@@ -78,15 +78,10 @@ class ServerRouting(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Server:
-    precision: float
     #: row in the array of counters
     row: int
     accepted: Instant | None = None
     topics: dict[int, TopicRoutes] = field(default_factory=dict)
-
-    @property
-    def everything(self) -> bool:
-        return self.accepted is None or self.precision == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +134,7 @@ class RoutingTable:
         row = self._rows.setdefault(server, len(self._rows))
         if row == len(self._counts):
             self._counts = np.vstack([self._counts, np.zeros_like(self._counts)])
-        self._servers[server] = _Server(self._precision, row)
+        self._servers[server] = _Server(row)
         self._renew_columns()
 
     def remove(self, server: str) -> None:
@@ -206,7 +201,7 @@ class RoutingTable:
         for topic in held.topics.keys() | summaries.keys():
             routes = held.topics.setdefault(topic, TopicRoutes())
             routes.replace_summary(self._router, summaries.get(topic), at)
-            routes.recut(self._router, held.precision, self._options, self._sample(topic))
+            routes.recut(self._router, self._precision, self._options, self._sample(topic))
             if routes.empty:
                 del held.topics[topic]
             self._renew_topic(topic)
@@ -225,25 +220,11 @@ class RoutingTable:
         """
         self._samples.pop(topic, None)
 
-    def set_precision(self, precision: float, server: str | None = None) -> None:
-        """Cut summaries of n rectangles to max(1, ceil(precision × n)); precision 0 routes everything.
-
-        Without a server it applies to all, present and future.
-        """
-        _checked(precision)
-        if server is None:
-            self._precision = precision
-        chosen = list(self._servers.values()) if server is None else [self._servers[server]]
-        touched: set[int] = set()
-        for held in chosen:
-            held.precision = precision
-            for topic, routes in held.topics.items():
-                if precision > 0:
-                    routes.recut(self._router, precision, self._options, self._sample(topic))
-                    touched.add(topic)
-        for topic in touched:
-            self._renew_topic(topic)
-        self._renew_flags()
+    def set_precision(self, precision: float) -> None:
+        """Cut summaries of n rectangles to max(1, ceil(precision × n)); precision 0 routes everything."""
+        rebuild = self.plan(precision)
+        rebuild.run()
+        self.apply(rebuild)
 
     def plan(self, precision: float) -> TableRebuild:
         """Plan a rebuild at another precision: call its `run` in a thread, then `apply`."""
@@ -270,13 +251,12 @@ class RoutingTable:
         )
 
     def apply(self, rebuild: TableRebuild) -> None:
-        """Put a finished rebuild in force, for all servers, present and future."""
+        """Put a finished rebuild in force."""
         if not rebuild.done:
             raise ValueError("the rebuild has not run")
         current, planned = self.is_current(rebuild), rebuild.covers()
         self._precision = rebuild.precision
         for server, held in self._servers.items():
-            held.precision = rebuild.precision
             for topic, routes in held.topics.items():
                 summary, cover = planned.get((server, topic), (None, None))
                 if summary is not None and summary is routes.summary:
@@ -329,8 +309,7 @@ class RoutingTable:
         """Route like `route`, without counting; with a rebuild, as if it were in force."""
         if rebuild is None or rebuild.servers != self.servers:
             return _marked(self._columns, topic, points)
-        everything = [held.accepted is None or rebuild.precision == 0 for held in self._servers.values()]
-        columns = replace(self._columns, everything=np.array(everything, dtype=np.bool_))
+        columns = replace(self._columns, everything=self._everything(rebuild.precision))
         bundles, cuts = columns.topics.get(topic), rebuild.bundles.get(topic)
         if bundles is not None:
             fresh = replace(bundles, cuts=cuts if cuts is not None else self._router.bundle([]))
@@ -341,7 +320,7 @@ class RoutingTable:
         """Yield the rectangles that route a topic's events to a server, by reason."""
         held = self._servers[server]
         routes = held.topics.get(topic)
-        if held.everything or routes is None:
+        if self._gets_everything(held) or routes is None:
             return
         if routes.cut is not None:
             yield "summary", routes.cut.lo, routes.cut.hi
@@ -353,10 +332,10 @@ class RoutingTable:
         epoch, seq = held.accepted if held.accepted is not None else (None, None)
         return ServerRouting(
             server=server,
-            precision=held.precision,
+            precision=self._precision,
             epoch=epoch,
             seq=seq,
-            everything=held.everything,
+            everything=self._gets_everything(held),
             topics={topic: routes.describe() for topic, routes in held.topics.items()},
             routed=int(self._counts[held.row, 0]),
             tested=int(self._counts[held.row, 1]),
@@ -408,17 +387,22 @@ class RoutingTable:
         )
 
     def _renew_flags(self) -> None:
-        self._columns = replace(self._columns, everything=self._everything())
+        self._columns = replace(self._columns, everything=self._everything(self._precision))
 
     def _renew_columns(self) -> None:
         """Renew columns and all bundles at once, after a change of the servers."""
         topics = {topic for held in self._servers.values() for topic in held.topics}
         fresh = {topic: self._bundles(topic) for topic in topics}
         rows = np.array([held.row for held in self._servers.values()], dtype=np.int64)
-        self._columns = _Columns(tuple(self._servers), self._everything(), rows, fresh)
+        self._columns = _Columns(tuple(self._servers), self._everything(self._precision), rows, fresh)
 
-    def _everything(self) -> Bools:
-        return np.array([held.everything for held in self._servers.values()], dtype=np.bool_)
+    def _everything(self, precision: float) -> Bools:
+        return np.array(
+            [held.accepted is None or precision == 0 for held in self._servers.values()], dtype=np.bool_
+        )
+
+    def _gets_everything(self, held: _Server) -> bool:
+        return held.accepted is None or self._precision == 0
 
 
 def _marked(columns: _Columns, topic: int, points: Floats) -> Bools:

@@ -46,12 +46,6 @@ class Bindings:
     def all(self) -> list[Binding]:
         return list(self._by_name.values())
 
-    def get(self, name: str) -> Binding:
-        try:
-            return self._by_name[name]
-        except KeyError:
-            raise NotFound(f'binding of "{name[:80]}" does not exist') from None
-
     def hosts_of(self, path: str) -> Binding | None:
         """Return the binding that restricts the servers for subscriptions to a topic, if any."""
         if not self._by_name:
