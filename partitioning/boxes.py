@@ -29,7 +29,6 @@ class BoxTable:
 
     @property
     def space(self) -> Space:
-        """The range of all bounds seen so far."""
         return self._seen.space
 
     def number(self, server: str) -> int:
@@ -40,7 +39,6 @@ class BoxTable:
         return self._lo[mine], self._hi[mine]
 
     def replace(self, server: str, lo: Floats, hi: Floats) -> None:
-        """Replace the rectangles of a server by others (n, d)."""
         if self.bound is not None and len(lo) > self.bound:
             raise ValueError(f"{server} must have at most {self.bound} rectangles, got {len(lo)}")
         number = self.number(server)

@@ -89,8 +89,6 @@ def main() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """A database with a table of subscriptions."""
-
     url: str
     table: str
     driver: str | None

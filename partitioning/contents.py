@@ -74,7 +74,6 @@ class Contents:
         return self.words + (0 if self.space is None else 2 * self.space.dimensions)
 
     def blank(self, *shape: int) -> Words:
-        """Return contents of empty sets."""
         out = np.zeros((*shape, self.width), dtype=np.uint64)
         self.bounds(out)[:] = np.inf
         return out
@@ -87,7 +86,6 @@ class Contents:
         return contents[..., self.words :].view(np.float64)
 
     def box(self, content: Words) -> tuple[Floats, Floats]:
-        """Return the clamped bounding rectangle."""
         bounds = self.bounds(content)
         d = bounds.shape[-1] // 2
         return bounds[..., :d], -bounds[..., d:]

@@ -26,7 +26,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edn.arrays import Floats
 from edn.errors import InvalidInput
 from partitioning.placement import Limits, Loads, Place, Placement, Settings, Side, least_loaded
 from partitioning.similarity import KMeans, LeastTraffic, RTree
@@ -45,7 +44,7 @@ __all__ = [
 ]
 
 
-class Random:
+class Random(Placement):
     """Chooses any server within the limits: the published baseline."""
 
     def __init__(self, rng: random.Random | None = None, settings: Settings | None = None) -> None:
@@ -54,18 +53,6 @@ class Random:
 
     def place(self, loads: Loads, lo: Side = None, hi: Side = None, *, location: Place = None) -> str:
         return self._rng.choice(self._settings.limits.candidates(loads))
-
-    def suggest(self, loads: Loads, lo: Floats, hi: Floats, *, location: Place = None) -> str | None:
-        return None
-
-    def placed(self, server: str, lo: Side = None, hi: Side = None, *, location: Place = None) -> None:
-        pass
-
-    def summarise(self, server: str, lo: Floats, hi: Floats) -> None:
-        pass
-
-    def forget(self, server: str) -> None:
-        pass
 
 
 class LeastLoaded(Random):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 from edn.arrays import Floats
 
@@ -23,8 +23,6 @@ SPREAD = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of a server's load."""
-
     #: limit of subscriptions
     threshold: int | None = None
     #: limit as a multiple of the average load
@@ -53,30 +51,29 @@ class Settings:
     affinity: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
-class Placement(Protocol):
+class Placement:
+    """A policy for one topic. This base learns nothing."""
+
     def place(self, loads: Loads, lo: Side = None, hi: Side = None, *, location: Place = None) -> str:
         """Choose one of the servers in `loads`, which is not empty, and learn the choice.
 
         `lo`, `hi` are one rectangle (d,), or several (k, d), of which the bounding rectangle is used. Without
         them the least loaded server is chosen.
         """
-        ...
+        raise NotImplementedError
 
     def suggest(self, loads: Loads, lo: Floats, hi: Floats, *, location: Place = None) -> str | None:
         """Return the choice of `place` by content, without learning it; None if content does not decide."""
-        ...
+        return None
 
     def placed(self, server: str, lo: Side = None, hi: Side = None, *, location: Place = None) -> None:
         """Learn a choice that was made elsewhere."""
-        ...
 
     def summarise(self, server: str, lo: Floats, hi: Floats) -> None:
         """Replace everything known of a server by rectangles (n, d)."""
-        ...
 
     def forget(self, server: str) -> None:
         """Forget a server that was removed, or is empty."""
-        ...
 
 
 def least_loaded(loads: Loads, among: Sequence[str]) -> list[str]:

@@ -51,7 +51,6 @@ def repartition(
     events: DataFrame | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Make and write a plan and its report."""
     started = time.monotonic()
     report_progress = progress or (lambda label, done, total: None)
     _refuse_existing(options)

@@ -74,7 +74,6 @@ def state(names: Sequence[str], parts: Sequence[Part], contents: Contents) -> St
 
 
 def draw(report: Report, path: Path) -> None:
-    """Draw loads, volumes and hit ratios per server, before and after, as a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

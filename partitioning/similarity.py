@@ -13,14 +13,14 @@ import numpy as np
 from edn.arrays import Bools, Floats, Ints
 from edn.errors import InvalidInput
 from partitioning.boxes import BoxTable
-from partitioning.placement import Loads, Place, Settings, Side, least_loaded
+from partitioning.placement import Loads, Place, Placement, Settings, Side, least_loaded
 from partitioning.space import GrowingSpace
 
 #: radius of a location, as a share of the widest range of the servers' locations
 REACH = 0.125
 
 
-class _ByContent:
+class _ByContent(Placement):
     """Common part of the policies: limits, initial spread, locations, ties.
 
     A location becomes the first dimensions of the space, with a small side around it. The columns of the

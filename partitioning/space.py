@@ -58,7 +58,6 @@ class Space:
 
     @classmethod
     def of(cls, lo: Floats, hi: Floats) -> Space:
-        """Return the space of rectangles (n, d)."""
         return cls.spanning(*finite_range(lo, hi))
 
     @property
@@ -99,7 +98,6 @@ class GrowingSpace:
         self.space = Space.spanning(self._base, self._top)
 
     def see(self, lo: Floats, hi: Floats) -> None:
-        """Extend the space to rectangles (n, d)."""
         d = lo.shape[1]
         if d > len(self._base):
             more = d - len(self._base)

@@ -34,8 +34,6 @@ KINDS = 3
 
 
 class Measure(Protocol):
-    """The cost of a cut."""
-
     @property
     def contents(self) -> Contents: ...
 
@@ -85,7 +83,6 @@ class Traffic:
 
     @classmethod
     def over(cls, space: Space, events: Floats, distances: Sequence[float] | None = None) -> Traffic:
-        """Return the measure for a sample of events (m, d)."""
         contents = Contents(space, EventSample.of(events))
         return cls(contents, None if distances is None else tuple(distances))
 
@@ -128,7 +125,6 @@ class Tree:
         return self.leaves(chunk, self.keys(chunk))
 
     def leaves(self, chunk: Chunk, keys: Floats) -> Ints:
-        """Return the leaf of each row."""
         return _leaves(keys, chunk.rows, self.root, self.ordering, self.key, self.row, self.children)
 
     def keys(self, chunk: Chunk) -> Floats:

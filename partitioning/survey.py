@@ -23,8 +23,6 @@ class Assignment(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The present servers."""
-
     def parts(self, chunk: Chunk) -> Ints:
         return chunk.server.astype(np.int64)
 

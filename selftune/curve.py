@@ -29,8 +29,6 @@ _CHUNK = 16
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Limits of a measurement."""
-
     #: CPU seconds after which no further events are tested
     seconds: float = 0.05
     #: events

@@ -32,7 +32,6 @@ class ObservedCurve:
         self._seen: dict[float, tuple[OperatingPoint, int]] = {}
 
     def add(self, precision: float, now: OperatingPoint) -> None:
-        """Add the observation of one interval."""
         self._interval += 1
         before = self._seen.get(precision)
         if before is not None and abs(now.hit_ratio - before[0].hit_ratio) > CHANGE * max(

@@ -57,8 +57,6 @@ class PredictiveRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A move that must be checked."""
-
     origin: float
     #: throughput before it; None if the network was not saturated
     before: float | None

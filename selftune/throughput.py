@@ -102,7 +102,6 @@ def _rate(seconds: float) -> float:
 
 
 def components(parameters: Parameters, at: OperatingPoint) -> Components:
-    """Return the throughput of each part at one precision."""
     copies = at.hit_ratio * parameters.servers
     sent = copies * parameters.message_bytes
     return Components(

@@ -98,7 +98,6 @@ class Tuning:
         return decision
 
     def latest(self, count: int) -> list[Decision]:
-        """Return the last decisions, oldest first."""
         return list(self._history)[-count:] if count else []
 
     def describe(self) -> dict[str, Any]:

@@ -60,8 +60,6 @@ SLICE_SECONDS = 0.005
 
 
 class ServerRouting(msgspec.Struct, frozen=True):
-    """Describes the routes to one server."""
-
     server: str
     #: 0 is "route everything"
     precision: float
@@ -196,7 +194,6 @@ class RoutingTable:
         return accepted is not None and (epoch, seq) < accepted
 
     def _accept(self, server: str, at: Instant, summaries: Mapping[int, Summary]) -> Iterator[int]:
-        """Replace the routes of one topic after the other."""
         held = self._servers[server]
         for topic in held.topics.keys() | summaries.keys():
             routes = held.topics.setdefault(topic, TopicRoutes())
@@ -251,7 +248,6 @@ class RoutingTable:
         )
 
     def apply(self, rebuild: TableRebuild) -> None:
-        """Put a finished rebuild in force."""
         if not rebuild.done:
             raise ValueError("the rebuild has not run")
         current, planned = self.is_current(rebuild), rebuild.covers()

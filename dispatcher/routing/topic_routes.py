@@ -33,8 +33,6 @@ TAIL = 256
 
 
 class TopicRouting(msgspec.Struct, frozen=True):
-    """Describes the routes of one topic to one server."""
-
     #: maximal rectangles in the accepted snapshot
     maximal: int
     #: rectangles of the cut in use

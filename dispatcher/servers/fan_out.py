@@ -38,7 +38,6 @@ def attempts(answers: Sequence[dict[str, Any]]) -> AttemptList:
 
 
 def queued(answers: Sequence[dict[str, Any]]) -> Queued:
-    """Return the sums over all servers."""
     found = msgspec.convert(answers, list[Queued])
     return Queued(
         letters=sum(one.letters for one in found),

@@ -88,7 +88,6 @@ class PipelineCounters:
         return replace(self.counts)
 
     def count_routed(self, topic: int, points: Floats, routed: Bools, seconds: float) -> None:
-        """Count one commit's events of one topic."""
         counts = self.counts
         counts.events += len(points)
         counts.tested += routed.size

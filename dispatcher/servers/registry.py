@@ -101,8 +101,6 @@ class Server:
 
 @owned("loop")
 class ServerRegistry:
-    """All servers by id."""
-
     def __init__(
         self,
         silence: float = HEARTBEAT_SECONDS * MISSED_HEARTBEATS,

@@ -62,8 +62,6 @@ class _Mark:
 
 @owned("loop")
 class Tuner:
-    """Sets the precision of the routing table."""
-
     def __init__(
         self,
         log: Log,
@@ -110,7 +108,6 @@ class Tuner:
             await self._apply()
 
     async def survey(self) -> None:
-        """Measure all precisions now."""
         if not self._counters.samples:
             raise Conflict("no event was published since the dispatcher started; publish events first")
         if self._parameters is None and self._read() is not None:
@@ -222,7 +219,6 @@ class Tuner:
         )
 
     def _model(self) -> Model | None:
-        """Return the model of all observed and probed precisions."""
         if self._parameters is None:
             return None
         return Model(self._parameters, self._observed.curve(self._probe.measured))

@@ -110,7 +110,6 @@ class SparkRows:
 
 
 def _extent(snapshot: DataFrame) -> tuple[int, int, tuple[str, ...]]:
-    """Return the number of rows and of dimensions, and the servers."""
     by_server = snapshot.groupBy("server").agg(F.count("*").alias("rows"), F.max(F.size("lo")).alias("width"))
     found = by_server.limit(MOST_SERVERS).collect()
     if not found:
