@@ -42,7 +42,7 @@ class ServerDescriptions:
                     "notified": server.notified,
                     "clock_suspect": server.suspect,
                     "failure": forwarder.failure if forwarder else None,
-                    "hit_ratio": routed.routed / routed.tested if routed.tested else None,
+                    "hit_ratio": routed.routed / routed.asked if routed.asked else None,
                     "precision": routed.precision,
                     "last_seen_seconds": round(now - server.seen, 3) if server.seen else None,
                 }

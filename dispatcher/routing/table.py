@@ -69,9 +69,9 @@ class ServerRouting(msgspec.Struct, frozen=True):
     #: whether it gets all events: no snapshot was accepted, or the precision is 0
     everything: bool
     topics: dict[int, TopicRouting]
-    #: events routed to it, and events tested for it
+    #: events routed to it, and events tested for it (a field of the REST interface)
     routed: int
-    tested: int
+    asked: int
 
 
 @dataclass(slots=True)
@@ -334,7 +334,7 @@ class RoutingTable:
             everything=self._gets_everything(held),
             topics={topic: routes.describe() for topic, routes in held.topics.items()},
             routed=int(self._counts[held.row, 0]),
-            tested=int(self._counts[held.row, 1]),
+            asked=int(self._counts[held.row, 1]),
         )
 
     # -- columns and bundles ----------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def test_events_read_back_from_disk_are_not_counted_again(cut: str) -> None:
     committed = record_of_ten()
     expected = table.route(7, committed.points)
     sample = table._samples[7].seen if cut == "weighted" else None
-    assert [table.describe(server).tested for server in servers] == [10, 10, 10]
+    assert [table.describe(server).asked for server in servers] == [10, 10, 10]
     counted = [table.describe(server).routed for server in servers]
     evicted = Tail(head=10, limit_bytes=1 << 20)  # everything up to 10 is on disk only
     for place, server in enumerate(servers):
@@ -106,7 +106,7 @@ def test_events_read_back_from_disk_are_not_counted_again(cut: str) -> None:
             1 + row for row in np.flatnonzero(expected[:, place])
         ]
         assert events == int(expected[:, place].sum())
-    assert [table.describe(server).tested for server in servers] == [10, 10, 10]
+    assert [table.describe(server).asked for server in servers] == [10, 10, 10]
     assert [table.describe(server).routed for server in servers] == counted
     assert (table._samples[7].seen if cut == "weighted" else None) == sample
 
@@ -126,4 +126,4 @@ def test_a_server_that_came_after_a_commit_gets_a_column_of_its_own() -> None:
     assert record.servers == ("s2", "s1")
     assert record.routed.tolist() == [[False, True]] * 10
     assert before.shape == (10, 1)
-    assert table.describe("s1").tested == table.describe("s2").tested == 0
+    assert table.describe("s1").asked == table.describe("s2").asked == 0

@@ -229,13 +229,13 @@ def test_it_counts_what_it_routed_and_what_it_was_asked(table: RoutingTable) -> 
     table.accept("a", 1, 1, {TOPIC: summary((0, 1))})
     table.route(TOPIC, points(0.5, 3.0, 4.0))
     table.route(TOPIC, points(0.5))
-    assert (table.describe("a").routed, table.describe("a").tested) == (2, 4)
-    assert (table.describe("b").routed, table.describe("b").tested) == (4, 4)
+    assert (table.describe("a").routed, table.describe("a").asked) == (2, 4)
+    assert (table.describe("b").routed, table.describe("b").asked) == (4, 4)
     for number in range(20):
         table.add(f"more {number}")
     table.route(TOPIC, points(0.5))
-    assert (table.describe("a").routed, table.describe("a").tested) == (3, 5)
-    assert (table.describe("more 19").routed, table.describe("more 19").tested) == (1, 1)
+    assert (table.describe("a").routed, table.describe("a").asked) == (3, 5)
+    assert (table.describe("more 19").routed, table.describe("more 19").asked) == (1, 1)
 
 
 def test_both_routers_agree() -> None:
