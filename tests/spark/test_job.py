@@ -255,7 +255,10 @@ def test_what_spark_cannot_read_is_told_in_a_line(spark: SparkSession, tmp_path:
     assert "\n" not in refused.value.detail
     with pytest.raises(InvalidInput) as refused:
         read_jdbc(spark, "jdbc:nothing://127.0.0.1/base?password=secret", "subscriptions", {})
-    assert "from jdbc:nothing://127.0.0.1/base: No suitable driver (--jdbc-jar" in refused.value.detail
+    assert (
+        "from jdbc:nothing://127.0.0.1/base: No suitable driver (set the driver with --jdbc-jar"
+        in refused.value.detail
+    )
 
 
 @pytest.mark.parametrize(
