@@ -25,10 +25,8 @@ from dispatcher.servers.admission import Admission, Alone, Leadership
 from dispatcher.servers.backup_gate import BackupGate
 from dispatcher.servers.bindings import Bindings
 from dispatcher.servers.client import ServerClient
-from dispatcher.servers.counters import PipelineCounters
-from dispatcher.servers.limits import Link
 from dispatcher.servers.pipeline import Pipeline
-from dispatcher.servers.placement import Placing
+from dispatcher.servers.placement import Placer
 from dispatcher.servers.registration import Registration
 from dispatcher.servers.registry import ServerRegistry
 from dispatcher.servers.summaries import Summaries
@@ -76,12 +74,10 @@ class Services:
         self.table = RoutingTable(router=settings.router, cut=settings.cut, bloom=settings.bloom)
         self.members = ServerRegistry()
         self.calls = ServerClient(settings, self.members)
-        self.counters = PipelineCounters()
-        self.link = Link(settings.link_bytes)
-        self.pipeline = Pipeline(
-            log, self.table, self.members, self.calls, self.counters, self.link, lag_limit=settings.lag_limit
-        )
-        self.placing = Placing(settings, self.members)
+        self.link = self.calls.link
+        self.pipeline = Pipeline(log, self.table, self.members, self.calls, lag_limit=settings.lag_limit)
+        self.counters = self.pipeline.counters
+        self.placing = Placer(settings, self.members)
         self.summaries = Summaries(
             self.table,
             self.members,
@@ -178,7 +174,6 @@ class Services:
             self.table,
             self.members,
             self.pipeline,
-            self.counters,
             self.link,
             tuning,
             interval=settings.tuning_seconds,
@@ -218,7 +213,7 @@ class Services:
         self.event_trace = EventTrace(self.log, tail, self.calls)
         self.projector = Projector(self.table, self.counters)
         self.sampler = Sampler(
-            self.log, self.table, self.pipeline, self.counters, self.descriptions, self.topics, self.tuner
+            self.log, self.table, self.pipeline, self.descriptions, self.topics, self.tuner
         )
 
     async def start(self) -> None:
@@ -228,7 +223,7 @@ class Services:
             self.peers.start(self.merger)
         for name, work in (
             ("upkeep", periodic(1.0, self.upkeep.step, "upkeep")),
-            ("summaries", periodic(1.0, self.summaries.settle, "summaries")),
+            ("summaries", periodic(1.0, self.summaries.refresh, "summaries")),
             ("expiry", periodic(1.0, self._end_expired, "expiry")),
             ("clock", clock.keep(self._save_clock, self._step_clock)),
             ("tuning", self.tuner.run()),

@@ -24,7 +24,7 @@ from edn.summary import Maximal, Summary, new_router
 from edn.tools.bench.workloads import Workload, crowd, uniform, zipf, zipf_both
 from evaluation.experiment import Progress
 from evaluation.outcome import Series
-from partitioning.methods import Wish, partition
+from partitioning.methods import PartitionOptions, partition
 from partitioning.online import Limits, Settings, new_placement
 from partitioning.rows import LocalRows
 
@@ -181,7 +181,7 @@ def partitioned(setup: Setup, seed: int, method: Offline | Online, drawn: Drawn)
 def _offline(setup: Setup, seed: int, method: str, drawn: Drawn, count: int, factor: float) -> Ints:
     rows = LocalRows(drawn.lo[:count], drawn.hi[:count])
     capacity = -(-int(factor * count) // setup.servers)
-    wish = Wish(method=method, servers=setup.servers, capacity=capacity, seed=seed)
+    wish = PartitionOptions(method=method, servers=setup.servers, capacity=capacity, seed=seed)
     return partition(rows, wish, drawn.learnt).parts(rows.whole)
 
 

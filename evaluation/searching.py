@@ -26,10 +26,10 @@ from edn.summary.measure import EVEN_SHARE
 from edn.tools.bench.workloads import SIDE, Workload, crowd, limited, local, uniform
 from evaluation.outcome import Series
 from evaluation.placing import maximal
-from partitioning.methods import Wish, partition
+from partitioning.methods import PartitionOptions, partition
 from partitioning.rows import LocalRows
 from selftune.curve import Effort, measure, rectangles
-from selftune.throughput import Operating
+from selftune.throughput import OperatingPoint
 
 #: published: seconds a server of routing with precise summaries, by Figure 12
 ROUTING_PRECISE = 139e-6
@@ -110,10 +110,10 @@ class Curve:
     def precise(self) -> Point:
         return self.points[-1]
 
-    def priced(self, unit: Unit, price: float = 1.0) -> dict[float, Operating]:
+    def priced(self, unit: Unit, price: float = 1.0) -> dict[float, OperatingPoint]:
         """For the throughput model: T_d as a count × a price, or as it was timed."""
         return {
-            one.precision: Operating(routing=getattr(one, unit) * price, hit_ratio=one.hit_ratio)
+            one.precision: OperatingPoint(routing=getattr(one, unit) * price, hit_ratio=one.hit_ratio)
             for one in self.points
             if not np.isnan(getattr(one, unit))
         }
@@ -164,7 +164,7 @@ def _parts(setup: Setup, lo: Floats, hi: Floats, points: Floats, seed: int) -> l
         # They were drawn independently, so any equal shares will do.
         return [(lo[i :: setup.servers], hi[i :: setup.servers]) for i in range(setup.servers)]
     rows = LocalRows(lo, hi)
-    wish = Wish(method=setup.partition, servers=setup.servers, seed=seed)
+    wish = PartitionOptions(method=setup.partition, servers=setup.servers, seed=seed)
     parts = partition(rows, wish, points).parts(rows.whole)
     return [(lo[parts == i], hi[parts == i]) for i in range(setup.servers)]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from evaluation.searching import Curve
 from evaluation.world import Phase, Trace, simulate
 from selftune.paper import Rule
-from selftune.throughput import Model, Operating, Parameters
+from selftune.throughput import Model, OperatingPoint, Parameters
 
 #: T_f = 1.6 ms, S_m = 3 KB, B = 80 Mbit/s, T_c = 0, ten servers
 PUBLISHED = Parameters(servers=10, fixed=1.6e-3, message_bytes=3000.0, bandwidth=10e6)
@@ -74,7 +74,9 @@ def settle(
 
 
 def regimes(
-    even: Mapping[float, Operating], crowded: Mapping[float, Operating], own: Mapping[float, Operating]
+    even: Mapping[float, OperatingPoint],
+    crowded: Mapping[float, OperatingPoint],
+    own: Mapping[float, OperatingPoint],
 ) -> dict[str, Model]:
     """Networks whose bottlenecks differ; `own` is with our own router's times."""
     base = PUBLISHED
@@ -96,7 +98,7 @@ def regimes(
     }
 
 
-def tenths(curve: Mapping[float, Operating]) -> dict[float, Operating]:
+def tenths(curve: Mapping[float, OperatingPoint]) -> dict[float, OperatingPoint]:
     """The precisions that the policies step on."""
     return {at: one for at, one in curve.items() if round(10 * at, 6).is_integer()}
 

@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 
 from selftune.paper import Rule
-from selftune.predicting import Caution
+from selftune.predictive import PredictiveRule
 from selftune.reading import Reading
-from selftune.throughput import Model, Operating, Parameters
+from selftune.throughput import Model, OperatingPoint, Parameters
 from selftune.tuning import Tuning
 
 
@@ -69,13 +69,13 @@ def simulate(
     *,
     seed: int,
     rule: Rule | None = None,
-    caution: Caution | None = None,
+    predictive_rule: PredictiveRule | None = None,
     noise: Noise | None = None,
 ) -> Trace:
     """Let a policy loose on the phases, one after the other."""
     rng = np.random.default_rng(seed)
     noise = noise or Noise()
-    tuning = Tuning(mode=policy, precision=start, rule=rule, caution=caution)
+    tuning = Tuning(mode=policy, precision=start, rule=rule, predictive_rule=predictive_rule)
     errors = np.exp(rng.normal(0.0, noise.parameters, 4))
     trace = Trace(policy, start, [], [])
     time = 0
@@ -111,7 +111,7 @@ def _seen(
     curve = {}
     for precision, at in truth.curve.items():
         routing, hits = np.exp(rng.normal(0.0, noise.curve, 2))
-        curve[precision] = Operating(
+        curve[precision] = OperatingPoint(
             routing=at.routing * float(errors[3] * routing), hit_ratio=min(1.0, at.hit_ratio * float(hits))
         )
     return Model(parameters, curve)

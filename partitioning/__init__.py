@@ -1,12 +1,11 @@
-"""Which server hosts which subscription.
+"""Chooses servers for subscriptions, online and offline.
 
-    placement, online, similarity, boxes    one subscription at a time, as it arrives; the services' part
-    rows, contents, selection, binning      questions about all subscriptions, wherever they lie
-    split, clustering, centroids, mincut,
-    methods                                 partitioning all of them at once
-    survey, report                          what a partitioning amounts to
-    spark, planner, command, job            the same on Spark, from a snapshot to a plan
-    repartitioning                          `edn repartition`: from a running network to a plan, and back
+    placement, online, similarity, boxes    online placement of one subscription; used by the services
+    rows, contents, selection, binning      queries over all subscriptions, on one machine or on Spark
+    split, clustering, mincut, methods      offline partitioning of all subscriptions
+    survey, report                          load, volume and hit ratio of a partitioning
+    spark, planner, command, job            the Spark job: from a snapshot to a plan
+    repartitioning                          `edn repartition`: plans for a running network, and applies them
     space                                   volumes of rectangles with infinite sides
 
 The services import `online` and nothing else. Only `spark` and `planner` import Spark. Nothing here imports

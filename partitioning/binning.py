@@ -1,4 +1,4 @@
-"""The loops of a pass of `partitioning.selection`: which bin a row falls into, and what the bins hold."""
+"""Kernels of `partitioning.selection`: find the bin of each row, and count the rows of each bin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LAST_ROW = int(np.iinfo(np.int64).max)
 
 @on_first_use
 def sortable(keys: Floats) -> Words:
-    """Unsigned numbers in the order of the keys, which are no NaN and no negative zero."""
+    """Return unsigned integers in the order of the keys, which must not be NaN or negative zero."""
     flat = keys.ravel()
     out = np.empty(flat.shape[0], dtype=np.uint64)
     top = np.uint64(1) << np.uint64(63)
@@ -41,7 +41,7 @@ def find_bins(
     bins: int,
     slots: Ints,
 ) -> None:
-    """slots[i, o] = interval × bins + bin of row i in ordering o, or -1 where no interval holds it."""
+    """Set slots[i, o] = interval × bins + bin of row i in ordering o, or -1 if no interval contains it."""
     n, orderings = keys.shape
     numbers = sortable(keys) if (mode == BY_BITS).any() else np.empty((0, 0), dtype=np.uint64)
     for i in range(n):

@@ -1,8 +1,7 @@
-"""What is known of each server's subscriptions, as few rectangles as one likes: the table behind online
-placement.
+"""The table of online placement: a few rectangles per server, which cover its subscriptions.
 
-These subscription-routing summaries are advisory: a stale or coarse one costs traffic, never an event. All
-servers' rectangles lie in one pool, so that one kernel call compares a new subscription with all of them.
+It is advisory: a stale or coarse rectangle costs traffic, never an event. The rectangles of all servers are
+in one array, so that one kernel call compares a new subscription with all of them.
 """
 
 from __future__ import annotations
@@ -15,11 +14,10 @@ from partitioning.space import MISSING_LENGTH, THINNEST, GrowingSpace, Space
 
 
 class BoxTable:
-    """Rectangles by server. Servers are numbered by `number`; a server without rectangles overlaps with
-    nothing."""
+    """Rectangles by server. `number` gives the number of a server."""
 
     def __init__(self, bound: int | None) -> None:
-        #: the most rectangles kept a server; None keeps all that no other of the server contains
+        #: limit of rectangles per server; None: all that no other rectangle of the server contains
         self.bound = bound
         self._numbers: dict[str, int] = {}
         self._used = 0
@@ -31,23 +29,18 @@ class BoxTable:
 
     @property
     def space(self) -> Space:
-        """The range of all bounds that were ever seen."""
         return self._seen.space
 
     def number(self, server: str) -> int:
         return self._numbers.setdefault(server, len(self._numbers))
-
-    def count(self, server: str) -> int:
-        return self._counts.get(self.number(server), 0)
 
     def rects(self, server: str) -> tuple[Floats, Floats]:
         mine = np.flatnonzero(self._owner[: self._used] == self.number(server))
         return self._lo[mine], self._hi[mine]
 
     def replace(self, server: str, lo: Floats, hi: Floats) -> None:
-        """Forget what was known of a server; from now on it has these rectangles (n, d)."""
         if self.bound is not None and len(lo) > self.bound:
-            raise ValueError(f"{len(lo)} rectangles of {server}; the table keeps at most {self.bound}")
+            raise ValueError(f"{server} must have at most {self.bound} rectangles, got {len(lo)}")
         number = self.number(server)
         kept = np.flatnonzero(self._owner[: self._used] != number)
         for array in (self._owner, self._lo, self._hi):
@@ -61,14 +54,14 @@ class BoxTable:
             end = self._used + len(lo)
             for array, bounds, unbounded in ((self._lo, lo, -np.inf), (self._hi, hi, np.inf)):
                 array[self._used : end, :width] = bounds
-                # These places may have been another's.
+                # These rows may have belonged to another server.
                 array[self._used : end, width:] = unbounded
             self._owner[self._used : end] = number
             self._used = end
 
     def overlaps(self, lo: Floats, hi: Floats) -> tuple[Floats, float]:
-        """For each server by number, the largest volume that one of its rectangles shares with this one (d,);
-        and this one's own volume."""
+        """Return for each server, by number, the largest volume that one of its rectangles shares with this
+        one (d,), and this one's volume."""
         self._seen.see(lo[None], hi[None])
         self._reserve(0, len(lo))
         best = np.zeros(len(self._numbers))
@@ -88,8 +81,8 @@ class BoxTable:
         return best, own
 
     def add(self, server: str, lo: Floats, hi: Floats) -> None:
-        """A subscription was placed there: nothing to do if a rectangle contains it; otherwise it becomes
-        one more rectangle, or, at the bound, the rectangle that grows least takes it in."""
+        """Add a subscription's rectangle, unless one contains it. At the limit, extend the rectangle that
+        grows least."""
         number = self.number(server)
         self._seen.see(lo[None], hi[None])
         self._reserve(1, len(lo))
@@ -110,7 +103,7 @@ class BoxTable:
         self._counts[number] = self._counts.get(number, 0) + 1
 
     def _padded(self, side: Floats, fill: float) -> Floats:
-        """An older subscription is unconstrained in the columns that it lacks."""
+        """Pad the bounds of an older subscription, which is unconstrained in the columns that it lacks."""
         if len(side) == self._lo.shape[1]:
             return side
         return np.concatenate([side, np.full(self._lo.shape[1] - len(side), fill)])
@@ -134,7 +127,7 @@ CONTAINED, APPEND = -1, -2
 
 @on_first_use
 def _side(lo: float, hi: float, base: float, top: float, inverse: float) -> float:
-    """The length that the interval counts; see `partitioning.space`."""
+    """Return the length of an interval; see `partitioning.space`."""
     missing = MISSING_LENGTH / inverse
     low = base - missing if lo == -np.inf else min(max(lo, base), top)
     high = base - 0.5 * missing if hi == -np.inf else min(max(hi, base), top)
@@ -158,7 +151,7 @@ def _overlaps(
     own = 1.0
     for j in range(d):
         own *= _side(lo[j], hi[j], base[j], top[j], inverse[j])
-    # No side counts longer than this, so a product that is too small by more cannot recover.
+    # Remaining sides multiply the product by at most this.
     slack = (1.0 + MISSING_LENGTH) ** d
     for i in range(used):
         server = owner[i]
@@ -192,7 +185,7 @@ def _room(
     top: Floats,
     inverse: Floats,
 ) -> int:
-    """CONTAINED, APPEND, or, when the server is full, the rectangle that grows least."""
+    """Return CONTAINED, APPEND, or, if the server is full, the rectangle that grows least."""
     d = lo.shape[0]
     chosen = APPEND
     least = np.inf

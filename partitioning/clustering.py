@@ -1,11 +1,10 @@
-"""K-means with capacities: centroids as they are, and a fair way to the next one for those who find a
-server full.
+"""Assigns subscriptions to K-means centroids, within the servers' capacity.
 
-Subscriptions are points here, the centres of their clamped rectangles, with every dimension scaled to the
-length of its range. Clustering alone ignores load, so the assignment goes in rounds: every row that is not
-yet placed asks the nearest server that is not full; a server takes all who ask, or, when there are too
-many, the nearest ones (equals by row number), and is full. Each round but the last fills a server, so there
-are at most as many as servers. Like a split, the outcome is a function of the row alone.
+Subscriptions are points: the centres of their clamped rectangles, each dimension scaled to its range.
+K-means ignores load, so the assignment runs in rounds. In a round every unassigned row requests the nearest
+server that is not full. A server accepts all requests, or, if there are too many, the nearest ones (ties by
+row number), and is full then. Each round but the last fills a server, so there are at most as many rounds as
+servers. Like a split, the result is a function of the row alone.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from partitioning.survey import survey
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Who is taken: rows up to (key, row) of each server; `open` servers can be asked."""
+    """One round: each `open` server accepts requests up to (key, row)."""
 
     open: Bools
     key: Floats
@@ -35,13 +34,13 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """Rows by the nearest centroid that had room. While it is being made, also the keys of the next round."""
+    """The assignment to the nearest centroid with room. During the rounds also the keys of the next one."""
 
     space: Space
     #: (servers, d), scaled
     centroids: Floats
     rounds: tuple[Round, ...]
-    #: servers that can be asked after the rounds
+    #: servers that are not full after the rounds
     open: Bools
 
     @property
@@ -49,16 +48,13 @@ class Nearest:
         return 1
 
     def of(self, chunk: Chunk) -> tuple[Ints, Floats]:
-        """For those who are still waiting: whom they ask, and how far that is."""
+        """Return the server that each unassigned row requests, and its distance."""
         _, asked, distance = self._walk(chunk)
         return asked, distance[:, None]
 
     def parts(self, chunk: Chunk) -> Ints:
         taken, asked, _ = self._walk(chunk)
         return np.where(taken >= 0, taken, asked)
-
-    def asking(self) -> Waiting:
-        return Waiting(self)
 
     def _walk(self, chunk: Chunk) -> tuple[Ints, Ints, Floats]:
         distances = squared_distances(self.space.centres(chunk.lo, chunk.hi), self.centroids)
@@ -73,8 +69,8 @@ class Nearest:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """Only those who are not taken yet, by the server that they ask."""
+class _Requests:
+    """The unassigned rows, by the server that they request."""
 
     nearest: Nearest
 
@@ -83,13 +79,13 @@ class Waiting:
 
 
 def assign(rows: Rows, centroids: Floats, capacity: int) -> Nearest:
-    """Every row to a centroid, none with more than `capacity`; together they have room for all."""
+    """Assign every row to a centroid, at most `capacity` per centroid; that must be enough for all."""
     servers = len(centroids)
     nearest = Nearest(rows.space, centroids, (), np.ones(servers, dtype=np.bool_))
     left = np.full(servers, capacity)
     spans = dict.fromkeys(range(servers), (0.0, _furthest(rows.space, centroids)))
     while True:
-        asking = np.array([part.count for part in survey(rows, nearest.asking(), Contents(), servers)])
+        asking = np.array([part.count for part in survey(rows, _Requests(nearest), Contents(), servers)])
         over = np.flatnonzero(asking > left)
         if not len(over):
             return nearest
@@ -107,11 +103,11 @@ def assign(rows: Rows, centroids: Floats, capacity: int) -> Nearest:
 
 
 def _furthest(space: Space, centroids: Floats) -> float:
-    """No row's squared distance from one of them is longer: centres lie within the range, or below it where
-    the attribute is missing."""
+    """Return an upper bound of the squared distances: centres are within the range, or below it if the
+    attribute is missing."""
     lowest = -MISSING_LENGTH * space.scale / (space.top - space.base)
     reach = np.maximum(np.abs(centroids - lowest), np.abs(centroids - 1.0))
-    # A little more, so that rounding cannot bring a row beyond.
+    # With a margin for rounding.
     return 1.01 * float((reach * reach).sum(axis=1).max())
 
 
@@ -139,7 +135,7 @@ def _ask(
     asked: Ints,
     distance: Floats,
 ) -> None:
-    """Play the rounds for each row: `taken` by a server, or who is `asked` next."""
+    """Run the rounds for each row: set the server that `taken` it, or the one that is `asked` next."""
     servers = distances.shape[1]
     for i in range(distances.shape[0]):
         for turn in range(opens.shape[0]):

@@ -1,4 +1,4 @@
-"""The command line of the partitioning job: `edn repartition plan`, `python -m partitioning.job`."""
+"""The command `edn repartition plan`, also `python -m partitioning.job`."""
 
 from __future__ import annotations
 
@@ -19,44 +19,42 @@ if TYPE_CHECKING:
     from partitioning.planner import Progress
     from partitioning.report import Report
 
-#: what a plan's report is called beside it
+#: suffix of the report beside a plan
 REPORT = ".report.json"
 
 
 def plan(
     servers: Annotated[
-        str, typer.Option(help="How many servers, or their names separated by commas.", show_default=False)
+        str, typer.Option(help="Number of servers, or their names separated by commas.", show_default=False)
     ],
-    out: Annotated[str, typer.Option("--plan", help="Where the plan goes, as Parquet.", show_default=False)],
-    snapshot: Annotated[str | None, typer.Option(help="Subscriptions, as Parquet.")] = None,
-    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "rtree",
+    out: Annotated[str, typer.Option("--plan", help="Path of the plan (Parquet).", show_default=False)],
+    snapshot: Annotated[str | None, typer.Option(help="Path of the subscriptions (Parquet).")] = None,
+    method: Annotated[str, typer.Option(help=f"Method: {', '.join(METHODS)}.")] = "rtree",
     events: Annotated[
         str | None,
-        typer.Option(help="A sample of events, as Parquet with a column `point`; else even ones."),
+        typer.Option(help="Sample of events (Parquet with a column `point`); random by default."),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="A folder for report.json and report.png.")] = None,
-    capacity: Annotated[int | None, typer.Option(help="The most subscriptions of one server.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Folder for report.json and report.png.")] = None,
+    capacity: Annotated[int | None, typer.Option(help="Limit of subscriptions per server.")] = None,
     distances: Annotated[
-        str | None, typer.Option(help="Network distance of each server, separated by commas.")
+        str | None, typer.Option(help="Network distances of the servers, separated by commas.")
     ] = None,
-    seed: Annotated[
-        int, typer.Option(min=0, max=2**31 - 1, help="For everything that is left to chance.")
-    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Seed of the random numbers.")] = 0,
     master: Annotated[
-        str | None, typer.Option(envvar="SPARK_MASTER", help="Where Spark runs; this machine by default.")
+        str | None, typer.Option(envvar="SPARK_MASTER", help="Spark master; this machine by default.")
     ] = None,
-    driver_memory: Annotated[str | None, typer.Option(help="Such as 2g.")] = None,
-    partitions: Annotated[int | None, typer.Option(min=1, help="Partitions of the subscriptions.")] = None,
-    jdbc_url: Annotated[str | None, typer.Option(help="Read subscriptions from a database instead.")] = None,
-    jdbc_table: Annotated[str, typer.Option(help="Its table, or a query in parentheses.")] = "subscriptions",
-    jdbc_driver: Annotated[str | None, typer.Option(help="The driver's Java class.")] = None,
-    jdbc_jar: Annotated[str | None, typer.Option(help="The driver's jar file.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a plan that is there.")] = False,
+    driver_memory: Annotated[str | None, typer.Option(help="Memory of the Spark driver, such as 2g.")] = None,
+    partitions: Annotated[int | None, typer.Option(min=1, help="Number of Spark partitions.")] = None,
+    jdbc_url: Annotated[str | None, typer.Option(help="Read the subscriptions from a database.")] = None,
+    jdbc_table: Annotated[str, typer.Option(help="Table, or query in parentheses.")] = "subscriptions",
+    jdbc_driver: Annotated[str | None, typer.Option(help="Java class of the JDBC driver.")] = None,
+    jdbc_jar: Annotated[str | None, typer.Option(help="Jar file of the JDBC driver.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing plan.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Plan which server should host which subscription, from a snapshot of all of them (needs Java 17)."""
+    """Plan the servers of all subscriptions from a snapshot (needs Java 17)."""
     if (snapshot is None) == (jdbc_url is None):
-        fail("give either --snapshot or --jdbc-url", USAGE)
+        fail("use either --snapshot or --jdbc-url", USAGE)
     source = str(snapshot) if jdbc_url is None else Database(jdbc_url, jdbc_table, jdbc_driver, jdbc_jar)
     try:
         wanted = {
@@ -91,8 +89,6 @@ def main() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Where subscriptions are read from instead of a file."""
-
     url: str
     table: str
     driver: str | None
@@ -107,20 +103,20 @@ def make(
     driver_memory: str | None = None,
     **wanted: Any,
 ) -> Report:
-    """Start Spark, make the plan, and store its report beside it; `wanted` are fields of `planner.Order`.
+    """Start Spark, make the plan, and write its report beside it; `wanted` are fields of `PlanOptions`.
 
-    An error ends the command.
+    An error exits the command.
     """
     try:
         from partitioning import planner
         from partitioning.spark import session
         from partitioning.spark.snapshot import read_jdbc, read_parquet
     except ModuleNotFoundError as error:
-        fail(f'{error.name} is not installed; `pip install "edn[spark]"` brings what the job needs', USAGE)
+        fail(f'{error.name} is not installed; run `pip install "edn[spark]"`', USAGE)
     try:
-        order = planner.Order(**wanted)
-        check_method(order.method)  # here, too: Spark takes its time to start
-        # Under spark-submit the master is already chosen.
+        options = planner.PlanOptions(**wanted)
+        check_method(options.method)  # before the slow start of Spark
+        # spark-submit has chosen the master.
         submitted = "SPARK_ENV_LOADED" in os.environ
         jars = source.jar if isinstance(source, Database) else None
         spark = session.new_session(
@@ -133,11 +129,11 @@ def make(
             subscriptions = read_parquet(spark, source)
         sample = None if events is None else read_parquet(spark, events)
         with _progress() as progress:
-            done = planner.repartition(subscriptions, order, sample, progress)
+            done = planner.repartition(subscriptions, options, sample, progress)
     except EdnError as error:
         fail(error.detail, USAGE)
-    # `edn repartition apply` shows what a plan on this machine promises.
-    place = planner.on_this_machine(order.plan)
+    # `edn repartition apply` reads the report of a local plan.
+    place = planner.on_this_machine(options.plan)
     if place is not None and place.exists():
         place.with_name(place.name + REPORT).write_bytes(done.to_json())
     return done
@@ -154,9 +150,9 @@ def _number(text: str) -> float:
     try:
         number = float(text)
     except ValueError:
-        raise InvalidInput(f'"{text}" is no distance') from None
+        raise InvalidInput(f'distance must be a number, got "{text}"') from None
     if not 0 < number < float("inf"):
-        raise InvalidInput(f"a distance of {text}; it must be above 0 and finite")
+        raise InvalidInput(f"distance must be above 0 and finite, got {text}")
     return number
 
 

@@ -1,9 +1,9 @@
-"""What a set of subscriptions amounts to, in a form that can be gathered from pieces in any order.
+"""Contents: mergeable descriptions of sets of subscriptions.
 
-The *content* of a set is a vector of 64-bit words: first one bit for each event of a sample, set when some
-rectangle of the set contains the event; then, as doubles, the bounding rectangle of the clamped rectangles,
-the upper bounds negated. So merging two contents is OR on the first words and minimum on the rest, and the
-content of nothing is zeros and infinities. Either part may be absent.
+The *content* of a set is a vector of 64-bit words. First one bit per event of a sample, set if a rectangle
+of the set contains the event; then, as doubles, the bounding rectangle of the clamped rectangles, with
+negated upper bounds. So contents are merged by OR on the first words and minimum on the others, in any
+order, and the content of the empty set is zeros and infinities. Both parts are optional.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from partitioning.space import Space
 
 @dataclass(frozen=True, slots=True)
 class EventSample:
-    """A sample of events, prepared so that the events inside a rectangle are a few word operations away.
+    """A sample of events, indexed to find the events inside a rectangle by a few word operations.
 
-    For each dimension the events' coordinates in order and, for each place in that order, the set of the
-    events before it. The events within a side are then the difference of two sets, those inside the
-    rectangle the intersection over the sides.
+    For each dimension it has the sorted coordinates and, for each position, the set of the events before it.
+    The events within one side are the difference of two sets, those inside the rectangle the intersection
+    over the sides.
     """
 
     count: int
@@ -35,7 +35,7 @@ class EventSample:
 
     @classmethod
     def of(cls, points: Floats) -> EventSample:
-        """From points (events, d), missing ones at -inf."""
+        """Index points (events, d); missing coordinates are -inf."""
         count, d = points.shape
         words = -(-count // 64)
         ordered = np.empty((d, count))
@@ -51,7 +51,7 @@ class EventSample:
         return int(self.before.shape[2])
 
     def inside(self, lo: Floats, hi: Floats) -> Words:
-        """(n, words): which events each rectangle contains."""
+        """Return (n, words): the events inside each rectangle."""
         out = np.empty((len(lo), self.words), dtype=np.uint64)
         _inside(np.ascontiguousarray(lo), np.ascontiguousarray(hi), self.ordered, self.before, out)
         return out
@@ -59,9 +59,9 @@ class EventSample:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """How contents are made, gathered and merged; which parts they have."""
+    """Makes and merges contents, with the parts that are given."""
 
-    #: bounding rectangles are kept when there is a space
+    #: None: no bounding rectangles
     space: Space | None = None
     sample: EventSample | None = None
 
@@ -74,7 +74,6 @@ class Contents:
         return self.words + (0 if self.space is None else 2 * self.space.dimensions)
 
     def blank(self, *shape: int) -> Words:
-        """Contents of nothing."""
         out = np.zeros((*shape, self.width), dtype=np.uint64)
         self.bounds(out)[:] = np.inf
         return out
@@ -83,21 +82,20 @@ class Contents:
         return contents[..., : self.words]
 
     def bounds(self, contents: Words) -> Floats:
-        """A view of lower bounds and negated upper bounds, (…, 2d)."""
+        """Return a view of lower bounds and negated upper bounds, (…, 2d)."""
         return contents[..., self.words :].view(np.float64)
 
     def box(self, content: Words) -> tuple[Floats, Floats]:
-        """The bounding rectangle, clamped."""
         bounds = self.bounds(content)
         d = bounds.shape[-1] // 2
         return bounds[..., :d], -bounds[..., d:]
 
     def events(self, contents: Words) -> Ints:
-        """How many events of the sample lie inside."""
+        """Return the number of events of the sample."""
         return np.asarray(np.bitwise_count(self.bits(contents)).sum(axis=-1, dtype=np.int64))
 
     def of(self, chunk: Chunk) -> Words:
-        """The content of each row by itself, (n, width)."""
+        """Return the content of each row, (n, width)."""
         out = np.empty((len(chunk), self.width), dtype=np.uint64)
         if self.sample is not None:
             self.bits(out)[:] = self.sample.inside(chunk.lo, chunk.hi)
@@ -107,7 +105,7 @@ class Contents:
         return out
 
     def scatter(self, slots: Ints, contents: Words, into: Words) -> None:
-        """Merge row i's content into into[slots[i, o]] for every o; a negative slot is nowhere."""
+        """Merge the content of row i into into[slots[i, o]] for every o, except for negative slots."""
         _scatter_or(slots, self.bits(contents), self.bits(into))
         _scatter_minimum(slots, self.bounds(contents), self.bounds(into))
 
@@ -116,7 +114,7 @@ class Contents:
         np.minimum(self.bounds(into), self.bounds(other), out=self.bounds(into))
 
     def running(self, contents: Words) -> Words:
-        """For each place in (n, width) the content of all up to and including it."""
+        """Return for each row of (n, width) the merged content of all rows up to it."""
         out = np.empty_like(contents)
         np.bitwise_or.accumulate(self.bits(contents), axis=0, out=self.bits(out))
         np.minimum.accumulate(self.bounds(contents), axis=0, out=self.bounds(out))
@@ -149,26 +147,17 @@ def _inside(lo: Floats, hi: Floats, ordered: Floats, before: Words, out: Words) 
 
 @on_first_use
 def _scatter_or(slots: Ints, contents: Words, into: Words) -> None:
-    n, width = contents.shape
-    if width == 0:
-        return
-    for i in range(n):
-        for o in range(slots.shape[1]):
-            slot = slots[i, o]
+    for i in range(contents.shape[0]):
+        for slot in slots[i]:
             if slot >= 0:
-                for w in range(width):
+                for w in range(contents.shape[1]):
                     into[slot, w] |= contents[i, w]
 
 
 @on_first_use
 def _scatter_minimum(slots: Ints, contents: Floats, into: Floats) -> None:
-    n, width = contents.shape
-    if width == 0:
-        return
-    for i in range(n):
-        for o in range(slots.shape[1]):
-            slot = slots[i, o]
+    for i in range(contents.shape[0]):
+        for slot in slots[i]:
             if slot >= 0:
-                for w in range(width):
-                    if contents[i, w] < into[slot, w]:
-                        into[slot, w] = contents[i, w]
+                for w in range(contents.shape[1]):
+                    into[slot, w] = min(into[slot, w], contents[i, w])

@@ -1,15 +1,15 @@
-"""The offline methods by name: from rows to an assignment of each to one of N servers.
+"""The offline methods, which assign each row to one of N servers.
 
-| method | parts | what it makes small |
+| method | parts | minimises |
 |---|---|---|
-| `rtree` | equal | bounding volumes: the published top-down greedy split |
-| `traffic` | equal | events of a sample that the servers are sent: the same split, another measure |
+| `rtree` | equal | bounding volumes, by the published top-down greedy split |
+| `traffic` | equal | events of a sample that are sent to the servers, by the same split |
 | `kmeans` | up to the capacity | distances of centres |
 | `random` | equal | nothing: the baseline |
 | `mincut` | up to the capacity | overlap between servers, on a graph of at most a few thousand vertices |
 
-The same code runs in one process and on Spark; `Rows` is what differs, and the centroids of K-means, which
-scikit-learn finds in one process and MLlib on many machines.
+The same code runs in one process and on Spark, with different `Rows`; the centroids of K-means come from
+scikit-learn in one process and from MLlib on Spark.
 """
 
 from __future__ import annotations
@@ -32,62 +32,64 @@ METHODS = ("rtree", "traffic", "kmeans", "random", "mincut")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What is to be made of the rows."""
-
+class PartitionOptions:
     method: str
     servers: int
-    #: the most subscriptions of one server; None is twice the average, rounded up
+    #: limit of subscriptions per server; None: twice the average, rounded up
     capacity: int | None = None
-    #: network distance of each server; only the splits regard it, and then part i is server i
+    #: network distance of each server, for the splits only; then part i is server i
     distances: Sequence[float] | None = None
     seed: int = 0
 
 
 def check_method(name: str) -> None:
     if name not in METHODS:
-        raise InvalidInput(f'no method "{name}"; known are {", ".join(METHODS)}')
+        raise InvalidInput(f'method must be one of {", ".join(METHODS)}, got "{name}"')
 
 
-def checked_capacity(wish: Wish, count: int) -> int:
-    """The capacity, when the wish can be fulfilled at all."""
-    check_method(wish.method)
-    if wish.servers < 1:
-        raise InvalidInput(f"{wish.servers} servers; at least one is needed")
-    if count < wish.servers:
+def checked_capacity(options: PartitionOptions, count: int) -> int:
+    """Return the capacity; raises `InvalidInput` if the options are impossible for `count` rows."""
+    check_method(options.method)
+    if options.servers < 1:
+        raise InvalidInput(f"servers must be at least 1, got {options.servers}")
+    if count < options.servers:
         raise InvalidInput(
-            f"{count} subscriptions for {wish.servers} servers; there must be at least one a server"
+            f"subscriptions must be at least as many as servers ({options.servers}), got {count}"
         )
-    if wish.distances is not None and len(wish.distances) != wish.servers:
-        raise InvalidInput(f"{len(wish.distances)} distances for {wish.servers} servers")
-    least = -(-count // wish.servers)
-    capacity = -(-2 * count // wish.servers) if wish.capacity is None else wish.capacity
+    if options.distances is not None and len(options.distances) != options.servers:
+        raise InvalidInput(
+            f"distances must be as many as servers ({options.servers}), got {len(options.distances)}"
+        )
+    least = -(-count // options.servers)
+    capacity = -(-2 * count // options.servers) if options.capacity is None else options.capacity
     if capacity < least:
         raise InvalidInput(
-            f"a capacity of {capacity} is too small: {count} subscriptions on {wish.servers} servers "
-            f"need room for {least} each"
+            f"capacity must be at least {least} for {count} subscriptions on {options.servers} servers, "
+            f"got {capacity}"
         )
     return capacity
 
 
-def partition(rows: Rows, wish: Wish, events: Floats, progress: Progress | None = None) -> Assignment:
-    """The assignment of every row to a part 0 … servers - 1; `events` is a sample, (m, d)."""
-    capacity = checked_capacity(wish, rows.count)
-    if wish.method == "rtree":
-        return split(rows, wish.servers, Volume.over(rows.space, wish.distances), progress)
-    if wish.method == "traffic":
-        return split(rows, wish.servers, Traffic.over(rows.space, events, wish.distances), progress)
-    if wish.method == "kmeans":
-        centroids = rows.centroids(wish.servers, wish.seed)
+def partition(
+    rows: Rows, options: PartitionOptions, events: Floats, progress: Progress | None = None
+) -> Assignment:
+    """Assign every row to a part 0 … servers - 1; `events` is a sample, (m, d)."""
+    capacity = checked_capacity(options, rows.count)
+    if options.method == "rtree":
+        return split(rows, options.servers, Volume.over(rows.space, options.distances), progress)
+    if options.method == "traffic":
+        return split(rows, options.servers, Traffic.over(rows.space, events, options.distances), progress)
+    if options.method == "kmeans":
+        centroids = rows.centroids(options.servers, options.seed)
         return clustering.assign(rows, centroids, capacity)
-    if wish.method == "mincut":
-        return _min_cut(rows, wish.servers, capacity, events, progress)
-    return draw_lots(rows, wish.servers, wish.seed)
+    if options.method == "mincut":
+        return _min_cut(rows, options.servers, capacity, events, progress)
+    return _random(rows, options.servers, options.seed)
 
 
 @dataclass(frozen=True, slots=True)
-class Lots:
-    """Rows in a random but repeatable order of their ids, cut into stretches."""
+class _RandomOrder:
+    """The rows in a random but repeatable order of their ids, cut into parts."""
 
     seed: int
     key: Floats
@@ -102,18 +104,17 @@ class Lots:
         return np.zeros(len(chunk), dtype=np.int64), (drawn >> np.uint64(11)).astype(np.float64)[:, None]
 
     def parts(self, chunk: Chunk) -> Ints:
-        lot = self.of(chunk)[1]
-        beyond: Bools = (lot > self.key) | ((lot == self.key) & (chunk.rows[:, None] > self.row))
+        place = self.of(chunk)[1]
+        beyond: Bools = (place > self.key) | ((place == self.key) & (chunk.rows[:, None] > self.row))
         return np.asarray(beyond.sum(axis=1), dtype=np.int64)
 
 
-def draw_lots(rows: Rows, servers: int, seed: int) -> Lots:
-    """Parts of equal size, by chance."""
-    lots = Lots(seed, np.empty(0), np.empty(0, dtype=np.int64))
+def _random(rows: Rows, servers: int, seed: int) -> _RandomOrder:
+    order = _RandomOrder(seed, np.empty(0), np.empty(0, dtype=np.int64))
     ranks = borders(rows.count, servers)[1:-1].tolist()
-    found = select(rows, lots, Contents(), {0: (0.0, 2.0**53)}, [(0, rank) for rank in ranks])
+    found = select(rows, order, Contents(), {0: (0.0, 2.0**53)}, [(0, rank) for rank in ranks])
     cuts: list[Cut] = [found[0, rank] for rank in ranks]
-    return Lots(
+    return _RandomOrder(
         seed, np.array([cut.key for cut in cuts]), np.array([cut.row for cut in cuts], dtype=np.int64)
     )
 
@@ -121,8 +122,8 @@ def draw_lots(rows: Rows, servers: int, seed: int) -> Lots:
 def _min_cut(
     rows: Rows, servers: int, capacity: int, events: Floats, progress: Progress | None
 ) -> Assignment:
-    # With few rows every part is one; they come in the tree's order, neighbours together. Otherwise each
-    # server begins with as many groups as any other, so that equally many rows are in them.
+    # With few rows every row is a group, in the tree's order, so that neighbours are together. Otherwise all
+    # servers start with the same number of groups, and so of rows.
     each = max(-(-mincut.GROUPS // servers), 4)
     groups = rows.count if rows.count <= mincut.MOST_VERTICES else min(each * servers, rows.count)
     tree = split(rows, groups, Volume.over(rows.space), progress, halve=True)

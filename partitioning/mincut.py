@@ -1,13 +1,12 @@
-"""Capacitated minimum cut of the overlap graph: subscriptions that want the same events belong together.
+"""Capacitated minimum cut of the overlap graph: puts subscriptions that match the same events together.
 
-Vertices are subscriptions, or small groups of them where there are too many for a graph; an edge weighs the
-events of a sample that both ends want. The servers' vertices should cut as little weight as possible and
-hold no more subscriptions than the capacity. From a first division, vertices move to the server that they
-share most with, where there is room, or change places with another one (Kernighan and Lin), until nothing
-helps any more.
+Vertices are subscriptions, or small groups of them if there are too many. The weight of an edge is the
+number of sampled events that match both ends. The assignment to servers should cut as little weight as
+possible within the capacity. From an initial assignment, vertices move to the server that they share most
+with, if it has room, or swap places (Kernighan and Lin), until nothing improves.
 
-The cut is a proxy: it counts an event once for each pair of vertices it parts, while traffic counts it
-once a server. That is why it is measured beside the others and is not the default.
+The cut is a proxy: it counts an event once per separated pair of vertices, traffic counts it once per server.
+Therefore it is not the default.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ import numpy as np
 from edn.arrays import Floats, Ints, Words
 from edn.index.compilation import on_first_use
 
-#: vertices of a graph; its matrix of edges is dense
+#: limit of vertices; the matrix of edges is dense
 MOST_VERTICES = 1000
-#: groups, about, that more subscriptions than that are gathered into first
+#: approximate number of groups if there are more subscriptions than that
 GROUPS = 512
 _SWEEPS = 40
 
 
 def shared_events(bits: Words) -> Floats:
-    """(n, n): how many events of the sample both ends want."""
+    """Return (n, n): the number of sampled events that match both ends."""
     out = np.zeros((len(bits), len(bits)))
     _shared(np.ascontiguousarray(bits), out)
     return out
 
 
 def min_cut(weights: Floats, sizes: Ints, first: Ints, servers: int, capacity: int) -> Ints:
-    """The server of each vertex, begun at `first`, whose loads are within the capacity already."""
+    """Return the server of each vertex, starting from `first`, which is within the capacity."""
     label = first.astype(np.int64).copy()
     loads = np.bincount(label, weights=sizes, minlength=servers).astype(np.int64)
     shares = np.zeros((len(label), servers))
@@ -74,8 +73,7 @@ def _move(weights: Floats, label: Ints, loads: Ints, shares: Floats, sizes: Ints
 
 @on_first_use
 def _sweep(weights: Floats, sizes: Ints, label: Ints, loads: Ints, shares: Floats, capacity: int) -> bool:
-    """One attempt for each vertex; whether any helped. Weights are whole numbers, so every gain is at least
-    1."""
+    """Try to improve each vertex; return whether any improved. Weights are integers, so each gain is >= 1."""
     helped = False
     for v in range(label.shape[0]):
         source = label[v]

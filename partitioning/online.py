@@ -1,22 +1,22 @@
-"""Online placement: the server that a new subscription goes to.
+"""Online placement: chooses the server of a new subscription.
 
-A policy is asked with the candidates' loads and the subscription's rectangle, and answers with a server. It
-is told of summaries as they come (`summarise`), and takes its own decisions into account at once, so that
-an array of subscriptions is spread by the same rule as single ones, whatever the summaries' age. One policy
-object serves one topic: rectangles of different topics lie in different spaces.
+A policy gets the loads of the candidates and the subscription's rectangle, and returns a server. It learns
+summaries (`summarise`) and its own decisions at once, so that subscriptions created together are spread like
+single ones, however old the summaries are. One policy object serves one topic, because rectangles of
+different topics are in different spaces.
 
-| policy | the server |
+| policy | chosen server |
 |---|---|
 | `random` | any |
-| `least-loaded` | with the fewest subscriptions |
-| `rtree` | owning the rectangle that shares the largest volume with the new one |
-| `kmeans` | whose mean centre is nearest |
-| `traffic` | that would be sent least more, weighted by its distance |
+| `least-loaded` | the one with the fewest subscriptions |
+| `rtree` | the one with the rectangle that shares the largest volume with the new one |
+| `kmeans` | the one with the nearest mean centre |
+| `traffic` | the one whose traffic grows least, weighted by its distance |
 
-`Limits` exclude servers first. Where all are excluded, the least loaded of all is taken: refusing a
-subscription is not the placement's business. Equal answers go to the less loaded server, and by chance
-between equal loads. Until a server has a few subscriptions of the topic, the less loaded of such servers
-goes before content: with nothing placed whoever got the first would attract the rest.
+`Limits` exclude servers first; if all are excluded, the least loaded is chosen, because placement does not
+refuse subscriptions. Ties go to the less loaded server, then to a random one. While some servers have only a
+few subscriptions of the topic, the least loaded of them is chosen without regard to content: otherwise the
+server with the first subscription would attract the others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from edn.arrays import Floats
 from edn.errors import InvalidInput
 from partitioning.placement import Limits, Loads, Place, Placement, Settings, Side, least_loaded
 from partitioning.similarity import KMeans, LeastTraffic, RTree
@@ -45,8 +44,8 @@ __all__ = [
 ]
 
 
-class Random:
-    """Any server below the limits: the published baseline."""
+class Random(Placement):
+    """Chooses any server within the limits: the published baseline."""
 
     def __init__(self, rng: random.Random | None = None, settings: Settings | None = None) -> None:
         self._rng = rng or random.Random()
@@ -55,21 +54,9 @@ class Random:
     def place(self, loads: Loads, lo: Side = None, hi: Side = None, *, location: Place = None) -> str:
         return self._rng.choice(self._settings.limits.candidates(loads))
 
-    def suggest(self, loads: Loads, lo: Floats, hi: Floats, *, location: Place = None) -> str | None:
-        return None
-
-    def placed(self, server: str, lo: Side = None, hi: Side = None, *, location: Place = None) -> None:
-        pass
-
-    def summarise(self, server: str, lo: Floats, hi: Floats) -> None:
-        pass
-
-    def forget(self, server: str) -> None:
-        pass
-
 
 class LeastLoaded(Random):
-    """The server with the fewest subscriptions; of equals, one by chance."""
+    """Chooses the server with the fewest subscriptions; of equals, a random one."""
 
     def place(self, loads: Loads, lo: Side = None, hi: Side = None, *, location: Place = None) -> str:
         return self._rng.choice(least_loaded(loads, sorted(loads)))
@@ -91,13 +78,11 @@ def new_placement(
         return POLICIES[name](rng, settings)
     except KeyError:
         known = ", ".join(sorted(POLICIES))
-        raise InvalidInput(f'no placement policy "{name}"; known are {known}') from None
+        raise InvalidInput(f'placement policy must be one of {known}, got "{name}"') from None
 
 
 def warm() -> None:
-    """Compile, or load, what the policies use, so that the first placement of a service is as quick as the
-    rest.
-    """
+    """Compile or load the kernels of the policies, so that a service's first placement is fast."""
     for name in POLICIES:
         placement = new_placement(name, settings=Settings(spread=0))
         for _ in range(2):
@@ -105,5 +90,5 @@ def warm() -> None:
         placement.summarise("a", np.zeros((1, 2)), np.ones((1, 2)))
 
 
-if __name__ == "__main__":  # `make setup` compiles the kernels by it
+if __name__ == "__main__":  # `make setup` compiles the kernels with it
     warm()

@@ -1,4 +1,4 @@
-"""`edn repartition`: export, plan, show, ask and apply; or each of these by itself."""
+"""The command `edn repartition`: exports, plans and applies in one step, or each step separately."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="repartition",
-    help="Decide anew which server hosts which subscription, and move them while events are published.",
+    help="Move subscriptions so that similar ones share a server, while events are published.",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("plan")(command.plan)
 
 RateOption = Annotated[
-    float | None, typer.Option("--rate", min=0.001, help="Subscriptions that are moved a second.")
+    float | None, typer.Option("--rate", min=0.001, help="Subscriptions to move per second.")
 ]
 
 
 @app.callback(invoke_without_command=True)
 def repartition(
     context: typer.Context,
-    topic: Annotated[str | None, typer.Option(help="Which topic; needed if there are several.")] = None,
-    method: Annotated[str, typer.Option(help="See `edn repartition plan --help`.")] = "rtree",
+    topic: Annotated[str | None, typer.Option(help="Topic; required if there are several.")] = None,
+    method: Annotated[str, typer.Option(help="Method; see `edn repartition plan --help`.")] = "rtree",
     rate: RateOption = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before moving.")] = False,
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Export, plan on Spark (needs Java 17), show, ask, apply. With a command: that step alone."""
+    """Export subscriptions, plan on Spark (needs Java 17), and apply the plan after confirmation."""
     if context.invoked_subcommand is not None:
         return
     from edn.cli.export import export
@@ -73,19 +73,15 @@ def repartition(
 
 @app.command("apply")
 def apply(
-    plan: Annotated[Path, typer.Argument(help="A plan of `edn repartition plan`.")],
+    plan: Annotated[Path, typer.Argument(help="Plan of `edn repartition plan`.")],
     rate: RateOption = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would happen, and move nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the moves without moving.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before moving.")] = False,
-    detach: Annotated[bool, typer.Option("--detach", help="Do not wait for the end.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Do not wait until all are moved.")] = False,
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """Move subscriptions to where a plan wants them. It goes on by itself if this command, or a process of
-    the network, ends meanwhile.
-    """
+    """Move subscriptions according to a plan. Continues if this command or a process of the network exits."""
     expected = _expected(plan)
     with connected(url) as client:
         made = client.run(moving.open_repartition(rate=rate, expected_hit_ratio=expected))
@@ -100,10 +96,10 @@ def apply(
                 if json:
                     show_json(seen)
                 elif not dry_run:
-                    say("nothing was moved")
+                    say("no subscription was moved")
                 return
         except BaseException:
-            _give_up(client, made.id)
+            _cancel(client, made.id)
             raise
         started = client.run(moving.start_repartition(made.id))
         done = started if detach else follow(client, started)
@@ -112,7 +108,7 @@ def apply(
 
 @app.command("status")
 def status(url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
-    """The last repartitions, how good the partition is, and whether another one is proposed."""
+    """Show the last repartitions, the hit ratio, and whether a repartition is proposed."""
     with connected(url) as client:
         found = client.run(moving.repartitions())
     if json:
@@ -132,18 +128,20 @@ def status(url: UrlOption = DEFAULT_URL, json: JsonOption = False) -> None:
         best = "" if ratio.best is None else f", best since the last repartition {ratio.best:.1%}"
         typer.echo(f"hit ratio {ratio.now:.1%}{best}")
     if found.unsettled:
-        typer.echo(f"{found.unsettled:,} subscriptions wait for what their former server has to deliver")
+        typer.echo(
+            f"{found.unsettled:,} subscriptions wait until their former server has delivered its outbox"
+        )
     if found.proposal is not None:
         typer.echo(f"a repartition is proposed: the hit ratio was {found.proposal.best:.1%}")
 
 
 @app.command("cancel")
 def cancel(
-    id: Annotated[int | None, typer.Argument(help="Which one; the running one by default.")] = None,
+    id: Annotated[int | None, typer.Argument(help="Repartition; the running one by default.")] = None,
     url: UrlOption = DEFAULT_URL,
     json: JsonOption = False,
 ) -> None:
-    """No further moves; what has moved stays where it is."""
+    """Stop moving subscriptions. Moved subscriptions stay on their new server."""
     with connected(url) as client:
         if id is None:
             running = [
@@ -156,11 +154,8 @@ def cancel(
     _report(done, json)
 
 
-# -- parts ----------------------------------------------------------------------------------------------
-
-
 def _allowed(client: Client, topic: str | None, hosts: list[str]) -> list[str]:
-    """Those of the servers that subscriptions to a topic are not bound away from."""
+    """Return the servers that may host subscriptions to a topic."""
     from edn.model.namespace import subtrees_of
 
     names = [one.name for one in client.topics()]
@@ -173,25 +168,25 @@ def _allowed(client: Client, topic: str | None, hosts: list[str]) -> list[str]:
 
 
 def _assignments(plan: Path) -> Iterator[dict[str, str]]:
-    """What a plan says, in pieces of one request."""
+    """Yield the assignments of a plan, in pieces of one request."""
     try:
         import pyarrow as pa
         import pyarrow.dataset as ds
     except ModuleNotFoundError as error:
-        fail(f'{error.name} is not installed; `pip install "edn[spark]"` brings it', USAGE)
+        fail(f'{error.name} is not installed; run `pip install "edn[spark]"`', USAGE)
     if (plan / "_temporary").exists():
-        fail(f"{plan} is not whole: the job that wrote it was ended; plan once more, with --overwrite", USAGE)
+        fail(f"{plan} is incomplete: its job was interrupted; plan again with --overwrite", USAGE)
     try:
         found = ds.dataset(plan, format="parquet")
         for batch in found.to_batches(columns=["id", "server"], batch_size=moving.MAX_ASSIGNMENTS):
             if batch.num_rows:
                 yield dict(zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True))
     except (OSError, pa.ArrowException) as error:
-        fail(f"{plan} is no plan: Parquet with the columns id and server is ({str(error)[:200]})", USAGE)
+        fail(f"{plan} must be Parquet with the columns id and server: {str(error)[:200]}", USAGE)
 
 
 def _expected(plan: Path) -> float | None:
-    """The hit ratio that the plan's report promises, if it lies beside it."""
+    """Return the expected hit ratio from the report beside a plan, if it exists."""
     import msgspec
 
     report = plan.with_name(plan.name + command.REPORT)
@@ -213,9 +208,9 @@ def _show(seen: moving.Preview) -> None:
         table.add_row(name, f"{before:,}", f"{seen.after[name]:,}")
     show_table(table)
     if seen.unknown:
-        typer.echo(f"{seen.unknown:,} of the plan are gone")
+        typer.echo(f"{seen.unknown:,} subscriptions of the plan do not exist any more")
     if seen.unassigned:
-        typer.echo(f"{seen.unassigned:,} are not in the plan, and stay")
+        typer.echo(f"{seen.unassigned:,} subscriptions are not in the plan and stay")
     if seen.expected_hit_ratio is not None:
         now = "" if seen.hit_ratio is None else f" (now {seen.hit_ratio:.1%})"
         typer.echo(f"expected hit ratio {seen.expected_hit_ratio:.1%}{now}")
@@ -223,17 +218,17 @@ def _show(seen: moving.Preview) -> None:
 
 def _agreed(seen: moving.Preview) -> bool:
     if not sys.stdin.isatty():
-        fail("nobody is there to be asked: --yes moves without, --dry-run only shows", USAGE)
+        fail("cannot ask for confirmation without a terminal; use --yes or --dry-run", USAGE)
     return typer.confirm(f"Move {seen.moves:,} subscriptions?", err=True)
 
 
-def _give_up(client: Client, id: int) -> None:
+def _cancel(client: Client, id: int) -> None:
     from edn.client import ClientError
 
     try:
         client.run(moving.cancel_repartition(id))
     except ClientError:
-        pass  # it is forgotten by itself
+        pass  # it expires
 
 
 def _report(done: moving.Repartition, json: bool) -> None:
@@ -245,4 +240,4 @@ def _report(done: moving.Repartition, json: bool) -> None:
         f"repartition {done.id} is {done.state}: {done.moved:,} moved, {done.skipped:,} skipped{after}"
     )
     if done.unsettled:
-        typer.echo(f"{done.unsettled:,} wait for what their former server has to deliver")
+        typer.echo(f"{done.unsettled:,} wait until their former server has delivered its outbox")

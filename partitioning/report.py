@@ -1,9 +1,8 @@
-"""What a plan would change, before anybody carries it out: loads, bounding volumes and hit ratios, before
-and after.
+"""The report of a plan: loads, bounding volumes and hit ratios, before and after.
 
-The hit ratio is the share of (event, server) pairs that are forwarded, estimated on a sample of events with
-precise summaries. It rewards imbalance, an empty server is sent nothing, so loads stand beside it wherever
-it is shown.
+The hit ratio is the share of pairs of event and server that are forwarded, estimated on a sample of events
+with precise summaries. It rewards imbalance, because an empty server gets no events, so it is always shown
+with the loads.
 """
 
 from __future__ import annotations
@@ -19,23 +18,19 @@ from partitioning.survey import Part
 
 
 class ServerState(msgspec.Struct, frozen=True):
-    """One server in one state."""
-
     server: str
     subscriptions: int
-    #: of the bounding rectangle, in parts of the whole space
+    #: volume of the bounding rectangle, as a share of the space
     volume: float
-    #: share of the sampled events that it is sent
+    #: share of the sampled events that are sent to it
     hit_ratio: float
 
 
 class State(msgspec.Struct, frozen=True):
-    """All servers at one time."""
-
     servers: list[ServerState]
     #: mean of the servers' hit ratios
     hit_ratio: float
-    #: load of the fullest server in parts of the average
+    #: largest load as a multiple of the average
     imbalance: float
     #: sum of the bounding volumes
     volume: float
@@ -46,10 +41,10 @@ class Report(msgspec.Struct, frozen=True):
     subscriptions: int
     dimensions: int
     capacity: int
-    #: size of the sample, and whether it was given or drawn evenly over the range of the bounds
+    #: size of the sample, and whether it was given or random
     events: int
     events_given: bool
-    #: subscriptions that change servers
+    #: subscriptions that would migrate
     moved: int
     before: State | None
     after: State
@@ -60,7 +55,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def state(names: Sequence[str], parts: Sequence[Part], contents: Contents) -> State:
-    """From a survey whose contents have both bounding rectangles and events."""
+    """Compute the state from a survey whose contents have bounding rectangles and events."""
     space, sample = contents.space, contents.sample
     assert space is not None
     assert sample is not None
@@ -79,7 +74,6 @@ def state(names: Sequence[str], parts: Sequence[Part], contents: Contents) -> St
 
 
 def draw(report: Report, path: Path) -> None:
-    """Loads, volumes and hit ratios a server, before beside after, as a PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,8 +1,7 @@
-"""The subscriptions to be partitioned, as the algorithms see them: numbered rectangles, somewhere.
+"""The subscriptions to be partitioned, as numbered rectangles.
 
-`Rows` is the one thing that differs between one machine and many. Everything that an algorithm wants to
-know of the subscriptions it asks in passes: a *question* is sent to where the rows are, and a short answer
-comes back.
+`Rows` hides whether they are on one machine or on many. Algorithms query them in passes: a *question* is
+sent to the rows, and a short answer returns.
 """
 
 from __future__ import annotations
@@ -15,25 +14,26 @@ import numpy as np
 import numpy.typing as npt
 
 from edn.arrays import Floats, Ints, Words
-from partitioning.centroids import local_centroids
 from partitioning.space import Space
 
 Shorts = npt.NDArray[np.int32]
 A = TypeVar("A", covariant=True)
 
-#: rows that a pass looks at together; its intermediate arrays should fit into a core's cache
+#: rows per chunk; its intermediate arrays should fit into a core's cache
 CHUNK = 16_384
+#: K-means stops when all centroids together move less than this, in lengths of the range
+MOVEMENT = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some subscriptions, one row each: the bounding rectangle of whatever the subscription matches."""
+    """Some subscriptions, each a row with its bounding rectangle."""
 
-    #: unique, in the order of the ids; it decides between equals, and means nothing else
+    #: unique numbers in the order of the ids; they only break ties
     rows: Ints
-    #: a hash of the id, for drawing lots
+    #: hash of the id, for random order
     salt: Words
-    #: which of the present servers hosts it, -1 for none
+    #: number of the present server, -1 for none
     server: Shorts
     lo: Floats
     hi: Floats
@@ -50,7 +50,7 @@ class Chunk:
         head = np.array(self.lo.shape, dtype=np.int64)
         sections = (head, self.rows, self.salt, self.lo, self.hi, self.server)
         data = b"".join(np.ascontiguousarray(section).tobytes() for section in sections)
-        # Chunks may lie end to end in one buffer, and every one must begin at a whole word.
+        # Padded, so that chunks in one buffer are aligned to words.
         return data + bytes(-len(data) % 8)
 
     @classmethod
@@ -67,19 +67,19 @@ class Chunk:
 
 
 class Question(Protocol[A]):
-    """What is asked of all rows in one pass. It travels to them, so it is small and can be pickled."""
+    """A query over all rows in one pass. It is sent to them, so it is small and can be pickled."""
 
     def gather(self, chunks: Iterable[Chunk]) -> Iterator[tuple[int, Any]]:
-        """Go over some of the rows and yield partial answers, each under the number of its subject."""
+        """Yield partial answers from some of the rows, each with the number of its subject."""
         ...
 
     def conclude(self, subject: int, partials: Sequence[Any]) -> A:
-        """All partial answers on one subject become one; their order means nothing."""
+        """Combine all partial answers on one subject, in any order."""
         ...
 
 
 class Rows(Protocol):
-    """All subscriptions of one partitioning, in one process or in many."""
+    """All subscriptions, in one process or in many."""
 
     @property
     def count(self) -> int: ...
@@ -89,20 +89,20 @@ class Rows(Protocol):
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """The present servers; `Chunk.server` counts them."""
+        """The present servers; `Chunk.server` is an index of it."""
         ...
 
     def ask(self, question: Question[A]) -> dict[int, A]:
-        """One pass: the answer on every subject that some row had something to say on."""
+        """Run one pass; return the answer on every subject with a partial answer."""
         ...
 
     def centroids(self, count: int, seed: int) -> Floats:
-        """Centroids of the scaled centres by K-means, (count, d); see `partitioning.centroids`."""
+        """Return the centroids of the scaled centres by K-means, (count, d)."""
         ...
 
 
 class LocalRows:
-    """Rows in the memory of this process. `rows` are numbered in the order in which they are given."""
+    """Rows in the memory of this process, numbered in their order."""
 
     def __init__(
         self,
@@ -114,25 +114,12 @@ class LocalRows:
         space: Space | None = None,
     ) -> None:
         lo, hi = np.ascontiguousarray(lo, dtype=np.float64), np.ascontiguousarray(hi, dtype=np.float64)
-        n = len(lo)
-        self._space = space or Space.of(lo, hi)
-        self._servers = servers
-        rows = np.arange(n, dtype=np.int64)
-        salt = mixed(rows.astype(np.uint64))
-        present = np.full(n, -1, dtype=np.int32) if server is None else server
-        self.whole = Chunk(rows, salt, present, lo, hi)
-
-    @property
-    def count(self) -> int:
-        return len(self.whole)
-
-    @property
-    def space(self) -> Space:
-        return self._space
-
-    @property
-    def servers(self) -> tuple[str, ...]:
-        return self._servers
+        self.count = len(lo)
+        self.space = space or Space.of(lo, hi)
+        self.servers = servers
+        rows = np.arange(self.count, dtype=np.int64)
+        present = np.full(self.count, -1, dtype=np.int32) if server is None else server
+        self.whole = Chunk(rows, mixed(rows.astype(np.uint64)), present, lo, hi)
 
     def chunks(self) -> Iterator[Chunk]:
         for at in range(0, self.count, CHUNK):
@@ -143,11 +130,19 @@ class LocalRows:
         return {subject: question.conclude(subject, [partial]) for subject, partial in partials.items()}
 
     def centroids(self, count: int, seed: int) -> Floats:
-        return local_centroids(self._space.centres(self.whole.lo, self.whole.hi), count, seed)
+        from sklearn.cluster import KMeans
+
+        points = self.space.centres(self.whole.lo, self.whole.hi)
+        # It stops when the sum of squared movements is below tol × mean variance; by Cauchy-Schwarz the
+        # sum of the movements is then below MOVEMENT.
+        variance = float(points.var(axis=0).mean())
+        tolerance = MOVEMENT**2 / count / variance if variance > 0 else 0.0
+        model = KMeans(n_clusters=count, n_init=1, random_state=seed, tol=tolerance).fit(points)
+        return np.ascontiguousarray(model.cluster_centers_, dtype=np.float64)
 
 
 def mixed(words: Words) -> Words:
-    """A fixed, well-spread permutation of 64-bit numbers (the finaliser of splitmix64)."""
+    """Permute 64-bit numbers pseudo-randomly (the finaliser of splitmix64)."""
     z = words + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

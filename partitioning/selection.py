@@ -1,21 +1,17 @@
-"""Exact cuts of ordered rows by a few passes over them in any order: where the k-th of a group lies, and
-what is left and right of it.
+"""Finds the k-th row of ordered groups, and the contents on both sides, in a few passes over unordered rows.
 
-Theory of operation
--------------------
-Every row belongs to at most one *node* and has a *key* in each of
-several orderings; a *group* is the rows of one node in one ordering, ordered by (key, row number). A
-*target* asks for the cut behind the first k of a group. The search keeps for each target an interval of
-(key, row number) in which the cut lies. A pass divides the intervals into bins and counts the rows of each
-bin, with their least and greatest key and their content. From that follows the one bin in which the cut
-lies: what is in the bins before it is left of the cut, what is in those behind it is right of it, and the
-bin becomes the interval of the next pass, unless the cut falls on its border.
+Theory of operation ------------------- Every row belongs to at most one *node* and has a *key* in each of
+several orderings. A *group* is the rows of one node in one ordering, ordered by (key, row number). A
+*target* asks for the cut after the first k rows of a group. The search has for each target an interval of
+(key, row number) that contains the cut. A pass divides the intervals into bins and counts the rows of each
+bin, with their smallest and largest key and their content. That determines the bin of the cut: earlier bins
+are left of the cut, later ones are right of it, and the bin is the interval of the next pass, unless the cut
+is on its border.
 
-Bins are even in the key on the first pass and even in the bits of the key afterwards, so that a pass
-divides any distribution by the number of bins, not only even ones; rows with equal keys are divided by
-their numbers. Hence a dozen passes in the worst case, three or four usually, and nothing that is sent or
-kept grows with the rows. The result does not depend on how the rows are spread: counts add, and least and
-greatest are what they are.
+Bins are even in the key on the first pass and even in the bits of the key afterwards, so that a pass divides
+any distribution by the number of bins; rows with equal keys are divided by their numbers. So there are a
+dozen passes in the worst case, three or four usually, and no message grows with the number of rows. The
+result does not depend on the distribution of the rows over machines.
 """
 
 from __future__ import annotations
@@ -31,14 +27,14 @@ from partitioning.binning import BY_BITS, BY_KEY, BY_ROW, LAST_ROW, count_bins, 
 from partitioning.contents import Contents
 from partitioning.rows import Chunk, Rows
 
-#: bins of all intervals together that a pass may keep; and the most and the fewest of one interval
+#: limit of bins of all intervals, and limits of bins per interval
 _BINS_IN_ALL = 1 << 16
 _MOST_BINS = 256
 _FEWEST_BINS = 8
 
 
 class Keys(Protocol):
-    """Which node each row of a chunk belongs to (-1 for none), and its keys, (n, orderings)."""
+    """Finds the node of each row of a chunk, -1 for none, and its keys, (n, orderings)."""
 
     @property
     def orderings(self) -> int: ...
@@ -48,15 +44,15 @@ class Keys(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Where a cut is known to lie: all rows of its group with keys from `low` to `high`, or, when those are
-    one key, with numbers from `first` to `last`."""
+    """Contains a cut: the rows of a group with keys from `low` to `high`, or, if these are equal, with row
+    numbers from `first` to `last`."""
 
     group: int
     low: float
     high: float
     first: int = 0
     last: int = LAST_ROW
-    #: `low` and `high` are bounds, not keys that were seen
+    #: whether `low` and `high` are bounds, not keys of rows
     wide: bool = True
 
     @property
@@ -68,18 +64,18 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Left are the rows with (key, row number) up to and including (`key`, `row`)."""
+    """A cut; rows up to (`key`, `row`) are left of it."""
 
     key: float
     row: int
-    #: contents of the group's rows on either side
+    #: contents of the group's rows on each side
     left: Words
     right: Words
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What a pass found out about one target: the cut, or the interval that is left of it."""
+    """Result of a pass for one target: the cut, or a smaller interval."""
 
     cut: bool
     key: float
@@ -92,7 +88,7 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class _Tally:
-    """The bins of one interval that are not empty."""
+    """The non-empty bins of one interval."""
 
     bins: Ints
     counts: Ints
@@ -105,13 +101,13 @@ class _Tally:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A question to all rows: its subjects are the intervals, its answers the steps of their targets."""
+    """A question whose subjects are the intervals, and whose answers are the steps of their targets."""
 
     keys: Keys
     contents: Contents
-    #: by group, then by place
+    #: sorted by group, then by key
     intervals: tuple[Interval, ...]
-    #: for each interval the ranks that are sought in it, counted from its beginning
+    #: ranks to find in each interval, counted from its beginning
     ranks: tuple[tuple[int, ...], ...]
     groups: int
 
@@ -144,7 +140,7 @@ class Pass:
             )
             count_bins(slots, keys, chunk.rows, counts, least, greatest, lowest, highest)
             if self.contents.width:
-                # After the first pass few rows lie in an interval, and contents are dear.
+                # Few rows are in an interval after the first pass, and contents are expensive.
                 held = np.flatnonzero(slots.max(axis=1) >= 0)
                 self.contents.scatter(slots[held], self.contents.of(chunk.take(held)), contents)
         for i in range(len(self.intervals)):
@@ -182,7 +178,7 @@ class Pass:
                 _Step(
                     cut=exact,
                     key=float(greatest[c]),
-                    # Bins by key hold all rows with their greatest key.
+                    # A bin by key contains all rows with its largest key.
                     row=int(highest[c]) if by_row else LAST_ROW,
                     interval=Interval(
                         interval.group,
@@ -207,9 +203,9 @@ def select(
     spans: dict[int, tuple[float, float]],
     targets: Iterable[tuple[int, int]],
 ) -> dict[tuple[int, int], Cut]:
-    """The cut of each target (group, k), 0 < k < size of the group.
+    """Return the cut of each target (group, k), 0 < k < size of the group.
 
-    `spans` bounds the keys of each group; group g is node g // orderings in ordering g % orderings.
+    `spans` are bounds of the keys of each group; group g is node g // orderings in ordering g % orderings.
     """
     groups = max(spans) + 1
     open_targets = {
@@ -238,7 +234,7 @@ def select(
                 cuts[target] = Cut(step.key, step.row, left, right)
                 del open_targets[target]
             else:
-                # Intervals that are the same must compare as the same: rows matter only among equal keys.
+                # Row numbers matter only among equal keys; without them equal intervals are one.
                 found = step.interval
                 if found.low < found.high:
                     found = replace(found, first=0, last=LAST_ROW)
@@ -247,7 +243,7 @@ def select(
 
 
 def _origin(interval: Interval, bins: int) -> tuple[int, int]:
-    """Where bins begin in the whole numbers of this interval's mode, and how many low bits a bin spans."""
+    """Return the first integer of the bins in this interval's mode, and the number of low bits of a bin."""
     if interval.mode == BY_KEY:
         return 0, 0
     if interval.mode == BY_BITS:

@@ -1,7 +1,7 @@
-"""Placement by content: policies that send a subscription to where similar ones are.
+"""Placement policies by content, which put similar subscriptions on one server.
 
-What they know of a server is advisory: the rectangles that were last reported, and what they placed there
-since.
+They know the rectangles that a server reported last, and the subscriptions placed there since. That is
+advisory.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy as np
 from edn.arrays import Bools, Floats, Ints
 from edn.errors import InvalidInput
 from partitioning.boxes import BoxTable
-from partitioning.placement import Loads, Place, Settings, Side, least_loaded
+from partitioning.placement import Loads, Place, Placement, Settings, Side, least_loaded
 from partitioning.space import GrowingSpace
 
-#: how far a location reaches, in parts of the widest range of the servers' locations
+#: radius of a location, as a share of the widest range of the servers' locations
 REACH = 0.125
 
 
-class _ByContent:
-    """What the policies that look at content share: limits, the start, locations, ties.
+class _ByContent(Placement):
+    """Common part of the policies: limits, initial spread, locations, ties.
 
-    A location becomes the first dimensions of the space, as a side that reaches a little around it; the
-    coordinates of the filter follow, since those may grow in number.
+    A location becomes the first dimensions of the space, with a small side around it. The columns of the
+    filter follow, because their number may grow.
     """
 
     def __init__(self, rng: random.Random | None = None, settings: Settings | None = None) -> None:
@@ -32,11 +32,11 @@ class _ByContent:
         self._settings = settings or Settings()
         places = [np.asarray(place, dtype=np.float64) for place in self._settings.affinity.values()]
         if len({len(place) for place in places}) > 1:
-            raise InvalidInput("the servers' locations have different numbers of coordinates")
-        #: subscriptions, or their rectangles, that are known of each server
+            raise InvalidInput("locations of servers must have the same number of coordinates")
+        #: server → number of known subscriptions or rectangles
         self._known: dict[str, int] = {}
         self._places = np.stack(places) if places else np.empty((0, 0))
-        #: servers of which only the location is known
+        #: servers with a location but no known subscription
         self._seeded = set(self._settings.affinity)
         for server, place in self._settings.affinity.items():
             self._replace(server, *self._located(np.empty(0), np.empty(0), place))
@@ -56,7 +56,7 @@ class _ByContent:
         return chosen if by_content else None
 
     def _choose(self, candidates: list[str], loads: Loads, low: Floats, high: Floats) -> tuple[str, bool]:
-        """The server, and whether it was chosen for what it has."""
+        """Return the server, and whether content decided."""
         fresh = [server for server in candidates if self._known.get(server, 0) < self._settings.spread]
         if fresh and not self._seeded.intersection(fresh):
             return self._rng.choice(least_loaded(loads, fresh)), False
@@ -110,8 +110,8 @@ class _ByContent:
             )
         place = np.asarray(location, dtype=np.float64)
         if place.shape != (dimensions,) or not np.isfinite(place).all():
-            raise InvalidInput(f"a location has {dimensions} finite coordinates, as the servers' have")
-        # All coordinates of a location are in one unit, so one reach serves them all.
+            raise InvalidInput(f"location must be {dimensions} finite coordinates, got {place.tolist()}")
+        # All coordinates of a location have the same unit, so one radius is enough.
         reach = REACH * (float(np.ptp(self._places, axis=0).max()) or 1.0)
         return np.concatenate([place - reach, lo]), np.concatenate([place + reach, hi])
 
@@ -125,12 +125,12 @@ class _ByContent:
         raise NotImplementedError
 
     def _costs(self, candidates: list[str], low: Floats, high: Floats) -> tuple[Floats, Bools]:
-        """The least is best, equal ones are ties; and which of them have anything similar."""
+        """Return the cost of each candidate, and whether it has anything similar. Equal costs are ties."""
         raise NotImplementedError
 
 
 class RTree(_ByContent):
-    """The server with the rectangle of largest overlap; nothing overlaps with anything: the least loaded."""
+    """Chooses the server with the rectangle of largest overlap; without any overlap the least loaded."""
 
     def __init__(self, rng: random.Random | None = None, settings: Settings | None = None) -> None:
         self._table = BoxTable((settings or Settings()).bound)
@@ -149,10 +149,7 @@ class RTree(_ByContent):
 
 
 class LeastTraffic(RTree):
-    """The server that would be sent least more: the volume outside its best rectangle, times its distance.
-
-    A subscription that costs nothing anywhere ties, and goes to the least loaded.
-    """
+    """Chooses the server whose traffic grows least: the volume outside its best rectangle × its distance."""
 
     def _costs(self, candidates: list[str], low: Floats, high: Floats) -> tuple[Floats, Bools]:
         numbers = [self._table.number(server) for server in candidates]
@@ -163,15 +160,15 @@ class LeastTraffic(RTree):
 
 
 class KMeans(_ByContent):
-    """The server whose subscriptions' mean centre is nearest; the mean moves with each that is placed.
+    """Chooses the server with the nearest mean centre of its subscriptions.
 
-    Dimensions count by the range of the bounds seen, and an unconstrained side is centred there.
+    Dimensions are scaled by the range of the bounds seen; an unconstrained side is centred in it.
     """
 
     def __init__(self, rng: random.Random | None = None, settings: Settings | None = None) -> None:
         self._seen = GrowingSpace()
         self._numbers: dict[str, int] = {}
-        #: by number of the server: mean centre, and how many it is the mean of; -1 where nothing is known
+        #: by number of the server: mean centre, and number of centres; -1: nothing is known
         self._means: Floats = np.empty((0, 0))
         self._counts: Ints = np.empty(0, dtype=np.int64)
         super().__init__(rng, settings)
@@ -183,7 +180,7 @@ class KMeans(_ByContent):
             return
         centres = self._centres(lo, hi)
         self._means[number] = centres.mean(axis=0)
-        # A location alone is no subscription: the first that comes replaces it.
+        # The first subscription replaces the location.
         self._counts[number] = 0 if server in self._seeded else len(lo)
 
     def _add(self, server: str, low: Floats, high: Floats) -> None:
@@ -205,7 +202,7 @@ class KMeans(_ByContent):
         return costs, known
 
     def _centres(self, lo: Floats, hi: Floats) -> Floats:
-        """In all dimensions known by now; the table of means gets them too."""
+        """Return centres in all dimensions seen so far, and extend the means to them."""
         self._seen.see(lo, hi)
         space = self._seen.space
         more = space.dimensions - lo.shape[1]

@@ -1,17 +1,15 @@
-"""A bounded measure of rectangles whose bounds may be infinite: what "volume" means when servers are
-compared.
+"""Finite volumes of rectangles whose bounds may be infinite, for the comparison of servers.
 
-Each dimension is clamped to the range of the finite bounds that were seen, so that an unconstrained side is
-as long as the whole range and no longer. Missing is a stretch of its own below the range, a sixteenth as
-long as it: a rectangle that also takes events without the attribute is longer than one that does not.
+Each dimension is clamped to the range of the finite bounds seen, so that an unconstrained side has the
+length of the range. Missing is an interval below the range, a sixteenth of its length: a rectangle that
+contains events without the attribute is longer than one that does not.
 
     coordinate     -inf as lo     -inf as hi       below the range   inside   above
     clamped to     base - w       base - w/2       base              itself   top
 
-Sides are divided by a power of two, at least the length of the range. That is exact, so comparing volumes
-in the clamped space is comparing them in the original one, and products of many dimensions neither overflow
-nor vanish. No side counts as shorter than `THINNEST`: an equality has no length, yet two servers that hold
-one are not alike.
+Sides are divided by a power of two that is at least the length of the range. That is exact, so volumes
+compare as in the original space, and products of many dimensions neither overflow nor underflow. No side is
+shorter than `THINNEST`: an equality has no length, but must not make every volume zero.
 """
 
 from __future__ import annotations
@@ -24,32 +22,31 @@ import numpy as np
 from edn.arrays import Floats
 from edn.index.compilation import on_first_use
 
-#: the shortest that a side may count, relative to the scale of its dimension
+#: smallest length of a side, relative to the scale of its dimension
 THINNEST = 2.0**-20
-#: how long "missing" is, relative to the scale
+#: length of "missing", relative to the scale
 MISSING_LENGTH = 2.0**-4
 
 _LARGEST = float(np.finfo(np.float64).max)
-#: coordinates beyond are treated as if they were here: the difference of two must stay finite
+#: limit of coordinates, so that the difference of two is finite
 _FAR = 2.0**996
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    #: the finite range of each dimension
+    #: range of each dimension
     base: Floats
     top: Floats
-    #: a power of two not below top - base
+    #: a power of two that is at least top - base
     scale: Floats
     #: 1 / scale, exact
     inverse: Floats
 
     @classmethod
     def spanning(cls, base: Floats, top: Floats) -> Space:
-        """From the least and the greatest finite bound of each dimension; +inf and -inf where there is
-        none."""
+        """Return the space between the smallest and largest finite bounds; +inf and -inf if there is none."""
         base, top = np.clip(base, -_FAR, _FAR), np.clip(top, -_FAR, _FAR)
-        # A dimension without any finite bound, or with a single one, still needs a length.
+        # A dimension with at most one finite bound needs a length, too.
         none = base > top
         base, top = np.where(none, 0.0, base), np.where(none, 0.0, top)
         point = base == top
@@ -61,7 +58,6 @@ class Space:
 
     @classmethod
     def of(cls, lo: Floats, hi: Floats) -> Space:
-        """The space that these rectangles, (n, d), span."""
         return cls.spanning(*finite_range(lo, hi))
 
     @property
@@ -74,30 +70,25 @@ class Space:
         return float(np.prod((self.top - self.base) * self.inverse + MISSING_LENGTH))
 
     def clamp(self, lo: Floats, hi: Floats) -> tuple[Floats, Floats]:
-        """Rectangles (n, d) with finite bounds."""
+        """Return rectangles (n, d) with finite bounds."""
         low, high = np.empty(lo.shape), np.empty(hi.shape)
         _clamp(np.ascontiguousarray(lo), np.ascontiguousarray(hi), self.base, self.top, self.scale, low, high)
         return low, high
 
     def centres(self, lo: Floats, hi: Floats) -> Floats:
-        """Returns the centres of rectangles (n, d) as they are, every dimension scaled to its range."""
+        """Return the centres of rectangles (n, d), each dimension scaled to its range."""
         low, high = self.clamp(lo, hi)
         scaled: Floats = ((low + high) / 2 - self.base) / (self.top - self.base)
         return scaled
 
     def volume(self, low: Floats, high: Floats) -> Floats:
-        """Of clamped rectangles (…, d)."""
+        """Return the volumes of clamped rectangles (…, d)."""
         sides = np.maximum((high - low) * self.inverse, THINNEST)
         return np.asarray(np.multiply.reduce(sides, axis=-1))
 
-    def share(self, lo: Floats, hi: Floats) -> Floats:
-        """Volume of rectangles (n, d) as they are, in parts of the whole space."""
-        return self.volume(*self.clamp(lo, hi)) / self.whole
-
 
 class GrowingSpace:
-    """The space of all rectangles seen so far, one after another; it widens, and gets dimensions, as they
-    come."""
+    """The space of all rectangles seen so far."""
 
     __slots__ = ("_base", "_top", "space")
 
@@ -107,7 +98,6 @@ class GrowingSpace:
         self.space = Space.spanning(self._base, self._top)
 
     def see(self, lo: Floats, hi: Floats) -> None:
-        """Rectangles (n, d)."""
         d = lo.shape[1]
         if d > len(self._base):
             more = d - len(self._base)
@@ -119,7 +109,7 @@ class GrowingSpace:
 
 
 def finite_range(lo: Floats, hi: Floats) -> tuple[Floats, Floats]:
-    """The least and the greatest finite bound of each dimension; +inf and -inf where there is none."""
+    """Return the smallest and largest finite bound of each dimension; +inf and -inf if there is none."""
     base = np.full(lo.shape[1], np.inf)
     top = np.full(lo.shape[1], -np.inf)
     _finite_range(np.ascontiguousarray(lo), np.ascontiguousarray(hi), base, top)
@@ -128,7 +118,7 @@ def finite_range(lo: Floats, hi: Floats) -> tuple[Floats, Floats]:
 
 @on_first_use
 def _finite_range(lo: Floats, hi: Floats, base: Floats, top: Floats) -> bool:
-    """Widen the range; tell whether that was necessary."""
+    """Extend the range; return whether it changed."""
     wider = False
     for i in range(lo.shape[0]):
         for j in range(lo.shape[1]):
@@ -153,7 +143,7 @@ def _clamp(
             if lo[i, j] == -np.inf:
                 low[i, j] = base[j] - missing
             else:
-                # Adding zero turns -0.0 into 0.0: the two are one key.
+                # Adding zero turns -0.0 into 0.0, so that they are one key.
                 low[i, j] = min(max(lo[i, j], base[j]), top[j]) + 0.0
             if hi[i, j] == -np.inf:
                 high[i, j] = base[j] - 0.5 * missing

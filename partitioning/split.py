@@ -1,14 +1,14 @@
-"""The top-down greedy split: subscriptions in N parts of equal size whose bounding rectangles are small.
+"""The top-down greedy split of subscriptions into N parts of equal size with small bounding rectangles.
 
-A node holds the rows of one or more of the final parts. It is cut in two, at a border of final parts, along
-the ordering (by lower bound, upper bound or centre of one dimension) that costs least; then its halves are,
+A node contains the rows of one or more final parts. It is cut in two, at a border of final parts, in the
+ordering (by lower bound, upper bound or centre of one dimension) of least cost; then its halves are cut,
 until every node is one part. All nodes of a level are cut together, so the number of passes depends on the
 depth.
 
-Final parts i of n rows are bordered by i × n // N, so their sizes differ by one at most. Equal keys are
-ordered by row number, which follows the ids; of cuts that cost the same, the first by dimension, then lower
-bound before upper bound before centre, then the one with fewer parts on the left. So the result is one and
-the same wherever the rows lie.
+Part i of n rows begins at row i × n // N, so sizes differ by at most one. Rows with equal keys are ordered
+by row number, which follows the ids. Of cuts with equal cost the first dimension is chosen, then lower bound
+before upper bound before centre, then the cut with fewer parts on the left. So the result does not depend on
+the distribution of the rows over machines.
 """
 
 from __future__ import annotations
@@ -34,25 +34,23 @@ KINDS = 3
 
 
 class Measure(Protocol):
-    """What a cut costs."""
-
     @property
     def contents(self) -> Contents: ...
 
     def cost(self, left: Words, right: Words, parts: range, middle: int) -> tuple[float, ...]:
-        """Of a cut that leaves parts.start … middle - 1 on the left; costs are compared item by item."""
+        """Return the cost of a cut with parts.start … middle - 1 on the left, compared item by item."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """The sum of the volumes of the two bounding rectangles: the published criterion, right for even events.
+    """The sum of the volumes of the two bounding rectangles: the published criterion, for even events.
 
-    With distances each volume counts by the mean distance of the servers on its side.
+    With distances each volume is weighted by the mean distance of the servers on its side.
     """
 
     contents: Contents
-    #: of the server of each part; None where all are alike
+    #: of the server of each part; None: all equal
     distances: tuple[float, ...] | None = None
 
     @classmethod
@@ -72,12 +70,12 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """The events of a sample that each side wants, times the square root of its number of servers.
+    """The sampled events that match each side, times the square root of its number of servers.
 
-    It looks at the union of the rectangles, not at their bounding rectangle. If no later cut helped, a side
-    would get its events once a server; if later cuts were perfect, once in all. The square root lies
-    between, and did best of the exponents 0, 1/4, 1/2 and 1 on even, normal and Zipf-like events. Volume
-    decides between equals, which are common where no event falls.
+    It uses the union of the rectangles, not their bounding rectangle. If later cuts did not help, every
+    server of a side would get all its events; if they were perfect, only one would. The square root is in
+    between, and was the best of the exponents 0, 1/4, 1/2 and 1 on even, normal and Zipf-like events. Volume
+    breaks ties, which are common where no events are.
     """
 
     contents: Contents
@@ -85,7 +83,6 @@ class Traffic:
 
     @classmethod
     def over(cls, space: Space, events: Floats, distances: Sequence[float] | None = None) -> Traffic:
-        """For a sample of events, (m, d)."""
         contents = Contents(space, EventSample.of(events))
         return cls(contents, None if distances is None else tuple(distances))
 
@@ -104,9 +101,9 @@ def mean_distance(distances: Sequence[float] | None, start: int, stop: int) -> f
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The cuts that were made, and by them the leaf of any row.
+    """A binary tree of cuts, which finds the leaf of a row.
 
-    A child is a cut when it is not negative; otherwise ~child is a leaf.
+    A child that is not negative is a cut; otherwise ~child is a leaf.
     """
 
     space: Space
@@ -115,28 +112,28 @@ class Tree:
     ordering: Ints
     key: Floats
     row: Ints
-    #: (cuts, 2): where to go from a cut, left and right
+    #: (cuts, 2): left and right child
     children: Ints
 
     @classmethod
     def trunk(cls, space: Space) -> Tree:
-        """No cut yet: one leaf, number 0."""
+        """Return a tree without cuts: one leaf, number 0."""
         none = np.empty(0, dtype=np.int64)
         return cls(space, ~0, none, np.empty(0), none, np.empty((0, 2), dtype=np.int64))
 
     def parts(self, chunk: Chunk) -> Ints:
-        """The leaf of each row."""
-        return _leaves(
-            self.keys(chunk), chunk.rows, self.root, self.ordering, self.key, self.row, self.children
-        )
+        return self.leaves(chunk, self.keys(chunk))
+
+    def leaves(self, chunk: Chunk, keys: Floats) -> Ints:
+        return _leaves(keys, chunk.rows, self.root, self.ordering, self.key, self.row, self.children)
 
     def keys(self, chunk: Chunk) -> Floats:
         low, high = self.space.clamp(chunk.lo, chunk.hi)
-        # The sum orders as the centre does, without rounding it once more.
+        # The sum has the order of the centre, without another rounding.
         return np.stack([low, high, low + high], axis=2).reshape(len(chunk), -1)
 
     def cut(self, leaf: int, ordering: int, cut: Cut, left: int, right: int) -> Tree:
-        """With one leaf cut into two."""
+        """Return the tree with one leaf cut in two."""
         number = len(self.key)
         children = np.where(self.children == ~leaf, number, self.children)
         return Tree(
@@ -151,10 +148,10 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class _Orderings:
-    """The keys of the split: nodes are the leaves that are still to be cut, in the order of `leaves`."""
+    """The keys of the split; nodes are the leaves that are not final."""
 
     tree: Tree
-    #: by leaf: number of the node, -1 where it is cut no more
+    #: node of each leaf; -1: it is final
     node: Ints
 
     @property
@@ -162,27 +159,25 @@ class _Orderings:
         return KINDS * self.tree.space.dimensions
 
     def of(self, chunk: Chunk) -> tuple[Ints, Floats]:
-        tree = self.tree
-        keys = tree.keys(chunk)
-        leaves = _leaves(keys, chunk.rows, tree.root, tree.ordering, tree.key, tree.row, tree.children)
-        return self.node[leaves], keys
+        keys = self.tree.keys(chunk)
+        return self.node[self.tree.leaves(chunk, keys)], keys
 
 
 def borders(count: int, parts: int) -> Ints:
-    """Where each part begins, and the end: part i has the rows from borders[i] up to borders[i + 1]."""
+    """Return the borders of equal parts: part i has the rows borders[i] … borders[i + 1] - 1."""
     return np.array([i * count // parts for i in range(parts + 1)], dtype=np.int64)
 
 
 def split(
     rows: Rows, parts: int, measure: Measure, progress: Progress | None = None, *, halve: bool = False
 ) -> Tree:
-    """Cut the rows into that many parts, at most as many as there are rows; leaf i of the tree is part i.
+    """Cut the rows into parts, at most as many as rows; leaf i of the tree is part i.
 
-    With `halve` only the middle border of a node is considered, which is cheap where parts are many.
+    With `halve` only the middle border of a node is considered, which is cheaper for many parts.
     """
     edge = borders(rows.count, parts)
     tree = Tree.trunk(rows.space)
-    # A leaf is known by its first part until it is one part itself.
+    # The number of a leaf is that of its first part.
     open_leaves: dict[int, range] = {0: range(parts)} if parts > 1 else {}
     boxes = {0: _everywhere(rows.space)}
     while open_leaves:
@@ -242,7 +237,7 @@ def _cut_level(
 
 
 def _middles(parts: range, halve: bool) -> range:
-    """The borders at which a node may be cut."""
+    """Return the borders at which a node may be cut."""
     middle = (parts.start + parts.stop) // 2
     return range(middle, middle + 1) if halve else parts[1:]
 

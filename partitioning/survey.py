@@ -1,8 +1,4 @@
-"""What a partitioning amounts to: for each part its size, its bounding rectangle, and the events it would
-be sent.
-
-One pass over the rows answers it, for a plan that was just made or for the servers as they are.
-"""
+"""Surveys a partitioning in one pass: size, bounding rectangle and events of each part."""
 
 from __future__ import annotations
 
@@ -18,24 +14,22 @@ from partitioning.rows import Chunk, Rows
 
 
 class Assignment(Protocol):
-    """A partitioning, as a function of the row alone; small enough to travel to the rows."""
+    """A partitioning, as a function of the row alone; small enough to be sent to the rows."""
 
     def parts(self, chunk: Chunk) -> Ints:
-        """The part of each row, -1 for none."""
+        """Return the part of each row, -1 for none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The servers as they are."""
-
     def parts(self, chunk: Chunk) -> Ints:
         return chunk.server.astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Relabelled:
-    """A partitioning whose parts are called otherwise; several may become one."""
+    """A partitioning with renumbered parts; several may become one."""
 
     assignment: Assignment
     labels: Ints
@@ -46,11 +40,9 @@ class Relabelled:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one part holds."""
-
     count: int
     content: Words
-    #: how many of its rows each present server has; the last is those of no server
+    #: rows of it on each present server; the last number is those without a server
     present: Ints
 
 
@@ -84,7 +76,7 @@ class _Survey:
 
 
 def survey(rows: Rows, assignment: Assignment, contents: Contents, parts: int) -> list[Part]:
-    """All parts, empty ones too."""
+    """Return all parts, also empty ones."""
     servers = len(rows.servers)
     found = rows.ask(_Survey(assignment, contents, parts, servers))
     empty = Part(0, contents.blank(), np.zeros(servers + 1, dtype=np.int64))

@@ -1,7 +1,12 @@
-"""Where the precision of summaries is decided: readings in, decisions out.
+"""Decides the precision of the summaries: readings in, decisions out.
 
-`tuning` holds the mode, the precision in force and the bounded history of decisions. `paper` is the
-published rule, `predicting` the policy that predicts, `throughput` the model that it predicts with, `curve`
-what a model is measured from, `cpu` the one place that looks at the processor, `command` the calculator
-`edn capacity`. Imports `edn` only; knows nothing of HTTP routes, servers or the log.
+    tuning            mode, precision in force, history of decisions
+    paper             the published rule
+    predictive        the predicting policy
+    throughput        the throughput model
+    curve             measurements for the model, and `observed_curve`, their correction
+    cpu               CPU load
+    command           `edn capacity`
+
+Imports `edn` only; knows nothing of HTTP routes, servers or the log.
 """

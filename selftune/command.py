@@ -1,7 +1,7 @@
-"""`edn capacity`: what a network could carry, and what it would if something about it were different.
+"""`edn capacity`: predicts the throughput of a network, as it is and with other parameters.
 
-The live parameters and the curve over the precisions come from a running dispatcher, which measures every
-precision when it is asked, or from what was saved of such an answer. The rest is the throughput model.
+Parameters and curve come from a running dispatcher, which measures all precisions on request, or from a saved
+answer. The throughput model does the rest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from edn.errors import EdnError, InvalidInput
-from selftune.throughput import Model, Operating, Parameters, with_subscriptions
+from selftune.throughput import Model, OperatingPoint, Parameters, with_subscriptions
 
 app = typer.Typer(
     name="capacity",
@@ -24,7 +24,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-#: what can be varied
+#: parameters that can be changed; options and --vary use the same names
 VARIED: dict[str, Callable[[Model, float], Model]] = {
     "servers": lambda model, value: _with(model, servers=int(value)),
     "bandwidth": lambda model, value: _with(model, bandwidth=value),
@@ -44,34 +44,34 @@ def _with(model: Model, **changed: Any) -> Model:
     return Model(replace(model.parameters, **changed), model.curve)
 
 
-def parse(told: dict[str, Any]) -> Model:
-    """The model in an answer of `GET /v1/tuning`; null is "no limit"."""
-    if not isinstance(told, dict):
-        raise InvalidInput("no answer of GET /v1/tuning: an object is right")
-    if not told.get("parameters") or not told.get("curve"):
-        raise InvalidInput("no parameters have been measured yet: events must flow through the network first")
+def parse(answer: dict[str, Any]) -> Model:
+    """Read the model from an answer of `GET /v1/tuning`; null is unlimited."""
+    if not isinstance(answer, dict):
+        raise InvalidInput(f"answer of GET /v1/tuning must be an object, got {type(answer).__name__}")
+    if not answer.get("parameters") or not answer.get("curve"):
+        raise InvalidInput("nothing has been measured yet; publish events first")
     try:
-        known = {name: float(value) for name, value in told["parameters"].items() if value is not None}
+        known = {name: float(value) for name, value in answer["parameters"].items() if value is not None}
         curve = {
-            float(point["precision"]): Operating(
+            float(point["precision"]): OperatingPoint(
                 routing=float(point["routing"]), hit_ratio=float(point["hit_ratio"])
             )
-            for point in told["curve"]
+            for point in answer["curve"]
         }
         return Model(Parameters(servers=int(known.pop("servers")), **known), curve)
     except (AttributeError, KeyError, TypeError) as error:
-        raise InvalidInput(f"no answer of GET /v1/tuning: {error}") from None
+        raise InvalidInput(f"answer of GET /v1/tuning is invalid: {error}") from None
 
 
 def what_if(model: Model, changes: dict[str, float]) -> Model:
-    """The model with some of its parameters replaced; `subscriptions` and `cpu` are factors."""
+    """Return the model with changed parameters; `subscriptions` and `cpu` are factors."""
     for name, value in changes.items():
         model = VARIED[name](model, value)
     return model
 
 
 def describe(model: Model) -> dict[str, Any]:
-    """For programs: null is "no bound"."""
+    """Return the model as JSON; null is unlimited."""
     best = model.best()
     return {
         "best": {"precision": best, **_bounds(model, best)},
@@ -79,18 +79,18 @@ def describe(model: Model) -> dict[str, Any]:
     }
 
 
+def _limited(rate: float) -> float | None:
+    return rate if rate < float("inf") else None
+
+
 def _bounds(model: Model, precision: float) -> dict[str, Any]:
     parts = model.at(precision)
-    rates = {
-        "TP_D": parts.dispatcher,
-        "TP_OL": parts.outgoing,
-        "TP_S": parts.servers,
-        "throughput": parts.throughput,
-    }
+    rates = {name: rate for name, rate in parts.by_name.items() if name != "TP_IL"}
     return {
         "hit_ratio": model.curve[precision].hit_ratio,
         "routing_us": 1e6 * model.curve[precision].routing,
-        **{name: rate if rate < float("inf") else None for name, rate in rates.items()},
+        **{name: _limited(rate) for name, rate in rates.items()},
+        "throughput": _limited(parts.throughput),
         "bottleneck": parts.bottleneck,
     }
 
@@ -99,32 +99,44 @@ def _fetch(url: str) -> dict[str, Any]:
     from edn.client import Client, network
     from edn.tools.console import failing_readably
 
-    # Every precision is measured before the answer comes.
+    # The dispatcher answers after it has measured all precisions.
     with failing_readably(), Client(url, timeout=300.0) as client:
         return client.run(network.survey())
 
 
 @app.callback(invoke_without_command=True)
 def capacity(
-    url: Annotated[str, typer.Option(envvar="EDN_URL", help="The dispatcher.")] = "http://127.0.0.1:8080",
+    url: Annotated[
+        str, typer.Option(envvar="EDN_URL", help="URL of the dispatcher.")
+    ] = "http://127.0.0.1:8080",
     saved: Annotated[
-        Path | None, typer.Option("--from", help="A saved answer of GET /v1/tuning instead.", exists=True)
+        Path | None, typer.Option("--from", help="Read a saved answer of GET /v1/tuning.", exists=True)
     ] = None,
-    servers: Annotated[float | None, typer.Option(min=1, help="N_s")] = None,
-    bandwidth: Annotated[float | None, typer.Option(min=1, help="B, bytes a second")] = None,
-    message_bytes: Annotated[float | None, typer.Option(min=1, help="S_m")] = None,
-    fixed_us: Annotated[float | None, typer.Option(min=0, help="T_f, microseconds")] = None,
-    per_copy_us: Annotated[float | None, typer.Option(min=0, help="T_c, microseconds")] = None,
-    serving_us: Annotated[float | None, typer.Option(min=0, help="T_s F, microseconds")] = None,
-    cpu: Annotated[float | None, typer.Option(min=0.01, help="A dispatcher so many times as fast")] = None,
+    servers: Annotated[float | None, typer.Option(min=1, help="Number of servers (N_s).")] = None,
+    bandwidth: Annotated[
+        float | None, typer.Option(min=1, help="Link bandwidth in bytes per second (B).")
+    ] = None,
+    message_bytes: Annotated[float | None, typer.Option(min=1, help="Bytes per event copy (S_m).")] = None,
+    fixed_us: Annotated[
+        float | None, typer.Option(min=0, help="Dispatcher CPU per event in µs (T_f).")
+    ] = None,
+    per_copy_us: Annotated[
+        float | None, typer.Option(min=0, help="Dispatcher CPU per copy in µs (T_c).")
+    ] = None,
+    serving_us: Annotated[
+        float | None, typer.Option(min=0, help="Server CPU per event in µs (T_s F).")
+    ] = None,
+    cpu: Annotated[float | None, typer.Option(min=0.01, help="Speed of the dispatcher, as a factor.")] = None,
     subscriptions: Annotated[
-        float | None, typer.Option(min=0.01, help="So many times the subscriptions (a guess)")
+        float | None, typer.Option(min=0.01, help="Number of subscriptions, as a factor (estimate).")
     ] = None,
-    vary: Annotated[str | None, typer.Option(help=f"Compare values of one of: {', '.join(VARIED)}.")] = None,
-    values: Annotated[str, typer.Option(help="Of what varies, with commas between them.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    vary: Annotated[
+        str | None, typer.Option(help=f"Compare values of one parameter: {', '.join(VARIED)}.")
+    ] = None,
+    values: Annotated[str, typer.Option(help="Values for --vary, separated by commas.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """What the network could carry at each precision, what bounds it, and what if it were different."""
+    """Predict throughput and bottleneck at each precision, with the measured or other parameters."""
     from edn.tools.console import USAGE, fail, show_json
 
     given = {
@@ -141,7 +153,7 @@ def capacity(
         now = parse(json.loads(saved.read_text()) if saved is not None else _fetch(url))
         model = what_if(now, {name: value for name, value in given.items() if value is not None})
         if vary is not None and vary not in VARIED:
-            raise InvalidInput(f'"{vary}" cannot be varied; one of {", ".join(VARIED)} can')
+            raise InvalidInput(f'--vary must be one of {", ".join(VARIED)}, got "{vary}"')
         numbers = [float(value) for value in values.split(",") if value.strip()]
     except (EdnError, ValueError) as error:
         fail(str(error), USAGE)
@@ -163,11 +175,11 @@ def _print(now: Model, model: Model, vary: str | None, varied: dict[float, Model
     from rich.table import Table
 
     def rate(value: float | None) -> str:
-        return "no bound" if value is None else f"{value:,.0f}"
+        return "unlimited" if value is None else f"{value:,.0f}"
 
     console = Console(width=None if sys.stdout.isatty() else 120)
-    table = Table("precision", title="Events a second that each part could carry")
-    for column in ("R", "T_d µs", "TP_D", "TP_OL", "TP_S", "TP", "bound by"):
+    table = Table("precision", title="Events per second that each part can handle")
+    for column in ("R", "T_d µs", "TP_D", "TP_OL", "TP_S", "TP", "limited by"):
         table.add_column(column, justify="right")
     for point in describe(model)["curve"]:
         table.add_row(
@@ -184,16 +196,12 @@ def _print(now: Model, model: Model, vary: str | None, varied: dict[float, Model
     was, best = describe(now)["best"], describe(model)["best"]
     console.print(
         f"Best: precision {best['precision']:g}, {rate(best['throughput'])} events/s, "
-        f"bound by {best['bottleneck']}."
-        + (
-            ""
-            if model == now
-            else f" As it is now: {was['precision']:g}, {rate(was['throughput'])} events/s."
-        )
+        f"limited by {best['bottleneck']}."
+        + ("" if model == now else f" Now: {was['precision']:g}, {rate(was['throughput'])} events/s.")
     )
     if varied:
-        compared = Table(vary or "", title="The best precision for each")
-        for column in ("precision", "events/s", "bound by"):
+        compared = Table(vary or "", title="Best precision")
+        for column in ("precision", "events/s", "limited by"):
             compared.add_column(column, justify="right")
         for value, one in varied.items():
             found = describe(one)["best"]

@@ -1,12 +1,11 @@
-"""How full the dispatcher's CPU is: psutil in one place.
+"""Measures the CPU load of the dispatcher; the only use of psutil.
 
-What bounds a dispatcher is one thread, its event loop's, or the interpreter's lock that its threads share. So
-the share is the larger of two, over the time since the last look:
+A dispatcher is limited by the thread of its event loop, or by the interpreter's lock that its threads share.
+So the share is the larger of two, since the last reading:
 
-- CPU time of the whole process ÷ what it may use. In a container with less than one core, that is its quota.
-- CPU time of the loop's thread and the time that it stood ready to run while other programs had the cores. A
-  dispatcher that gets half a core on a crowded machine is full at that half. Linux counts that time
-  (`schedstat`); elsewhere it is taken as 0.
+- CPU time of the process ÷ the cores it may use, which in a container is its quota.
+- CPU time of the loop's thread plus the time that it waited for a core. A dispatcher that gets half a core
+  on a crowded machine is full at that half. Linux reports the waiting time (`schedstat`); elsewhere it is 0.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    #: how full, 0 … 1
+    #: load, 0 … 1
     share: float
-    #: the part of one core that the loop gets while it wants to run
+    #: share of one core that the loop gets while it wants to run
     core: float
 
 
 class CpuMonitor:
-    """Made and asked by the thread that counts as the loop's."""
+    """Measures the thread that creates it, which must be the loop's."""
 
     def __init__(
         self,
@@ -44,7 +43,7 @@ class CpuMonitor:
         self._clock = clock
         self._process_time = process_time or _own_process_time
         self._thread_times = thread_times or _thread_times(threading.get_native_id())
-        #: cores that the process may use, 1 at most: it is one thread that must keep up
+        #: cores that the process may use, at most 1, because one thread is the limit
         self.cores = min(1.0, container_cores() if cores is None else cores)
         self._last = self._now()
 
@@ -52,13 +51,13 @@ class CpuMonitor:
         return self._clock(), self._process_time(), *self._thread_times()
 
     def look(self) -> Cpu:
-        """The mean since the last look."""
+        """Return the mean load since the last call."""
         before, self._last = self._last, self._now()
         elapsed, process, ran, waited = (b - a for a, b in zip(before, self._last, strict=True))
         if elapsed <= 0:
             return Cpu(share=0.0, core=self.cores)
         share = min(1.0, max(process / self.cores, ran + waited) / elapsed)
-        # Who hardly wants to run says little about what it would get.
+        # A mostly idle thread does not show what share it would get.
         obtained = ran / (ran + waited) if ran > 0.05 * elapsed else 1.0
         return Cpu(share=share, core=min(self.cores, obtained))
 
@@ -69,7 +68,7 @@ def _own_process_time() -> float:
 
 
 def _thread_times(thread: int) -> Callable[[], tuple[float, float]]:
-    """Seconds that a thread has run, and has waited for a core."""
+    """Return a function that returns the seconds that a thread ran and waited for a core."""
     schedstat = Path(f"/proc/self/task/{thread}/schedstat")
 
     def read() -> tuple[float, float]:
@@ -83,7 +82,7 @@ def _thread_times(thread: int) -> Callable[[], tuple[float, float]]:
 
 
 def container_cores(root: Path = _CGROUP) -> float:
-    """Cores that the control group allows; infinite without a limit."""
+    """Return the cores that the control group allows; infinite without a limit."""
     for quota, period in (("cpu.max", None), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")):
         try:
             words = (root / quota).read_text().split()

@@ -1,8 +1,8 @@
-"""Routing time and hit ratio as they are at some precision, measured and not guessed.
+"""Measures routing time and hit ratio at a precision.
 
-A bundle of covers (see `edn.summary`) is asked about a sample of events; the thread's own CPU time counts,
-so that other work on the machine does not. `offline` does so for every precision of a set of subscriptions,
-which is how a precision can be chosen before a network runs.
+A bundle of covers (see `edn.summary`) is tested with a sample of events. The thread's CPU time is measured,
+so that other work on the machine has no effect. `offline` measures all precisions for a set of
+subscriptions, to choose a precision before a network runs.
 """
 
 from __future__ import annotations
@@ -17,32 +17,30 @@ import numpy as np
 
 from edn.arrays import Floats
 from edn.summary import Bundle, Maximal, Summary, new_router
-from selftune.throughput import Model, Operating, Parameters
+from selftune.throughput import Model, OperatingPoint, Parameters
 
 #: the precisions of the published experiments
 GRID = tuple(round(step / 10, 1) for step in range(11))
-#: without summaries nothing is asked and everything is sent
-NONE = Operating(routing=0.0, hit_ratio=1.0)
-#: events asked about between two looks at the clock
+#: precision 0: nothing is tested, everything is sent
+NONE = OperatingPoint(routing=0.0, hit_ratio=1.0)
+#: events between two readings of the clock
 _CHUNK = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much a measurement may cost."""
-
-    #: CPU seconds after which no further events are asked about
+    #: CPU seconds after which no further events are tested
     seconds: float = 0.05
     #: events
     most: int = 512
 
 
-def measure(bundle: Bundle, columns: int, points: Floats, effort: Effort) -> Operating:
-    """T_d and R of a bundle that answers for so many servers. `points` must not be empty."""
-    hits = asked = 0
+def measure(bundle: Bundle, columns: int, points: Floats, effort: Effort) -> OperatingPoint:
+    """Measure T_d and R of a bundle for `columns` servers. `points` must not be empty."""
+    hits = tested = 0
     spent = 0.0
     times = []
-    bundle.mark(points[:1], np.zeros((1, columns), dtype=np.bool_))  # the first call finds cold caches
+    bundle.mark(points[:1], np.zeros((1, columns), dtype=np.bool_))  # warms the caches
     for begin in range(0, min(len(points), effort.most), _CHUNK):
         part = np.ascontiguousarray(points[begin : begin + _CHUNK])
         out = np.zeros((len(part), columns), dtype=np.bool_)
@@ -52,16 +50,16 @@ def measure(bundle: Bundle, columns: int, points: Floats, effort: Effort) -> Ope
         spent += took
         times.append(took / len(part))
         hits += int(out.sum())
-        asked += len(part)
+        tested += len(part)
         if spent > effort.seconds:
             break
-    # The median: beside other threads some parts find the caches cold, which says nothing of the bundle.
-    return Operating(routing=median(times) / columns, hit_ratio=hits / (asked * columns))
+    # The median ignores parts that other threads slowed down.
+    return OperatingPoint(routing=median(times) / columns, hit_ratio=hits / (tested * columns))
 
 
 def rectangles(count: int, precision: float) -> int:
-    """How many rectangles a summary of `count` has at a precision above 0."""
-    # The subtrahend keeps 0.1 × 30 from becoming 4 by its last bit.
+    """Return the number of rectangles of a summary of `count` at a precision above 0."""
+    # The subtraction keeps the rounding error of 0.1 × 30 from making it 4.
     return max(1, math.ceil(precision * count - 1e-9))
 
 
@@ -74,9 +72,9 @@ def offline(
     precisions: Sequence[float] = GRID,
     effort: Effort | None = None,
 ) -> Model:
-    """The model of a network that would host these subscriptions: the rectangles of each server, and events.
+    """Return the model of a network with these rectangles per server and events.
 
-    `Model.best` then is the precision to begin with.
+    `Model.best` is the precision to start with.
     """
     summaries = []
     for lo, hi in parts:

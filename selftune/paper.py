@@ -2,14 +2,13 @@
 
 Theory of operation
 -------------------
-The dispatcher looks at its own CPU only. Once in an interval it has a *reading*: the mean CPU share over the
-interval and the throughput. When the timeout of t intervals is over, or the throughput has changed much
-without its doing, it takes a step: CPU-bound (at or above the threshold) lowers the precision by x, anything
-else raises it, because then the outgoing link or the servers are the bottleneck.
+The dispatcher measures only its own CPU. A *reading* per interval is the mean CPU share and the throughput.
+After a timeout of t intervals, or when the throughput changes much without a step, it takes a step: if it is
+CPU-bound (at or above the threshold), it lowers the precision by x, else it raises it, because then the
+outgoing link or the servers are the bottleneck.
 
-Few operating points make the rule oscillate around the best one. `update_t` notices a repeated oscillation
-and multiplies t by n, up to a bound: a larger n is calmer, n = 1 never dampens. Anything but an oscillation
-sets t back to 1.
+With discrete precisions the rule oscillates around the best one. `update_t` detects a repeated oscillation
+and multiplies t by n, up to a limit: a larger n is calmer, n = 1 never dampens. Anything else resets t to 1.
 
     wait for timeout t or a change of the throughput
     p = p + 1
@@ -21,9 +20,8 @@ sets t back to 1.
             if oscillations >= 3 and n t <= maxT: t = n t, oscillations = 0
         else: oscillations = 0, t = 1
 
-With a *variable step*, x doubles with each step that goes the same way as the one before, up to a largest,
-and falls back to the smallest when the direction turns: large steps far from the best point, small ones near
-it.
+With a *variable step*, x doubles with each step in the same direction, up to a limit, and is reset when the
+direction changes: large steps far from the best precision, small ones near it.
 """
 
 from __future__ import annotations
@@ -32,31 +30,31 @@ from dataclasses import dataclass, replace
 
 from selftune.reading import Reading
 
-#: oscillations that count as "the best achievable point is reached"
+#: oscillations after which the best precision is reached
 OSCILLATIONS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What the published rule leaves to choose; its own choices by default."""
+    """Parameters of the published rule; the defaults are its own."""
 
     #: x
     step: float = 0.1
-    #: the largest x of a variable step; equal to `step`: all steps are alike
+    #: largest x of a variable step; equal to `step`: no variable steps
     largest_step: float = 0.1
-    #: CPU share from which the dispatcher counts as the bottleneck
+    #: CPU share from which the dispatcher is the bottleneck
     threshold: float = 0.96
     #: n
     damping: float = 1.0
     #: maxT, in intervals
     longest: float = 16.0
-    #: relative change of the throughput that is significant; infinite: only the timeout counts
+    #: relative change of the throughput that ends the timeout; infinite: none does
     trigger: float = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    #: the last four precisions, the newest last: all that update_t looks at
+    #: the last four precisions, newest last, for `update_t`
     precisions: tuple[float, ...]
     #: p
     index: int = 0
@@ -65,9 +63,9 @@ class State:
     oscillations: int = 0
     #: intervals since the last step
     waited: int = 0
-    #: throughput of the first interval after the last step, which later ones are compared with
+    #: throughput of the first interval after the last step
     settled: float | None = None
-    #: x of the next step in the direction of the last; its sign is that direction
+    #: x of the last step, with its direction as the sign
     stride: float = 0.0
 
     @property
@@ -80,7 +78,7 @@ def begin(precision: float) -> State:
 
 
 def update_t(state: State, rule: Rule) -> State:
-    """The timeout after a step; `state.precisions` and `state.index` are those after it."""
+    """Return the state with the timeout after a step, which `state` already contains."""
     if state.index < 3:
         return replace(state, timeout=1.0)
     before_3, before_2, before_1, now = state.precisions
@@ -93,7 +91,7 @@ def update_t(state: State, rule: Rule) -> State:
 
 
 def decide(state: State, reading: Reading, rule: Rule) -> tuple[State, str | None]:
-    """The state after one interval, and why the precision was stepped; None where it is left alone."""
+    """Return the state after one interval, and why a step was taken; None if none was."""
     waited = state.waited + 1
     settled = reading.throughput if state.settled is None else state.settled
     changed = state.settled is not None and abs(reading.throughput - settled) > rule.trigger * settled
@@ -101,7 +99,7 @@ def decide(state: State, reading: Reading, rule: Rule) -> tuple[State, str | Non
         return replace(state, waited=waited, settled=settled), None
     bound = reading.cpu >= rule.threshold
     stride = _stride(state, rule, -1.0 if bound else 1.0)
-    # Rounded, so that a way up and a way down meet the same numbers.
+    # Rounded, so that steps up and down reach the same numbers.
     after = round(min(1.0, max(0.0, state.precision + stride)), 6)
     stepped = replace(
         state,
@@ -113,7 +111,7 @@ def decide(state: State, reading: Reading, rule: Rule) -> tuple[State, str | Non
     )
     why = f"CPU {reading.cpu:.0%}, {'at or above' if bound else 'below'} {rule.threshold:.0%}"
     if changed:
-        why += f"; throughput went from {settled:,.0f} to {reading.throughput:,.0f} events/s by itself"
+        why += f"; throughput changed from {settled:,.0f} to {reading.throughput:,.0f} events/s by itself"
     return update_t(stepped, rule), why
 
 

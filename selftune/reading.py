@@ -1,4 +1,4 @@
-"""What a policy is told, once an interval."""
+"""A reading: what the self-tuner measures in one interval."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from selftune.throughput import Model
 class Reading:
     #: mean share of one core over the interval, 0 … 1
     cpu: float
-    #: events a second that passed through the whole network
+    #: events per second that passed through the whole network
     throughput: float
-    #: more was asked of the network than it carried; else its throughput says nothing about its capacity
+    #: whether demand exceeded capacity; otherwise the throughput is not the capacity
     saturated: bool = True
-    #: how full the outgoing link and the fullest server were, 0 … 1; None where nobody knows
+    #: load of the outgoing link and of the busiest server, 0 … 1; None if unknown
     link: float | None = None
     server: float | None = None
-    #: live parameters, and what was measured at some precisions; None where nobody measures
+    #: the throughput model with measured parameters; None if it is not measured
     model: Model | None = None

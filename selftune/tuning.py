@@ -1,8 +1,8 @@
-"""The precision in force and how it came to be: the mode, the policy behind it, the history of decisions.
+"""The mode, the precision in force, and the history of decisions.
 
-Modes: `fixed` holds the precision that an operator set, `paper` follows the published rule
-(`selftune.paper`), `model` predicts (`selftune.predicting`). Whoever owns a `Tuning` gives it a reading
-once an interval and applies the precision that it is told.
+The mode `fixed` keeps the precision that an operator set, `paper` follows the published rule
+(`selftune.paper`), `model` predicts (`selftune.predictive`). The owner of a `Tuning` passes one reading per
+interval and applies the decided precision.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from edn.errors import InvalidInput
-from selftune import paper, predicting
+from selftune import paper, predictive
 from selftune.reading import Reading
 
 MODES = ("fixed", "paper", "model")
 
-#: decisions kept for whoever asks why
+#: decisions in the history
 HISTORY = 1000
 
 
@@ -28,13 +28,13 @@ class Decision:
     mode: str
     precision: float
     reason: str
-    #: what the policy was told; None for an operator's word
+    #: the reading; None if an operator decided
     cpu: float | None = None
     throughput: float | None = None
 
 
 class Tuning:
-    """Mode, precision and the history of decisions. No clock, no threads."""
+    """Mode, precision and history. Uses no clock and no threads."""
 
     def __init__(
         self,
@@ -42,42 +42,40 @@ class Tuning:
         mode: str = "fixed",
         precision: float = 1.0,
         rule: paper.Rule | None = None,
-        caution: predicting.Caution | None = None,
+        predictive_rule: predictive.PredictiveRule | None = None,
     ) -> None:
         self.rule = rule or paper.Rule(damping=2.0)
-        self.caution = caution or predicting.Caution()
+        self.predictive_rule = predictive_rule or predictive.PredictiveRule()
         self._history: deque[Decision] = deque(maxlen=HISTORY)
-        #: decisions so far, those too that the history has forgotten
+        #: number of decisions since the start
         self.decided = 0
         self._begin(mode, precision)
 
     def _begin(self, mode: str, precision: float) -> None:
         self.mode, self.precision = mode, precision
         self._paper = paper.begin(precision)
-        self._predicting = predicting.begin(precision)
+        self._predictive = predictive.begin(precision)
 
     def set(self, *, mode: str, precision: float, time: int, reason: str) -> Decision:
-        """Take an operator's word; the decision that it makes."""
+        """Set mode and precision as an operator; return the decision."""
         if mode not in MODES:
-            raise InvalidInput(
-                f'mode "{mode}" is not available; known are {", ".join(MODES)}', pointer="/mode"
-            )
+            raise InvalidInput(f'mode must be one of {", ".join(MODES)}, got "{mode}"', pointer="/mode")
         if not 0.0 <= precision <= 1.0:
             raise InvalidInput(
-                f"precision {precision}: between 0 (everything to every server) and 1 (precise)",
+                f"precision must be from 0 (everything to every server) to 1 (precise), got {precision}",
                 pointer="/precision",
             )
         self._begin(mode, precision)
         return self._decided(Decision(time=time, mode=mode, precision=precision, reason=reason))
 
     def read(self, reading: Reading, *, time: int) -> Decision | None:
-        """One interval is over. The decision, if the precision is to change."""
+        """End an interval; return the decision, if the precision changes."""
         if self.mode == "paper":
             self._paper, why = paper.decide(self._paper, reading, self.rule)
             precision = self._paper.precision
         elif self.mode == "model":
-            self._predicting, why = predicting.decide(self._predicting, reading, self.caution)
-            precision = self._predicting.precision
+            self._predictive, why = predictive.decide(self._predictive, reading, self.predictive_rule)
+            precision = self._predictive.precision
         else:
             return None
         if why is None or precision == self.precision:
@@ -100,7 +98,6 @@ class Tuning:
         return decision
 
     def latest(self, count: int) -> list[Decision]:
-        """The last decisions, the oldest of them first."""
         return list(self._history)[-count:] if count else []
 
     def describe(self) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def routes(servers: ServerRegistry, calls: ServerClient) -> APIRouter:
     async def grant(server: str, token: str, rate: str | None) -> dict[str, Any]:
         if servers.get(server) is not None:
             message = protocol.Consented(token, rate or "")
-            if not _decoder.decode(await calls.tell(server, "/internal/consents", message)).unknown:
+            if not _decoder.decode(await calls.send(server, "/internal/consents", message)).unknown:
                 return {"consent": "granted"}
         raise NotFound("no such request for consent, or it is no longer pending")
 

@@ -17,7 +17,7 @@ from dispatcher.auth.access import Guard, authorization_of
 from dispatcher.auth.audit import Audit
 from dispatcher.auth.caller import Caller, Need, needs
 from dispatcher.servers.admission import Leadership
-from dispatcher.servers.placement import Placing
+from dispatcher.servers.placement import Placer
 from dispatcher.servers.registration import Registration
 from dispatcher.store.event_log import Log
 from dispatcher.subscriptions.requests import SubscriptionRequests
@@ -77,7 +77,7 @@ class HeartbeatEndpoint:
 def routes(
     log: Log,
     topics: Topics,
-    placing: Placing,
+    placing: Placer,
     registration: Registration,
     leadership: Leadership,
     requests: SubscriptionRequests,
@@ -131,7 +131,7 @@ def routes(
     ) -> Response:
         """Get few rectangles per server that describe its subscriptions, as far as they have changed."""
         mine = log.incarnation
-        summaries = placing.exchange(
+        summaries = placing.hints(
             [topic.info() for topic in topics.all("")],
             incarnation=mine,
             since=since if incarnation == mine else 0,

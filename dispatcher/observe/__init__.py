@@ -1,4 +1,4 @@
-"""Explains and shows: why an event is routed, what happened to it, figures and maps of the dashboard.
+"""Explains routing and matching, traces events, and provides the figures of the dashboard.
 
 May import `routing`, `servers`, `store`, `subscriptions` and `tuning`.
 """

@@ -1,13 +1,14 @@
-"""Follows one recent event: when it was accepted, where it was sent, whom it matched, how they were told.
+"""Traces one recent event: its acceptance, the servers it was sent to, its matches and delivery attempts.
 
-The dispatcher knows an event as long as it is in memory (`servers.pipeline.TAIL_BYTES`), a server about as
-long. Times are of the machine that tells them.
+An event can be traced while it is in the dispatcher's memory (`servers.pipeline.TAIL_BYTES`); a server
+remembers it about as long. Times are of the machine that reports them.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -25,18 +26,20 @@ from edn.formats import trace_context
 from edn.formats.ndjson import cut
 from edn.model.coordinates import rfc3339
 from edn.model.namespace import public_id
+from edn.runtime.ownership import owned
 
-#: events looked through for an id that a publisher chose
-LOOKED_AT = 200_000
+#: number of recent events that are searched for an id
+SEARCHED = 200_000
 
 _journey = protocol.Decoder(protocol.EventTrace)
 
 
+@owned("loop")
+@dataclass(frozen=True, eq=False)
 class EventTrace:
-    def __init__(self, log: Log, tail: Tail, calls: ServerClient) -> None:
-        self._log = log
-        self._tail = tail
-        self._calls = calls
+    _log: Log
+    _tail: Tail
+    _client: ServerClient
 
     async def follow(self, topic: Topic, id: str) -> FollowedEvent:
         record, place = self._find(topic, id)
@@ -61,21 +64,19 @@ class EventTrace:
         prefix = protocol.generated_id(self._log.id, "")
         number = id.removeprefix(prefix)
         offset = int(number) if id.startswith(prefix) and number.isdecimal() and len(number) < 19 else None
-        for record in self._tail.recent(topic.uid, LOOKED_AT):
+        for record in self._tail.recent(topic.uid, SEARCHED):
             if offset is not None and record.first <= offset <= record.last and not record.ids:
                 return record, offset - record.first
             if record.ids and id in record.ids:
                 return record, record.ids.index(id)
         raise NotFound(
-            f'no recent event "{id[:80]}" of {topic.name}; only events still in memory can be followed'
+            f'event "{id[:80]}" of topic "{topic.name}" is not in memory; only recent events can be traced'
         )
 
     async def _server(self, server: str, topic: Topic, offset: int) -> FollowedServer:
         try:
-            answer = await self._calls.tell(
-                server, "/internal/journey", protocol.TraceQuery(self._log.id, offset)
-            )
-            journey = _journey.decode(answer)
+            question = protocol.TraceQuery(self._log.id, offset)
+            journey = _journey.decode(await self._client.send(server, "/internal/journey", question))
         except (EdnError, msgspec.MsgspecError) as error:
             return FollowedServer(server, failure=str(error))
         named = await self._named([one.subscription for one in journey.recipients], topic)
@@ -94,10 +95,10 @@ class EventTrace:
         )
 
     async def _named(self, keys: Sequence[str], topic: Topic) -> dict[str, str]:
-        """Return the ids of subscriptions that an event of this topic matched; empty for one that has ended.
+        """Return the ids of the matched subscriptions; empty for one that has ended.
 
-        A server remembers matches by version numbers, and gives a number that is free to another version:
-        what it names may be a later subscription, of another topic and another tenant.
+        A server remembers matches by slot numbers, which it reuses. So it may name a later subscription, of
+        another topic and tenant.
         """
         topics = await self._log.reading(lambda connection: directory.topics_of(connection, keys))
         return {key: public_id(key) if topics.get(key) == topic.uid else "" for key in keys}

@@ -1,10 +1,10 @@
-"""Explains across tiers: what would become of an event, and what a filter would hear.
+"""Explains how an event would be routed and matched, and what a filter would match.
 
-An event is asked about where it would go: the routing table says which servers would get it and by which
-rectangle, each of those says which subscriptions match and by which clauses. A server that would get it for
-nothing is a false positive. Nothing is stored, counted or sent.
+For an event, the routing table names the servers that would get it and the rectangle that contains it; these
+servers name the subscriptions that match, and their clauses. A server where nothing matches is a false
+positive. Nothing is stored, counted or delivered.
 
-A filter is compared with stored ones, as far as a budget goes, and with recent traffic.
+A filter is compared with stored filters, within a budget, and with recent events.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -46,44 +47,38 @@ from edn.model.display import shown_rect
 from edn.model.filter import BoundFilter, Filter
 from edn.model.namespace import public_id
 from edn.model.rect import Rects
+from edn.runtime.ownership import owned
 
-#: subscriptions that a server names
+#: limit of subscriptions that a server names
 NAMED = 100
-#: stored filters that one is compared with, and the seconds that this may take
+#: limits of the comparison with stored filters: their number, and seconds
 COMPARED = 5_000
 COMPARING_SECONDS = 2.0
-#: recent events that a filter is tried on
+#: limit of recent events that a filter is tested on
 RECENT = 2_000
-#: rectangles of a filter that are shown
+#: limit of a filter's rectangles in the answer
 SHOWN = 16
 
 _explained = protocol.Decoder(protocol.Explained)
 
 
+@owned("loop")
+@dataclass(frozen=True, eq=False)
 class Explainer:
-    def __init__(
-        self,
-        log: Log,
-        tail: Tail,
-        table: RoutingTable,
-        members: ServerRegistry,
-        calls: ServerClient,
-        subscriptions: Subscriptions,
-    ) -> None:
-        self._log = log
-        self._tail = tail
-        self._table = table
-        self._members = members
-        self._calls = calls
-        self._subscriptions = subscriptions
+    _log: Log
+    _tail: Tail
+    _table: RoutingTable
+    _registry: ServerRegistry
+    _client: ServerClient
+    _subscriptions: Subscriptions
 
-    # -- an event ---------------------------------------------------------------------------------------
+    # -- events -----------------------------------------------------------------------------------------
 
     async def event(self, topic: Topic, event: Any) -> ExplainedEvent:
         """Explain how the event would be routed and matched if it were published now."""
         batch = topic.schema.decode_events(msgspec.json.encode(event))
         if len(batch) != 1:
-            raise InvalidInput("one event is explained at a time", pointer="/event")
+            raise InvalidInput(f"event must be one event, got {len(batch)}", pointer="/event")
         line = split(batch.lines)[0]
         table = self._table
         servers, routed = table.servers, table.would_route(topic.uid, batch.points)[0]
@@ -113,11 +108,11 @@ class Explainer:
     async def _server(
         self, topic: Topic, server: str, routed: bool, point: Floats, question: protocol.Explain
     ) -> ExplainedServer:
-        member = self._members.get(server)
+        known = self._registry.get(server)
         why, rectangle, tried = self._why(topic, server, routed, point)
         found = ExplainedServer(
             server=server,
-            state=self._members.state(member) if member is not None else "away",
+            state=self._registry.state(known) if known is not None else "away",
             routed=routed,
             why=why,
             rectangle=rectangle,
@@ -126,7 +121,7 @@ class Explainer:
         if not routed:
             return replace(found, matched=0)
         try:
-            answer = _explained.decode(await self._calls.tell(server, "/internal/explain", question))
+            answer = _explained.decode(await self._client.send(server, "/internal/explain", question))
         except (EdnError, msgspec.MsgspecError) as error:
             return replace(found, failure=str(error))
         return replace(
@@ -154,7 +149,7 @@ class Explainer:
     def _why(
         self, topic: Topic, server: str, routed: bool, point: Floats
     ) -> tuple[Why, dict[str, Any] | None, int]:
-        """Why it goes there or not, by which rectangle, and how many there were."""
+        """Return why the event is routed or not, the rectangle that contains it, and how many were tested."""
         table, columns = self._table, topic.schema.to_wire()
         if table.describe(server).everything:
             return "everything", None, 0
@@ -166,10 +161,10 @@ class Explainer:
             tried += len(lo)
         return "no rectangle", None, tried
 
-    # -- a filter ---------------------------------------------------------------------------------------
+    # -- filters ----------------------------------------------------------------------------------------
 
     async def filter(self, topic: Topic, given: Any) -> ExplainedFilter:
-        """Explain a filter: its clauses, covering relations to stored filters, recent matches."""
+        """Explain a filter: its rectangles, covering relations to stored filters, recent matches."""
         try:
             bound = Filter.parse(given).bind(topic.schema)
         except EdnError as error:
@@ -185,24 +180,24 @@ class Explainer:
                 shown_rect(columns, lo, hi) for lo, hi in zip(rects.lo[:SHOWN], rects.hi[:SHOWN], strict=True)
             ],
             rectangle_count=len(rects),
-            servers=[self._meeting(member, topic, rects) for member in self._members],
+            servers=[self._meeting(server, topic, rects) for server in self._registry],
             recent=await self._recent(topic, bound),
             **await self._compared(topic, bound),
         )
 
-    def _meeting(self, member: Server, topic: Topic, rects: Rects) -> MetServer:
-        """How many of a server's rectangles the filter's meet."""
+    def _meeting(self, server: Server, topic: Topic, rects: Rects) -> MetServer:
+        """Count a server's rectangles that intersect the filter's."""
         table = self._table
-        everything = table.describe(member.id).everything
+        everything = table.describe(server.id).everything
         meeting = total = 0
-        for _, lo, hi in table.rectangles(member.id, topic.uid):
+        for _, lo, hi in table.rectangles(server.id, topic.uid):
             width = min(lo.shape[1], rects.width)
             total += len(lo)
             met = np.zeros(len(lo), dtype=np.bool_)
             for low, high in zip(rects.lo[:, :width], rects.hi[:, :width], strict=True):
                 met |= ((lo[:, :width] <= high) & (low <= hi[:, :width])).all(axis=1)
             meeting += int(np.count_nonzero(met))
-        return MetServer(server=member.id, everything=everything, meeting=meeting, rectangles=total)
+        return MetServer(server=server.id, everything=everything, meeting=meeting, rectangles=total)
 
     async def _recent(self, topic: Topic, bound: BoundFilter) -> RecentMatches:
         records = self._tail.recent(topic.uid, RECENT)
@@ -244,7 +239,7 @@ class Explainer:
                 stored = [(one.id, Filter.parse(one.filter).bind(topic.schema)) for one in page]
                 return [(id, bound.covers(other), other.covers(bound)) for id, other in stored]
 
-            # It may take a while; publishers shall not wait for it.
+            # In a thread, so that publishers do not wait for it.
             for id, wider, narrower in await asyncio.to_thread(compare):
                 if wider:
                     covers.append(public_id(id))
@@ -274,7 +269,7 @@ class Explainer:
 
 
 def _containing(lo: Floats, hi: Floats, point: Floats) -> int | None:
-    """The first rectangle that contains a point; columns that either lacks are unconstrained or missing."""
+    """Return the first rectangle that contains a point; columns that the point lacks are missing."""
     width = lo.shape[1]
     fitted = np.full(width, -np.inf)
     shared = min(width, len(point))

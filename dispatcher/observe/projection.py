@@ -1,11 +1,10 @@
-"""Projects the routing table on two attributes: each server's rectangles, and recent events.
+"""Projects the servers' rectangles and recent events on two attributes, for the dashboard's map.
 
-At the precision in force, or at any other: then the summaries are cut beside the table, in a thread, and
-nothing changes but what is shown. A rectangle's shadow on two attributes says nothing of the others, so an
-event inside a shadow need not be inside the rectangle; where events went is told by routing itself.
+At another precision than the present one, summaries are cut in a thread, and the table does not change. A
+*shadow* is the projection of a rectangle. It ignores the other attributes, so an event inside a shadow may be
+outside the rectangle; the routing table decides where events go.
 
-Shadows are found once for as long as the table holds the same rectangles, however many ask: a table's arrays
-never change, a change brings others.
+Shadows are cached as long as the table has the same rectangles: its arrays are immutable.
 """
 
 from __future__ import annotations
@@ -17,35 +16,34 @@ from typing import Any
 
 import numpy as np
 
-from dispatcher.routing.rebuild import Recut
 from dispatcher.routing.table import RoutingTable
-from dispatcher.servers.counters import PipelineCounters
+from dispatcher.routing.topic_routes import TableRebuild
+from dispatcher.servers.pipeline import PipelineCounters
 from dispatcher.subscriptions.topics import Topic
 from edn.arrays import Floats
 from edn.errors import InvalidInput
 from edn.model.display import value_at
 from edn.model.rect import LOWEST
+from edn.runtime.ownership import owned
 
-#: shadows of one server that are drawn, the largest first, and events
+#: limits of shadows per server, the largest first, and of events
 DRAWN = 300
 EVENTS = 200
-
-
-#: pairs of attributes whose shadows are kept
-_KEPT = 16
+#: limit of cached pairs of attributes
+_CACHED = 16
 
 
 @dataclass(slots=True)
 class _Shadows:
-    """Shadows on two columns, by the identity of the rectangles' lower bounds, which are kept with them."""
+    """Cached shadows on two columns, by the identity of the rectangles' lower bounds."""
 
     columns: tuple[int, int]
     before: dict[int, tuple[Floats, Floats]]
-    #: what was needed this time
+    #: shadows of the present request
     used: dict[int, tuple[Floats, Floats]] = field(default_factory=dict)
 
     def of(self, lo: Floats, hi: Floats) -> Floats:
-        """(x low, x high, y low, y high) of the largest."""
+        """Return (x low, x high, y low, y high) of the largest shadows."""
         known = self.used.get(id(lo)) or self.before.get(id(lo))
         if known is None:
             known = lo, _largest(np.column_stack([_sides(lo, hi, column) for column in self.columns]))
@@ -53,33 +51,36 @@ class _Shadows:
         return known[1]
 
 
+@owned("loop")
 class Projector:
     def __init__(self, table: RoutingTable, counters: PipelineCounters) -> None:
         self._table = table
         self._counters = counters
-        #: (topic, columns) → what was drawn last
-        self._drawn: dict[tuple[int, int, int], dict[int, tuple[Floats, Floats]]] = {}
+        #: (topic, columns) → shadows of the last request
+        self._cache: dict[tuple[int, int, int], dict[int, tuple[Floats, Floats]]] = {}
 
     async def project(self, topic: Topic, x: str, y: str, precision: float | None) -> dict[str, Any]:
-        """The picture at a precision; None is that in force."""
+        """Return the map at a precision; None is the present one."""
         columns = _column(topic, x, "x"), _column(topic, y, "y")
         table = self._table
-        recut = None if precision is None else table.plan(precision)
-        if recut is not None:
-            await asyncio.to_thread(recut.work)
+        rebuild = None if precision is None else table.plan(precision)
+        if rebuild is not None:
+            await asyncio.to_thread(rebuild.run)
         points = self._recent(topic)
         now = table.would_route(topic.uid, points)
-        routed = now if recut is None else table.would_route(topic.uid, points, recut)
-        known = _Shadows(columns, self._drawn.get((topic.uid, *columns), {}))
-        shadows = {server: self._largest_of(server, topic, known, recut) for server in table.servers}
-        if recut is None:  # what a trial asked for is soon of no use
-            self._keep((topic.uid, *columns), known.used)
+        routed = now if rebuild is None else table.would_route(topic.uid, points, rebuild)
+        known = _Shadows(columns, self._cache.get((topic.uid, *columns), {}))
+        shadows = {server: self._largest_of(server, topic, known, rebuild) for server in table.servers}
+        if rebuild is None:  # nobody asks for a trial twice
+            self._put((topic.uid, *columns), known.used)
         chosen = points[:, list(columns)] if len(points) else np.empty((0, 2))
         present = np.isfinite(chosen).all(axis=1)
         few = np.flatnonzero(present)[:EVENTS]
         drawn = np.concatenate([np.empty((0, 4)), *(shadow for _, shadow in shadows.values())])
         axes = [
-            _axis(topic, column, np.concatenate([_between(drawn, place), chosen[:, place]]))
+            _axis(
+                topic, column, np.concatenate([drawn[:, 2 * place : 2 * place + 2].ravel(), chosen[:, place]])
+            )
             for place, column in enumerate(columns)
         ]
         in_force = [table.describe(server) for server in table.servers]
@@ -92,7 +93,9 @@ class Projector:
             "servers": [
                 {
                     "server": server,
-                    "everything": one.everything if recut is None else _everything(one, recut),
+                    "everything": one.everything
+                    if rebuild is None
+                    else one.epoch is None or rebuild.precision == 0,
                     "rectangles": count,
                     "maximal": one.topics[topic.uid].maximal if topic.uid in one.topics else 0,
                     "shadows": [[_bound(value) for value in shadow] for shadow in own.tolist()],
@@ -116,28 +119,25 @@ class Projector:
         sample = self._counters.samples.get(topic.uid)
         return np.empty((0, topic.schema.width)) if sample is None else sample.points()
 
-    def _keep(self, key: tuple[int, int, int], drawn: dict[int, tuple[Floats, Floats]]) -> None:
-        self._drawn.pop(key, None)
-        self._drawn[key] = drawn
-        if len(self._drawn) > _KEPT:
-            del self._drawn[next(iter(self._drawn))]
+    def _put(self, key: tuple[int, int, int], shadows: dict[int, tuple[Floats, Floats]]) -> None:
+        self._cache.pop(key, None)
+        self._cache[key] = shadows
+        if len(self._cache) > _CACHED:
+            del self._cache[next(iter(self._cache))]
 
     def _largest_of(
-        self, server: str, topic: Topic, shadows: _Shadows, recut: Recut | None
+        self, server: str, topic: Topic, shadows: _Shadows, rebuild: TableRebuild | None
     ) -> tuple[int, Floats]:
-        """How many rectangles route to a server, and the shadows of the largest."""
+        """Return the number of a server's rectangles, and the largest shadows."""
         parts = [
             (lo, hi)
             for why, lo, hi in self._table.rectangles(server, topic.uid)
-            if recut is None or why == "widening"
+            if rebuild is None or why == "widening"
         ]
-        if recut is not None:
-            parts += [
-                (piece.cover.lo, piece.cover.hi)
-                for piece in recut.pieces
-                if (piece.server, piece.topic) == (server, topic.uid) and piece.cover is not None
-            ]
-        # The largest of all are among the largest of each part.
+        if rebuild is not None:
+            _, cover = rebuild.covers().get((server, topic.uid), (None, None))
+            parts += [] if cover is None else [(cover.lo, cover.hi)]
+        # The largest shadows of all are among the largest of each part.
         together = np.concatenate([np.empty((0, 4)), *(shadows.of(lo, hi) for lo, hi in parts)])
         return sum(len(lo) for lo, _ in parts), _largest(together)
 
@@ -147,13 +147,14 @@ def _column(topic: Topic, name: str, where: str) -> int:
     if column is None:
         known = ", ".join(topic.schema.attributes)
         raise InvalidInput(
-            f'"{name[:80]}" is no attribute of {topic.name}; it has {known}', pointer=f"/{where}"
+            f'{where} must be an attribute of topic "{topic.name}" ({known}), got "{name[:80]}"',
+            pointer=f"/{where}",
         )
     return column
 
 
 def _sides(lo: Floats, hi: Floats, column: int) -> Floats:
-    """The bounds of one column; an older rectangle lacks it, and is unconstrained there."""
+    """Return the bounds of one column; an older rectangle without it is unconstrained."""
     if column >= lo.shape[1]:
         return np.tile([-np.inf, np.inf], (len(lo), 1))
     low = np.where(lo[:, column] <= LOWEST, -np.inf, lo[:, column])
@@ -161,7 +162,7 @@ def _sides(lo: Floats, hi: Floats, column: int) -> Floats:
 
 
 def _largest(shadows: Floats) -> Floats:
-    """The distinct ones of the largest area, so many as are drawn."""
+    """Return the distinct shadows with the largest areas."""
     distinct = np.unique(shadows, axis=0)
     with np.errstate(over="ignore", invalid="ignore"):
         area = (distinct[:, 1] - distinct[:, 0]) * (distinct[:, 3] - distinct[:, 2])
@@ -170,14 +171,8 @@ def _largest(shadows: Floats) -> Floats:
     return largest
 
 
-def _between(shadows: Floats, place: int) -> Floats:
-    """All bounds on one axis."""
-    bounds: Floats = shadows[:, 2 * place : 2 * place + 2].ravel()
-    return bounds
-
-
 def _axis(topic: Topic, column: int, coordinates: Floats) -> dict[str, Any]:
-    """Where the axis begins and ends; of strings the places that are named on it, in order."""
+    """Describe an axis: its range, and for strings and booleans the labelled places."""
     attribute = topic.schema.columns[column]
     seen = np.unique(coordinates[np.isfinite(coordinates)]).tolist()
     stops = None
@@ -199,7 +194,3 @@ def _bound(value: float) -> float | None:
 
 def _common(servers: list[Any]) -> float | None:
     return servers[0].precision if servers else None
-
-
-def _everything(server: Any, recut: Recut) -> bool:
-    return server.epoch is None or recut.precision == 0

@@ -1,6 +1,8 @@
-"""The routing entries that there really are: a topic and a server each, with what the table holds of them."""
+"""Lists the routes of the table, one per topic and server."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from dispatcher.routing.table import RoutingTable
 from dispatcher.servers.bindings import Bindings
@@ -11,26 +13,26 @@ from dispatcher.store.topic_rows import Binding
 from dispatcher.subscriptions.topics import Topics
 from edn.api.routes import Route
 from edn.model import namespace
+from edn.runtime.ownership import owned
 
 
+@owned("loop")
+@dataclass(frozen=True, eq=False)
 class RoutingEntries:
-    def __init__(
-        self, log: Log, table: RoutingTable, members: ServerRegistry, bindings: Bindings, topics: Topics
-    ) -> None:
-        self._log = log
-        self._table = table
-        self._members = members
-        self._bindings = bindings
-        self._topics = topics
+    _log: Log
+    _table: RoutingTable
+    _registry: ServerRegistry
+    _bindings: Bindings
+    _topics: Topics
 
     async def found(self, name: str | None = None) -> list[Route]:
-        """Those of all topics, or of one, or of a subtree, by its path; in the order of topics and servers.
+        """List the routes of all topics, or of a topic or subtree, by topic and server.
 
-        There is one if a server hosts a subscription to the topic, or the table still holds a rectangle.
+        A route exists if a server hosts a subscription to the topic, or the table has a rectangle of it.
         """
         hosted = await self._log.reading(directory.count_by_topic)
         routes = []
-        tables = [self._table.describe(member.id) for member in self._members]
+        tables = [self._table.describe(server.id) for server in self._registry]
         for topic in self._topics.all():
             if name is not None and not namespace.includes(name, topic.path):
                 continue
@@ -56,7 +58,7 @@ class RoutingEntries:
         return routes
 
     async def misplaced(self, binding: Binding) -> int:
-        """Count subscriptions on servers that a binding does not allow; they stay until they are moved."""
+        """Count subscriptions on servers that a binding does not allow; they stay until they are migrated."""
         if binding.servers is None:
             return 0
         bound = {topic.uid for topic in self._topics.all() if self._bindings.hosts_of(topic.path) == binding}

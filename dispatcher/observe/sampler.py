@@ -1,8 +1,8 @@
-"""One look at the counters a second, shared by everybody who watches.
+"""Samples the counters once per second for all open dashboards.
 
-A sample is made once and encoded once, however many dashboards are open; with none open it is only kept, so
-that whoever comes sees the last minutes. What it costs does not grow with events: rates are differences of
-counters that are kept anyway, and of the events that came since the last look a handful is shown.
+A sample is made and encoded once for all dashboards. Samples are also made without one, so that a dashboard
+shows the last minutes when it opens. The cost does not grow with the events: rates are differences of
+existing counters, and only a few events are shown.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import structlog
 
 from dispatcher.observe.servers import ServerDescriptions
 from dispatcher.routing.table import RoutingTable
-from dispatcher.servers.counters import PipelineCounters
 from dispatcher.servers.pipeline import Pipeline
 from dispatcher.store.event_log import Log
 from dispatcher.store.records import EventsRecord
@@ -28,14 +26,13 @@ from dispatcher.subscriptions.topics import Topics
 from dispatcher.tuning.loop import Tuner
 from edn.formats.ndjson import cut
 from edn.protocol import generated_id
+from edn.runtime.ownership import owned
 from edn.runtime.tasks import periodic
 
-logger = structlog.get_logger()
-
 SECONDS = 1.0
-#: samples kept for whoever comes: ten minutes
+#: samples in the history: ten minutes
 KEPT = 600
-#: events shown of one look, and decisions of the past told to whoever comes
+#: limits of events per sample, and of decisions in the history
 EVENTS = 16
 DECISIONS = 200
 #: counters whose rates are shown
@@ -46,15 +43,13 @@ HISTORY = ("time", "published", "forwarded", "useful", "matched", "notified", "h
 _encode = msgspec.json.Encoder().encode
 
 
+@owned("loop")
 class Sampler:
-    """Event loop only; `run` until cancelled."""
-
     def __init__(
         self,
         log: Log,
         table: RoutingTable,
         pipeline: Pipeline,
-        counters: PipelineCounters,
         descriptions: ServerDescriptions,
         topics: Topics,
         tuner: Tuner,
@@ -62,14 +57,13 @@ class Sampler:
         self._log = log
         self._table = table
         self._pipeline = pipeline
-        self._counters = counters
         self._descriptions = descriptions
         self._topics = topics
         self._tuner = tuner
         self._rows: deque[tuple[float | None, ...]] = deque(maxlen=KEPT)
         self._totals: dict[str, int] = {}
         self._servers: dict[str, dict[str, int]] = {}
-        self._asked = (0, 0)
+        self._tested = (0, 0)
         self._at = time.monotonic()
         self._cpu = time.process_time()
         self._decided = tuner.tuning.decided
@@ -78,7 +72,7 @@ class Sampler:
         self._number = 0
         self._next = asyncio.Event()
         self._closed = False
-        #: who watches
+        #: open streams
         self.watching = 0
 
     async def run(self) -> None:
@@ -86,7 +80,7 @@ class Sampler:
 
     async def _sample(self) -> None:
         try:
-            sample = self._look()
+            sample = self._new_sample()
             if self.watching:
                 sample["events"] = self._events()
                 self._latest = _encode(sample)
@@ -97,12 +91,12 @@ class Sampler:
             self._next = asyncio.Event()
 
     def close(self) -> None:
-        """The dispatcher stops: end all streams, so that nobody waits for them."""
+        """End all streams, because the dispatcher stops."""
         self._closed = True
         self._next.set()
 
     async def stream(self) -> AsyncIterator[bytes]:
-        """Server-sent events: the history, then every sample."""
+        """Yield server-sent events: the history, then every sample."""
         self.watching += 1
         try:
             yield b"event: history\ndata: " + _encode(self._history()) + b"\n\n"
@@ -113,8 +107,6 @@ class Sampler:
         finally:
             self.watching -= 1
 
-    # -- inside -----------------------------------------------------------------------------------------
-
     def _history(self) -> dict[str, Any]:
         columns = zip(*self._rows, strict=True) if self._rows else ((),) * len(HISTORY)
         decisions = self._tuner.tuning.describe()["history"]
@@ -124,20 +116,20 @@ class Sampler:
             "decisions": decisions[-DECISIONS:],
         }
 
-    def _look(self) -> dict[str, Any]:
+    def _new_sample(self) -> dict[str, Any]:
         tuning = self._tuner.tuning
         now, cpu = time.monotonic(), time.process_time()
         elapsed = max(1e-3, now - self._at)
         servers = self._descriptions.all()
         totals = {"published": self._pipeline.published}
         totals |= {name: sum(server[name] for server in servers) for name in COUNTED[1:]}
-        # A server that has restarted counts from 0 again: no rate is below 0.
+        # Counters of a restarted server begin at 0 again; a rate is never negative.
         rates = {name: max(0, totals[name] - self._totals.get(name, 0)) / elapsed for name in COUNTED}
-        counts = self._counters.counts
-        asked, hits = counts.asked - self._asked[0], counts.hits - self._asked[1]
+        counts = self._pipeline.counters.counts
+        tested, hits = counts.tested - self._tested[0], counts.hits - self._tested[1]
         share = (cpu - self._cpu) / elapsed
         milliseconds = round(time.time() * 1000)
-        hit_ratio = hits / asked if asked else None
+        hit_ratio = hits / tested if tested else None
         fresh = tuning.decided - self._decided
         sample = {
             "time": milliseconds,
@@ -157,7 +149,7 @@ class Sampler:
             (milliseconds, *(rates[name] for name in COUNTED), hit_ratio, share, tuning.precision)
         )
         self._at, self._cpu, self._totals, self._decided = now, cpu, totals, tuning.decided
-        self._asked = (counts.asked, counts.hits)
+        self._tested = (counts.tested, counts.hits)
         return sample
 
     def _server(self, server: dict[str, Any], elapsed: float) -> dict[str, Any]:
@@ -178,12 +170,12 @@ class Sampler:
         }
 
     def _events(self) -> list[dict[str, Any]]:
-        """Some of those that came since the last look, spread over them."""
+        """Return some of the events since the last sample, evenly spread."""
         records = self._pipeline.tail.after(self._seen) or []
-        coming = [record for record in records if isinstance(record, EventsRecord)]
+        fresh = [record for record in records if isinstance(record, EventsRecord)]
         shown: list[dict[str, Any]] = []
-        for record in coming[:: max(1, -(-len(coming) // EVENTS))]:
-            most = max(1, EVENTS // len(coming))
+        for record in fresh[:: max(1, -(-len(fresh) // EVENTS))]:
+            most = max(1, EVENTS // len(fresh))
             topic = self._topics.by_uid(record.topic)
             if topic is not None:
                 places = np.linspace(0, record.count - 1, min(record.count, most)).astype(int)

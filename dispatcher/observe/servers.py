@@ -1,47 +1,50 @@
-"""Describes the servers for REST, metrics and the dashboard."""
+"""Describes the servers for the REST interface, metrics and the dashboard."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from dispatcher.routing.table import RoutingTable
 from dispatcher.servers.registry import ServerRegistry
 from dispatcher.store.log_tail import Tail
 from edn.runtime import clock
+from edn.runtime.ownership import owned
 
 
+@owned("loop")
+@dataclass(frozen=True, eq=False)
 class ServerDescriptions:
-    def __init__(self, members: ServerRegistry, table: RoutingTable, tail: Tail) -> None:
-        self._members = members
-        self._table = table
-        self._tail = tail
+    _registry: ServerRegistry
+    _table: RoutingTable
+    _tail: Tail
 
     def all(self) -> list[dict[str, Any]]:
         now = clock.monotonic()
         described = []
-        for member in self._members:
-            forwarder = member.forwarder
-            routed = self._table.describe(member.id)
+        for server in self._registry:
+            forwarder = server.forwarder
+            routed = self._table.describe(server.id)
             described.append(
                 {
-                    "id": member.id,
-                    "url": member.url,
-                    "state": self._members.state(member),
-                    "leaving": member.leaving,
-                    "subscriptions": member.subscriptions,
-                    "backlog": member.backlog,
-                    "cpu": member.cpu,
+                    "id": server.id,
+                    "url": server.url,
+                    "state": self._registry.state(server),
+                    "leaving": server.leaving,
+                    "subscriptions": server.subscriptions,
+                    "backlog": server.backlog,
+                    "cpu": server.cpu,
                     "cursor": forwarder.acked if forwarder else None,
                     "lag": max(0, self._tail.head - forwarder.position) if forwarder else None,
                     "forwarded": forwarder.forwarded if forwarder else 0,
                     "useful": forwarder.useful if forwarder else 0,
                     "matched": forwarder.matched if forwarder else 0,
-                    "notified": member.notified,
-                    "clock_suspect": member.suspect,
+                    "notified": server.notified,
+                    "clock_suspect": server.suspect,
                     "failure": forwarder.failure if forwarder else None,
                     "hit_ratio": routed.routed / routed.asked if routed.asked else None,
                     "precision": routed.precision,
-                    "last_seen_seconds": round(now - member.seen, 3) if member.seen else None,
+                    "last_seen_seconds": round(now - server.seen, 3) if server.seen else None,
                 }
             )
         return described

@@ -19,7 +19,7 @@ from typing import Any
 import structlog
 
 from dispatcher.config import Settings
-from dispatcher.servers.counters import Counts, PipelineCounters
+from dispatcher.servers.pipeline import Counts, PipelineCounters
 from dispatcher.store import meta, repartitions
 from dispatcher.store.event_log import Log
 from edn.runtime.tasks import Tasks, periodic
@@ -54,9 +54,9 @@ class Watch:
 
     def update(self, counts: Counts, precision: float) -> bool:
         """Add the counts of an interval; return whether to propose a repartition."""
-        if counts.events < ENOUGH or not counts.asked:
+        if counts.events < ENOUGH or not counts.tested:
             return False
-        self.now = counts.hits / counts.asked
+        self.now = counts.hits / counts.tested
         place = round(100 * precision)
         best = self.best.get(place)
         if best is None or self.now < best:

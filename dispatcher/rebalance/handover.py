@@ -67,7 +67,7 @@ class Handover:
     ) -> None:
         self._log = log
         self._members = members
-        self._tell = calls.tell
+        self._tell = calls.send
         self._backup_gate = backup_gate
         self._woken = asyncio.Event()
         self._delays: dict[str, float] = {}

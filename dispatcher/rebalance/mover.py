@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dispatcher.servers.bindings import Bindings
-from dispatcher.servers.placement import Placing
+from dispatcher.servers.placement import Placer
 from dispatcher.store import change_feed, directory, repartitions, replays
 from dispatcher.store.directory import Subscription
 from dispatcher.store.event_log import Log
@@ -83,7 +83,7 @@ class Mover:
         self,
         log: Log,
         topics: Topics,
-        placing: Placing,
+        placing: Placer,
         bindings: Bindings,
         lock: KeyedLock,
         installer: SubscriptionInstaller,
@@ -126,7 +126,7 @@ class Mover:
                 raise
             for move in moved:
                 item = move.item
-                self._placing.moved(move.before.server, item.subscription.server, item.candidate())
+                self._placing.move(move.before.server, item.subscription.server, item.candidate())
             for replay in replays:
                 self._on_replay(replay)
             if moved:

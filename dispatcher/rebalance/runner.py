@@ -415,7 +415,7 @@ class RepartitionRunner:
             return
         for member in self._members:
             if member.forwarder is not None:
-                self._summaries.ask(member)  # its summary still covers the subscriptions that left it
+                self._summaries.request(member)  # its summary still covers the subscriptions that left it
         ended = await self.get(running.id)
         logger.info("repartition_done", repartition=ended.id, moved=ended.moved, skipped=ended.skipped)
         self._advisor.reset()

@@ -25,7 +25,7 @@ import structlog
 
 from dispatcher.routing.table import RoutingTable
 from dispatcher.servers.bindings import Bindings
-from dispatcher.servers.placement import Placing
+from dispatcher.servers.placement import Placer
 from dispatcher.servers.registration import Registration, introduce
 from dispatcher.servers.summaries import Summaries
 from dispatcher.store import api_keys, change_feed, directory, replays, signing_keys, topic_rows
@@ -78,7 +78,7 @@ class Merger:
         table: RoutingTable,
         topics: Topics,
         registration: Registration,
-        placing: Placing,
+        placing: Placer,
         bindings: Bindings,
         summaries: Summaries,
         on_replay: Callable[[Replay], None],
@@ -124,16 +124,16 @@ class Merger:
 
         outcome = await self._log.submit(operation)
         for server in outcome.servers:
-            self._registration.introduced(server, self._log.now())
+            self._registration.add_remote(server, self._log.now())
         for topic in outcome.topics:
             self._topics.remember(topic)
         for uid in outcome.topics_gone:
             self._topics.forget(uid)
             self._summaries.forget_topic(uid)
         for name, count in outcome.begun.items():
-            self._placing.begun(name, count)
+            self._placing.add_load(name, count)
         for name, count in outcome.ended.items():
-            self._placing.ended(name, count)
+            self._placing.remove_load(name, count)
         for replay in outcome.replays:
             self._on_replay(replay)
         if outcome.keys and self._on_keys is not None:

@@ -1,4 +1,4 @@
-"""The routing table: which servers an event goes to, and the precision of their summaries.
+"""The routing table, which finds the servers of an event, and the precision of their summaries.
 
 May import `store`.
 """

@@ -1,48 +1,50 @@
-"""Decides whether this dispatcher accepts events, and whether it carries out changes.
+"""Decides whether this dispatcher accepts events at the moment.
 
-Events are refused while this dispatcher is not level with the others, while too much waits for the disk, and
-while the disk is short of room. Publishers wait while a server is too far behind. Event loop only.
+Events are refused while this dispatcher is not in sync with the others, while too many bytes wait for their
+commit, and while disk space is short. Publishers wait while a server is too far behind.
 """
 
 from __future__ import annotations
 
 import contextlib
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dispatcher.servers.limits import Backpressure
+from dispatcher.servers.pipeline import Backpressure
 from dispatcher.servers.upkeep import Upkeep
 from dispatcher.store.event_log import Log
 from edn import protocol
 from edn.errors import Conflict, Overloaded, Unavailable
+from edn.runtime.ownership import owned
 
-#: bytes waiting for their commit beyond which publishers are refused
+#: limit of bytes that wait for their commit
 PENDING_BYTES = 64 << 20
 
 
 class Leadership(Protocol):
-    """The place of this dispatcher among the others."""
+    """The role of this dispatcher among the others."""
 
-    #: there are no others
+    #: whether this is the only dispatcher
     alone: bool
 
     def accepting(self) -> bool:
-        """Whether events may be accepted here: no acknowledged change of another is unknown here."""
+        """Return whether this dispatcher knows every acknowledged change, so that it may accept events."""
         ...
 
     def leads(self) -> bool:
-        """Whether changes are carried out here, and not by another dispatcher."""
+        """Return whether this dispatcher, and no other, carries out changes."""
         ...
 
     def changing(self, *, complete: bool = False) -> AbstractAsyncContextManager[object]:
-        """Carry out a change, and wait until the others have it; raises `Unavailable` if another leads.
+        """Wrap a change, and wait until the others have it; raises `Unavailable` if another leads.
 
-        `complete`: only if all dispatchers are there.
+        `complete`: only if all dispatchers are online.
         """
         ...
 
     async def level(self) -> None:
-        """Wait until this dispatcher and the others know the same."""
+        """Wait until this dispatcher is in sync with the others."""
         ...
 
     async def answer(self, poll: protocol.PeerPoll) -> protocol.PeerPage: ...
@@ -50,14 +52,13 @@ class Leadership(Protocol):
     def describe(self) -> list[dict[str, Any]]: ...
 
 
+@dataclass(frozen=True)
 class Alone:
     """The only dispatcher."""
 
     alone = True
-
-    def __init__(self, log: str, url: str | None) -> None:
-        self._log = log
-        self._url = url
+    _log: str
+    _url: str | None
 
     def accepting(self) -> bool:
         return True
@@ -72,39 +73,41 @@ class Alone:
         pass
 
     async def answer(self, poll: protocol.PeerPoll) -> protocol.PeerPage:
-        raise Conflict("this dispatcher was started without --peer: it is alone")
+        raise Conflict("this dispatcher has no peers: it was started without --peer")
 
     def describe(self) -> list[dict[str, Any]]:
         own = {"log": self._log, "url": self._url, "self": True, "reachable": True}
         return [{**own, "ready": True, "level": True, "leader": True, "failure": None}]
 
 
+@owned("loop")
+@dataclass(frozen=True, eq=False)
 class Admission:
-    def __init__(self, log: Log, upkeep: Upkeep, backpressure: Backpressure, leadership: Leadership) -> None:
-        self._log = log
-        self._upkeep = upkeep
-        self._backpressure = backpressure
-        self._leadership = leadership
+    _log: Log
+    _upkeep: Upkeep
+    _backpressure: Backpressure
+    _leadership: Leadership
 
     def accepting(self) -> bool:
-        """Whether events are accepted, sooner or later."""
+        """Return whether events are accepted, at once or after a wait."""
         return self._upkeep.shortage is None and self._leadership.accepting()
 
     def check(self) -> None:
         """Raise `Unavailable` unless events are accepted."""
         if not self._leadership.accepting():
             raise Unavailable(
-                "this dispatcher is not level with the others yet: try again, or another one", retry_after=1
+                "this dispatcher is not in sync with the others yet; try again, or use another one",
+                retry_after=1,
             )
         if self._upkeep.shortage is not None:
             raise Unavailable(
-                f"{self._upkeep.shortage}; no events are accepted until there is room", retry_after=5
+                f"{self._upkeep.shortage}; no events are accepted until space is freed", retry_after=5
             )
 
     async def admit(self, size: int) -> None:
-        """Wait until a request of so many bytes may be accepted, or raise `Unavailable` or `Overloaded`."""
+        """Wait until a request of `size` bytes may be accepted; raises `Unavailable` or `Overloaded`."""
         if self._log.pending > PENDING_BYTES:
-            raise Overloaded("more is waiting for the disk than the dispatcher holds", retry_after=1)
+            raise Overloaded(f"more than {PENDING_BYTES >> 20} MiB wait for their commit", retry_after=1)
         self._upkeep.count(size)
         self.check()
         if self._backpressure.full:

@@ -1,14 +1,12 @@
-"""A backup of the whole network while it runs: what must not happen between its parts, and the parts.
+"""Keeps a backup of the running network consistent.
 
-Theory of operation
--------------------
-The servers' data folders are copied one after the other, then the dispatcher's, each as of one moment. So the
-log is never behind what a server has read; and it is not truncated meanwhile, so that it still holds what the
-earliest copy has yet to read. What the log brings a server that it did not have when it was copied,
-subscriptions that came in between, it is given again when it registers (see `subscriptions.restore`).
+Theory of operation ------------------- A backup copies the servers' data folders one after the other, then
+the dispatcher's, each as of one moment. So the log contains everything that a server has read. The log is
+not truncated meanwhile, so it still contains everything that the earliest copy has not read. Subscriptions
+that were stored after a server's copy are restored when that server registers (see `subscriptions.restore`).
 
-Only what dispatcher and servers do *beside* the log must not fall between two copies: settling moves, moving,
-telling a past. These are done in *steps*, and no step begins while a backup is made.
+Work *beside* the log must not fall between two copies: migrations, hand-overs and replays. It runs in
+*steps*, and no step begins during a backup.
 """
 
 from __future__ import annotations
@@ -18,13 +16,14 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 
-#: seconds after which a backup that nobody goes on with is forgotten
+from edn.runtime.ownership import owned
+
+#: seconds without a request after which a backup is considered abandoned
 SECONDS = 600.0
 
 
+@owned("loop")
 class BackupGate:
-    """Event loop only."""
-
     def __init__(self) -> None:
         self._until = 0.0
         self._steps = 0
@@ -35,7 +34,7 @@ class BackupGate:
 
     @contextlib.asynccontextmanager
     async def step(self) -> AsyncIterator[None]:
-        """Something that a backup has wholly or not at all; waits while one is made."""
+        """Wrap work that a backup must contain completely or not at all; waits during a backup."""
         while self.active:  # noqa: ASYNC110  as below
             await asyncio.sleep(0.1)
         self._steps += 1
@@ -45,13 +44,13 @@ class BackupGate:
             self._steps -= 1
 
     async def begin(self) -> None:
-        """No step is under way when this returns, and none begins for a while."""
+        """Begin a backup, and wait until no step is running."""
         self._until = time.monotonic() + SECONDS
-        while self._steps:  # noqa: ASYNC110  steps are short, and backups seldom
+        while self._steps:  # noqa: ASYNC110  steps are short, and backups rare
             await asyncio.sleep(0.02)
 
-    def go_on(self) -> None:
-        """It is still being made."""
+    def extend(self) -> None:
+        """Keep the backup from being considered abandoned."""
         if self.active:
             self._until = time.monotonic() + SECONDS
 

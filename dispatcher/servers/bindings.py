@@ -1,14 +1,14 @@
-"""Bindings of names: the matcher that topics inherit, and the servers that may host subscriptions.
+"""Bindings of topic names to matchers, and to the servers that may host subscriptions.
 
-An operator binds a topic's name, or a subtree, to either or both. Each is looked for by itself, from the
-name upwards, and the nearest binding that says something of it counts:
+An operator binds a topic or a subtree to servers, to an engine, or to both. Both are looked up separately,
+and the nearest binding that has a value applies:
 
-    servers    bound to the topic itself; to the subtrees that it is in, the smallest first
-    matcher    the same; and, on the way up, bound to the name of a topic above, or chosen when that was
-               created. It counts when a topic is created without a matcher, and never afterwards
+    servers    of the topic itself, then of the subtrees that contain it, the smallest first
+    engine     the same, and of each topic above it: its binding or the engine it was created with. It applies
+               when a topic is created without an engine, never afterwards
 
-So a topic's own subtree is nearer than anything that is bound further up. No binding reaches into another
-tenant. Rows beside the log, which other dispatchers learn of as of any change; in memory for placing.
+A binding never applies to another tenant's topics. Bindings are stored beside the log, replicated like any
+change, and cached in memory for placement.
 """
 
 from __future__ import annotations
@@ -24,36 +24,30 @@ from dispatcher.store.topic_rows import Binding
 from edn.errors import InvalidInput, NotFound
 from edn.index import engine_name
 from edn.model import namespace
+from edn.runtime.ownership import owned
 
 
 def _by_name(found: Sequence[Binding]) -> dict[str, Binding]:
     return {binding.name: binding for binding in found}
 
 
+@owned("loop")
 class Bindings:
-    """All of them; event loop only."""
-
     def __init__(self, log: Log) -> None:
         self._log = log
         self._by_name = _by_name(log.load(topic_rows.all_bindings))
         self._reloading = asyncio.Lock()
 
     async def reload(self) -> None:
-        """Read all of them again, one call after another: the last one has seen every commit before it."""
+        """Read all bindings again. Calls run one at a time, so the last sees every commit before it."""
         async with self._reloading:
             self._by_name = _by_name(await self._log.reading(topic_rows.all_bindings))
 
     def all(self) -> list[Binding]:
         return list(self._by_name.values())
 
-    def get(self, name: str) -> Binding:
-        try:
-            return self._by_name[name]
-        except KeyError:
-            raise NotFound(f'nothing is bound to "{name[:80]}"') from None
-
     def hosts_of(self, path: str) -> Binding | None:
-        """The binding that says which servers may host subscriptions to a topic; None: any may."""
+        """Return the binding that restricts the servers for subscriptions to a topic, if any."""
         if not self._by_name:
             return None
         for name in (path, *namespace.subtrees_of(path)):
@@ -65,10 +59,10 @@ class Bindings:
     async def put(
         self, name: str, servers: Sequence[str] | None, engine: str | None, known: Sequence[str]
     ) -> tuple[Binding, bool]:
-        """Bind a name, or bind it anew; whether nothing was bound to it. `known`: the network's servers."""
+        """Create or replace a binding; return it and whether it is new. `known`: the network's servers."""
         check_name(name)
         if servers is None and engine is None:
-            raise InvalidInput(f'nothing to bind to "{name}": servers, an engine, or both are right')
+            raise InvalidInput(f'binding of "{name}" must have servers, an engine, or both, got neither')
         if servers is not None:
             _check_servers(servers, known)
         chosen = None if servers is None else tuple(sorted(set(servers)))
@@ -88,7 +82,7 @@ class Bindings:
     async def delete(self, name: str) -> None:
         def operation(transaction: Transaction) -> None:
             if not topic_rows.delete_binding(transaction, name):
-                raise NotFound(f'nothing is bound to "{name[:80]}"')
+                raise NotFound(f'binding of "{name[:80]}" does not exist')
             change_feed.note(transaction, Kind.BINDING, name, gone=transaction.time)
 
         await self._log.submit(operation)
@@ -96,12 +90,11 @@ class Bindings:
 
 
 def check_name(path: str) -> None:
-    """Raise unless something can be bound to it: a topic or a subtree, the operator's or a tenant's."""
+    """Raise `InvalidInput` unless the path names a topic or a subtree, of the operator or a tenant."""
     tenant, slash, name = path.rpartition("/")
     if slash and not namespace.is_tenant(tenant):
         raise InvalidInput(
-            "name must be that of a topic or a subtree, or a tenant, a slash and such a name, got "
-            f'"{path[:80]}"',
+            f'name must be a topic, a subtree, or either after "<tenant>/", got "{path[:80]}"',
             pointer="/name",
         )
     if namespace.is_subtree(name):
@@ -114,11 +107,11 @@ def _check_servers(servers: Sequence[str], known: Sequence[str]) -> None:
     listed = ", ".join(sorted(known)[:20]) or "none"
     if not servers:
         raise InvalidInput(
-            f"no server may host anything then; leave servers out for all, or name some (there are {listed})",
+            f"servers must not be empty; omit it to allow all, or name some of {listed}",
             pointer="/servers",
         )
     for place, server in enumerate(servers):
         if server not in known:
             raise InvalidInput(
-                f'no server "{server[:80]}" in this network (there are {listed})', pointer=f"/servers/{place}"
+                f'server "{server[:80]}" does not exist; servers are {listed}', pointer=f"/servers/{place}"
             )

@@ -1,13 +1,15 @@
-"""Calls servers: frames, messages and questions; a server that is offline is `Unavailable`.
+"""Calls servers: frames, messages and control requests. An offline server raises `Unavailable`.
 
-Frames and messages use the lean client, streamed and JSON answers the general one, which is shared by all
-control calls of the process.
+Frames and messages use the lean HTTP client. Streamed and JSON answers use the general one, which all control
+requests of the process share.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -19,134 +21,184 @@ from edn import protocol
 from edn.errors import CorruptMessage, InvalidInput, InvalidSink, Unavailable
 from edn.http.client import ExchangeFailed, HttpAnswer, HttpClient, Limits, header_lines
 from edn.http.control_client import CallFailed, ControlAnswer, ControlClient, Timeout, open_client
-
-#: seconds that a server may take to store a subscription
-STORE_SECONDS = 15.0
+from edn.runtime.ownership import owned
 
 _stored = msgspec.msgpack.Decoder(protocol.Stored)
 _snapshot = msgspec.msgpack.Decoder(protocol.SummarySnapshot)
 
-#: limit of a server's answer, in bytes
-_ANSWER_BYTES = 1 << 26
-#: how long the answer to a frame is awaited
+#: timeouts of messages and of frames
+_MESSAGE_SECONDS = 15.0
 _FRAME_SECONDS = 30.0
 _CONNECT_SECONDS = 3.0
+#: limit of a server's answer, in bytes
+_ANSWER_BYTES = 1 << 26
+#: part of a second's bytes that may leave at once after a quiet time
+BURST_SECONDS = 0.1
 
 
+@owned("loop")
+class Link:
+    """A token bucket that limits the bytes per second of all frames, first come, first served.
+
+    For a metered line, and to make the link the bottleneck on purpose. None is unlimited.
+    """
+
+    def __init__(
+        self, bytes_per_second: float | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._rate = bytes_per_second
+        self._clock = clock
+        self._tokens = 0.0
+        self._at = clock()
+        self._turn = asyncio.Lock()
+        self._changed = asyncio.Event()
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        return self._rate
+
+    def limit(self, bytes_per_second: float | None) -> None:
+        """Set another rate, also for senders that are waiting."""
+        self._refill()
+        self._rate = bytes_per_second
+        self._tokens = min(0.0, self._tokens)
+        self._changed.set()
+
+    def _refill(self) -> None:
+        now = self._clock()
+        if self._rate is not None:
+            earned = (now - self._at) * self._rate
+            self._tokens = min(self._tokens + earned, BURST_SECONDS * self._rate)
+        self._at = now
+
+    async def acquire(self, size: int) -> None:
+        """Wait until `size` bytes may leave.
+
+        A sender may leave as soon as nothing is owed, and then owes its size. So a message larger than the
+        bucket passes, too, and the mean rate holds.
+        """
+        if self._rate is None:
+            return
+        async with self._turn:
+            while self._rate is not None:
+                self._refill()
+                if self._tokens >= 0:
+                    self._tokens -= size
+                    return
+                self._changed.clear()
+                with contextlib.suppress(TimeoutError):
+                    # The minimum keeps a tiny debt from being rounded to no time at all.
+                    async with asyncio.timeout(max(0.001, -self._tokens / self._rate)):
+                        await self._changed.wait()
+
+
+@owned("loop")
 class ServerClient:
-    """Event loop only."""
-
-    def __init__(self, settings: Settings, members: ServerRegistry) -> None:
+    def __init__(self, settings: Settings, registry: ServerRegistry) -> None:
         self._settings = settings
-        self._members = members
+        self._registry = registry
+        self.link = Link(settings.link_bytes)
         self._headers = header_lines(
             [("authorization", f"Bearer {settings.secret}"), ("content-type", protocol.MSGPACK)]
         )
-        self._servers = HttpClient(
+        self._http = HttpClient(
             Limits(read=_ANSWER_BYTES, returned=_ANSWER_BYTES, is_strict=True),
             connect_seconds=_CONNECT_SECONDS,
         )
 
     @cached_property
     def client(self) -> ControlClient:
-        """The client of all control calls of this process, to servers and to other dispatchers."""
+        """The client of all control requests of this process, to servers and to other dispatchers."""
         return open_client(self._settings.secret)
 
     async def stop(self) -> None:
         await self.client.aclose()
-        self._servers.close()
+        self._http.close()
 
-    # -- frames -----------------------------------------------------------------------------------------
+    # -- frames and messages ----------------------------------------------------------------------------
 
     async def send_frame(self, url: str, frame: bytes) -> HttpAnswer:
-        """Send a frame, which may be repeated; raises `ExchangeFailed`."""
+        """Send a frame, which is idempotent; raises `ExchangeFailed`."""
+        await self.link.acquire(len(frame))
         target = f"{url.rstrip('/')}/internal/stream"
-        return await self._servers.request("POST", target, frame, self._headers, seconds=_FRAME_SECONDS)
+        return await self._http.request("POST", target, frame, self._headers, seconds=_FRAME_SECONDS)
 
-    # -- messages ---------------------------------------------------------------------------------------
+    async def send(self, server: str, path: str, message: msgspec.Struct, *, url: str | None = None) -> bytes:
+        """Send a message and return the answer; raises `Unavailable`, or `InvalidInput` if it is refused.
 
-    async def tell(self, server: str, path: str, message: msgspec.Struct) -> bytes:
-        """The answer of a server to a message; raises `Unavailable`, or `InvalidInput` where it refuses."""
-        return await self._post(server, self._url(server), path, message)
-
-    async def _post(self, server: str, url: str, path: str, message: msgspec.Struct) -> bytes:
-        try:
-            status, _, answer = await self._servers.request(
+        `url` is the address of a server that has not registered yet.
+        """
+        target = f"{(url or self._url(server)).rstrip('/')}{path}"
+        with _unavailable(server):
+            # Not repeated: a server may have carried out a message that it did not answer.
+            status, _, answer = await self._http.request(
                 "POST",
-                f"{url.rstrip('/')}{path}",
+                target,
                 protocol.encode(message),
                 self._headers,
-                seconds=STORE_SECONDS,
+                seconds=_MESSAGE_SECONDS,
                 repeat=False,
             )
-        except ExchangeFailed as error:  # nobody knows whether the server carried it out
-            raise _unanswered(server, error) from error
         if status == 422:
             raise _refusal(server, answer)
         if status != 200:
             raise Unavailable(f"server {server} answered {status}", retry_after=2)
         return answer
 
-    async def store(self, server: str, request: protocol.Store) -> protocol.Stored:
-        """Have a server store subscriptions durably, inactive."""
-        return _stored.decode(await self.tell(server, "/internal/subscriptions", request))
+    async def store(self, server: str, request: protocol.Store, *, url: str | None = None) -> protocol.Stored:
+        """Store subscriptions on a server, durable and inactive."""
+        return _stored.decode(await self.send(server, "/internal/subscriptions", request, url=url))
 
-    async def store_at(self, server: str, url: str, request: protocol.Store) -> protocol.Stored:
-        """The same of a server that is just coming."""
-        return _stored.decode(await self._post(server, url, "/internal/subscriptions", request))
-
-    # -- questions --------------------------------------------------------------------------------------
+    # -- control requests -------------------------------------------------------------------------------
 
     async def summary(self, url: str) -> protocol.SummarySnapshot:
-        """Of a server that may be just coming; raises `CorruptMessage`, or what the client raises."""
+        """Fetch a server's summaries; raises `CorruptMessage`, or an error of the client."""
         response = await self.client.get(f"{url}/internal/summary")
         if response.status_code != 200:
             raise CorruptMessage(f"{response.status_code}: {response.text[:200]}")
         return _snapshot.decode(response.content)
 
     async def call(self, server: str, method: str, path: str, **request: Any) -> ControlAnswer:
-        """Ask a server something; raises `Unavailable`."""
+        """Make a request to a server; raises `Unavailable`."""
         url = f"{self._url(server)}{path}"
-        try:
+        with _unavailable(server):
             return await self.client.request(method, url, **request)
-        except CallFailed as error:
-            raise _unanswered(server, error) from error
 
     async def fetch(self, server: str, path: str) -> ControlAnswer:
-        """Something long, piece by piece; whoever asks for it closes it."""
+        """Open a long answer, to be read in pieces; the caller closes it."""
         url, patient = f"{self._url(server)}{path}", Timeout(600.0, connect=_CONNECT_SECONDS)
-        try:
+        with _unavailable(server):
             return await self.client.send(self.client.build_request("GET", url, timeout=patient), stream=True)
-        except CallFailed as error:
-            raise _unanswered(server, error) from error
 
     @contextlib.asynccontextmanager
     async def listen(self, server: str, path: str, headers: dict[str, str]) -> AsyncIterator[ControlAnswer]:
-        """Open an endless answer of a server; raises `Unavailable`, also if it breaks off inside."""
+        """Open an endless answer of a server; raises `Unavailable`, also if it breaks off."""
         url = f"{self._url(server)}{path}"
-        try:  # a live stream sends something more often than the client's timeout
+        with _unavailable(server):  # a live stream sends data more often than the client's timeout
             async with self.client.stream("GET", url, headers=headers) as response:
                 yield response
-        except CallFailed as error:
-            raise _unanswered(server, error) from error
 
     def _url(self, server: str) -> str:
-        """Return the address of a server; raises `Unavailable` if it is offline."""
-        member = self._members.get(server)
-        if member is None or self._members.state(member) == "away":
-            raise Unavailable(f"server {server} is away", retry_after=2)
-        return member.url
+        found = self._registry.get(server)
+        if found is None or self._registry.state(found) == "away":
+            raise Unavailable(f"server {server} is offline", retry_after=2)
+        return found.url
 
 
-def _unanswered(server: str, error: Exception) -> Unavailable:
-    return Unavailable(f"server {server} did not answer: {str(error) or type(error).__name__}", retry_after=2)
+@contextlib.contextmanager
+def _unavailable(server: str) -> Iterator[None]:
+    """Translate failures of the HTTP clients."""
+    try:
+        yield
+    except (CallFailed, ExchangeFailed) as error:
+        reason = str(error) or type(error).__name__
+        raise Unavailable(f"server {server} did not answer: {reason}", retry_after=2) from error
 
 
 def _refusal(server: str, answer: bytes) -> InvalidInput:
-    """Return the reason why a server refused a message."""
     try:
         problem = msgspec.json.decode(answer)
-        if problem["title"] == InvalidSink.title:  # it did not consent
+        if problem["title"] == InvalidSink.title:  # the sink did not consent
             return InvalidSink(problem["detail"])
     except (msgspec.DecodeError, KeyError, TypeError):
         pass

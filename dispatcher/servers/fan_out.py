@@ -1,4 +1,4 @@
-"""Combines the answers of several servers about one subscription to a subtree, whose members they share."""
+"""Combines the answers of the servers that host members of one subtree subscription."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import msgspec
 
 from edn.api.delivery import AttemptList, Delivery, Queued
 
-#: the worst first
+#: states of an address, the worst first
 _STATES = ("disabled", "failing", "healthy")
 _COUNTED = ("evaluated", "matched", "delivered", "failed", "dead_letters", "buffered_bytes", "dropped")
 
 
 def delivery(answers: Sequence[dict[str, Any]]) -> Delivery:
-    """Return the state of the server where its address fares worst, with the counters of all servers."""
+    """Return the worst state of all servers, with the sums of their counters."""
     if not answers:
         return Delivery("healthy")
     found = msgspec.convert(answers, list[Delivery])
@@ -23,7 +23,7 @@ def delivery(answers: Sequence[dict[str, Any]]) -> Delivery:
     lost = max(found, key=lambda one: one.dropped_last or "")
     return msgspec.structs.replace(
         worst,
-        # Each server asks the sink by itself: the answer is awaited until all of them have it.
+        # Each server asks for consent; it is pending until all servers have it.
         consent=min((one.consent for one in found if one.consent), default=None),
         dropped_limit=lost.dropped_limit,
         dropped_last=lost.dropped_last,
@@ -32,13 +32,12 @@ def delivery(answers: Sequence[dict[str, Any]]) -> Delivery:
 
 
 def attempts(answers: Sequence[dict[str, Any]]) -> AttemptList:
-    """Return the attempts of all servers, the newest first."""
+    """Return the attempts of all servers, newest first."""
     found = [attempt for one in msgspec.convert(answers, list[AttemptList]) for attempt in one.attempts]
     return AttemptList(sorted(found, key=lambda attempt: attempt.time, reverse=True))
 
 
 def queued(answers: Sequence[dict[str, Any]]) -> Queued:
-    """Return the sums over all servers."""
     found = msgspec.convert(answers, list[Queued])
     return Queued(
         letters=sum(one.letters for one in found),

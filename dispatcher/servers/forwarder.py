@@ -1,48 +1,116 @@
-"""One ordered stream to one server.
+"""Sends one server its part of the log, as a stream of frames.
 
-A forwarder sends what is due as one frame over a contiguous range of offsets, waits for the answer, and
-sends what has come meanwhile as the next: that is the batching, and the back-pressure. After any failure it
-begins again from the cursor that the server names.
+A forwarder sends everything that is due as one frame over a contiguous range of offsets, waits for the
+acknowledgement and continues with the records that were committed meanwhile. That makes large batches under
+load, and slows down with the server. After a failure it starts again at the cursor that the server reports.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
+import numpy as np
 import structlog
 
 from dispatcher.routing.table import RoutingTable
-from dispatcher.servers.counters import PipelineCounters
-from dispatcher.servers.frames import FrameBuilder
-from dispatcher.servers.limits import Backpressure, Link
 from dispatcher.store.event_log import Log
 from dispatcher.store.log_tail import Tail
 from dispatcher.store.records import ControlRecord, EventsRecord, Record
 from edn import protocol
+from edn.arrays import Bools
 from edn.http.client import ExchangeFailed, HttpAnswer
+from edn.protocol.gather import Picked, extent
+from edn.runtime.ownership import owned
 
 logger = structlog.get_logger()
 
 _ack = protocol.Decoder(protocol.FrameAck)
 
-#: events, and bytes of event bodies, in one frame to a server
+#: limits of one frame: events, and bytes of event bodies
 FRAME_EVENTS = 2000
 FRAME_BYTES = 4 << 20
-#: a server that needs no events still gets the log's position this often
+#: interval at which an idle server gets the log's position
 IDLE_FRAME_SECONDS = 1.0
-#: offsets that may pass a server which needs none of them before it is told
+#: offsets without a record for the server after which it gets the log's position
 _QUIET_OFFSETS = 4096
 
 
 class BadAnswer(Exception):
-    """The server answered something that no server of ours answers."""
+    """A server's answer that violates the protocol."""
 
 
+class FrameBuilder:
+    """Builds a frame from records, added in the order of the log. No I/O, and used by one thread."""
+
+    def __init__(self) -> None:
+        self.events = 0
+        self.size = 0
+        self._controls: list[protocol.Control] = []
+        #: topic → (record, marks of the events in the frame, their number, bytes of their bodies)
+        self._topics: dict[int, list[tuple[EventsRecord, Bools, int, int]]] = {}
+
+    @property
+    def empty(self) -> bool:
+        return not self._controls and not self._topics
+
+    def add_control(self, control: protocol.Control) -> None:
+        self._controls.append(control)
+
+    def add_events(self, record: EventsRecord, chosen: Bools) -> None:
+        """Add the events of `record` that `chosen` marks."""
+        count, size = extent(chosen, record.ends)
+        if count:
+            self._topics.setdefault(record.topic, []).append((record, chosen, count, size))
+            self.events += count
+            self.size += size
+
+    def frame(self, log: str, incarnation: int, after: int, upto: int) -> protocol.Frame:
+        segments = [self._segment(log, topic) for topic in self._topics]
+        return protocol.Frame(log, incarnation, after, upto, self._controls, segments)
+
+    def _segment(self, log: str, topic: int) -> protocol.Segment:
+        parts = self._topics[topic]
+        width = max(record.points.shape[1] for record, *_ in parts)
+        picked = Picked(sum(count for *_, count, _ in parts), width, sum(size for *_, size in parts))
+        for record, chosen, *_ in parts:
+            picked.take(
+                chosen, record.first, record.time, record.stamps, record.points, record.lines, record.ends
+            )
+        ids: list[str] = []
+        if any(record.ids for record, *_ in parts):
+            # Ids of all events, because publishers chose some of them.
+            ids = [
+                record.ids[place] if record.ids else protocol.generated_id(log, record.first + place)
+                for record, chosen, *_ in parts
+                for place in np.flatnonzero(chosen).tolist()
+            ]
+        traces: list[str] = []
+        if any(record.traces for record, *_ in parts):
+            traces = [
+                record.traces[place] if record.traces else ""
+                for record, chosen, *_ in parts
+                for place in np.flatnonzero(chosen).tolist()
+            ]
+        return protocol.Segment(
+            topic=topic,
+            offsets=protocol.view(picked.offsets),
+            times=protocol.view(picked.times),
+            stamps=protocol.view(picked.stamps),
+            points=protocol.view(picked.points),
+            width=width,
+            ids=ids,
+            lines=protocol.view(picked.lines),
+            traces=traces,
+        )
+
+
+@owned("loop")
 class Forwarder:
-    """The stream of one server, in one life of that server. `run` until cancelled."""
+    """The stream to one server, from one registration to the next. Call `run` once."""
 
     def __init__(
         self,
@@ -52,105 +120,101 @@ class Forwarder:
         tail: Tail,
         table: RoutingTable,
         send: Callable[[bytes], Awaitable[HttpAnswer]],
-        link: Link,
-        backpressure: Backpressure,
-        counters: PipelineCounters,
         acked: int,
+        on_frame: Callable[[int, int, float], None],
+        on_progress: Callable[[], None],
         on_ack: Callable[[protocol.FrameAck], None],
     ) -> None:
-        """`send` posts an encoded frame to the server and returns its answer."""
+        """`send` posts an encoded frame, `on_frame` gets its events, bytes and CPU seconds.
+
+        `on_progress` is called when `position` may have changed.
+        """
         self.server = server
-        #: the server's cursor, as it last said
+        #: cursor that the server reported last
         self.acked = acked
-        #: why the last attempt failed, or None
+        #: error of the last attempt, or None
         self.failure: str | None = None
         #: events sent
         self.forwarded = 0
-        #: (event, subscription) pairs that the server found, and events with at least one
+        #: matches that the server found, and events with at least one match
         self.matched = 0
         self.useful = 0
         self._log = log
         self._tail = tail
         self._table = table
-        self._send_frame = send
-        self._link = link
-        self._backpressure = backpressure
-        self._counters = counters
+        self._post = send
+        self._on_frame = on_frame
+        self._on_progress = on_progress
         self._on_ack = on_ack
         self._scanned = acked
-        self._told = time.monotonic()
+        self._acked_at = time.monotonic()
         self._sending = False
         self._wake = asyncio.Event()
 
     @property
     def position(self) -> int:
-        """Up to here this server has everything that concerns it, told or not."""
+        """Offset up to which the server has every record for it, acknowledged or not."""
         return self.acked if self._sending else self._scanned
 
     def wake(self) -> None:
-        """There may be something to send."""
+        """Check for records to send."""
         self._wake.set()
 
     async def run(self) -> None:
         pause = 0.05
         while True:
             try:
-                await self._until_due()
+                await self._wait_until_due()
                 began = time.thread_time()
                 records = self._tail.after(self._scanned)
                 if records is None:
                     records = await self._log.read(self._scanned, FRAME_BYTES)
                 frame, events = self._gather(records)
                 if frame is None:
-                    self._backpressure.update()
+                    self._on_progress()
                     continue
                 self._sending = True
                 body = protocol.encode(frame)
-                self._counters.sent(events, len(body), time.thread_time() - began)
+                self._on_frame(events, len(body), time.thread_time() - began)
                 await self._send(frame, body, events)
             except Exception as error:
-                # Whatever it was, a stream that stands still for good is worse than one that tries again.
+                # Retry after any error: a stream that stops for good is worse.
                 expected = isinstance(error, (ExchangeFailed, BadAnswer, msgspec.MsgspecError))
+                reason = str(error) or type(error).__name__
                 if self.failure is None:
                     logger.warning(
-                        "server does not take its stream",
+                        "stream_to_server_failed",
                         server=self.server,
-                        reason=str(error) or type(error).__name__,
+                        reason=reason,
                         exc_info=None if expected else error,
                     )
-                self.failure = str(error) or type(error).__name__
+                self.failure = reason
                 self._scanned = self.acked
                 self._sending = False
-                await asyncio.sleep(pause)  # whatever is committed meanwhile
+                await asyncio.sleep(pause)
                 pause = min(pause * 2, 1.0)
             else:
                 if self.failure is not None:
-                    logger.info("server takes its stream again", server=self.server)
+                    logger.info("stream_to_server_resumed", server=self.server)
                 self.failure = None
                 pause = 0.05
             self._sending = False
 
-    async def _until_due(self) -> None:
+    async def _wait_until_due(self) -> None:
         self._wake.clear()
         while self._scanned >= self._tail.head:
+            left = None
             if self._scanned > self.acked:
-                left = IDLE_FRAME_SECONDS - (time.monotonic() - self._told)
+                left = IDLE_FRAME_SECONDS - (time.monotonic() - self._acked_at)
                 if left <= 0:
                     return
-                await self._rest(left)
-            else:
-                await self._wake.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left):
+                    await self._wake.wait()
             self._wake.clear()
 
-    async def _rest(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
-
     def _gather(self, records: Sequence[Record]) -> tuple[protocol.Frame | None, int]:
-        """The next frame, if one is due, and how many events it holds."""
+        """Return the next frame, if one is due, and the number of its events."""
         builder = FrameBuilder()
         for record in records:
             if isinstance(record, ControlRecord):
@@ -163,7 +227,7 @@ class Forwarder:
                 break
         if builder.empty:
             quiet = self._scanned - self.acked
-            idle = time.monotonic() - self._told >= IDLE_FRAME_SECONDS
+            idle = time.monotonic() - self._acked_at >= IDLE_FRAME_SECONDS
             if quiet == 0 or (quiet < _QUIET_OFFSETS and not idle):
                 return None, 0
         frame = builder.frame(self._log.id, self._log.incarnation, self.acked, self._scanned)
@@ -171,30 +235,29 @@ class Forwarder:
 
     def _choose(self, builder: FrameBuilder, record: EventsRecord) -> None:
         if self.server not in record.servers:
-            # Read back from disk, or committed before this server was known: today's summary covers every
-            # subscription whose end this server has not read yet. The event was counted when it was
-            # committed, and other servers' columns are not this forwarder's business.
+            # The record was read from disk, or committed before the server registered. The present summary
+            # covers every subscription whose end the server has not read. Events are counted only once, at
+            # their commit.
             record.add_server(self.server, self._table.route_to(self.server, record.topic, record.points))
         chosen = record.routed_to(self.server)
         if record.first <= self._scanned:
-            # It came from disk up to here, request by request; in memory it lies in one with others.
+            # In memory several requests share a record; some of them were already sent from disk.
             chosen = chosen.copy()
             chosen[: self._scanned - record.first + 1] = False
         builder.add_events(record, chosen)
 
     async def _send(self, frame: protocol.Frame, body: bytes, events: int) -> None:
-        await self._link.take(len(body))
-        status, _, answer = await self._send_frame(body)
+        status, _, answer = await self._post(body)
         if status not in (200, 409):
-            raise BadAnswer(f"{status} to a frame: {answer[:200].decode(errors='replace')}")
+            raise BadAnswer(f"server answered {status} to a frame: {answer[:200].decode(errors='replace')}")
         ack = _ack.decode(answer)
         if status == 200 and ack.cursor < frame.upto:
-            raise BadAnswer(f"took a frame up to {frame.upto} but stands at {ack.cursor}")
+            raise BadAnswer(f"server acknowledged a frame up to {frame.upto} with cursor {ack.cursor}")
         self.acked = self._scanned = ack.cursor
-        self._told = time.monotonic()
+        self._acked_at = time.monotonic()
         if status == 200:
             self.forwarded += events
             self.matched += ack.matched
             self.useful += ack.useful
-        self._backpressure.update()
+        self._on_progress()
         self._on_ack(ack)

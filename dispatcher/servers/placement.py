@@ -1,18 +1,15 @@
-"""Where a new subscription goes: one placement policy a topic, kept up with what the servers host.
+"""Chooses the server of a new subscription, with one placement policy per topic.
 
-Theory of operation
--------------------
-A policy is told of every choice as it is made, so it needs no summary to know what this dispatcher placed.
-It does need one of a server that registers, because after a restart nothing is known of it, and of one
-where many subscriptions have ended: the next snapshot of such a server is cut to a few rectangles and takes
-the place of what was known. What is placed there between the question and the answer is told again.
+Theory of operation ------------------- A policy learns every choice of this dispatcher at once. It learns a
+server's content from a summary when that server registers, because nothing is known of it after a restart,
+and when many subscriptions have ended there. The next snapshot of such a server, cut to a few rectangles,
+replaces everything known of it; subscriptions placed between request and answer are learned again.
 
-All snapshots, cut likewise, are kept for the servers, which choose from them for the subscriptions that
-clients bring there. All of this is advisory: a policy that knows too little costs traffic, never an event.
-What is not advisory are bindings (see `bindings`): a server that they do not name is none to choose from.
+The cuts of all snapshots are also sent to the servers, which suggest a server for subscriptions that clients
+create there. All of this is advisory: a policy that knows too little costs traffic, never an event. Bindings
+are not advisory (see `bindings`): other servers are no candidates.
 
-Loads are counted in `Server.subscriptions`: what the directory holds and what is being stored. Event loop
-only.
+`Server.subscriptions` is the load: subscriptions in the directory and those being stored.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,73 +29,74 @@ from edn import protocol
 from edn.arrays import Floats
 from edn.errors import InvalidInput, Unavailable
 from edn.model.rect import Rects
+from edn.runtime.ownership import owned
 from edn.summary import Summary
 from partitioning import online
 from partitioning.online import Limits, Placement, new_placement
 
-#: coordinates that a location may have
+#: limit of the coordinates of a location
 MOST_COORDINATES = 8
-#: a server is looked at anew when more subscriptions than these, and than this part of its load, have ended
+#: a server's content is learned again when more subscriptions than this, and than this part of its load,
+#: ended
 _ENDED, _ENDED_SHARE = 50, 40
+#: seconds for which learning may block the event loop
+SLICE_SECONDS = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A subscription that wants a server."""
+    """A subscription that needs a server."""
 
     #: uid
     topic: int
     rects: Rects
     #: of its subscriber, or None
     location: Sequence[float] | None = None
-    #: what the server that was asked first would choose
+    #: choice of the server where it was created
     suggested: str | None = None
-    #: says which servers may host it; None: any may
+    #: restricts the servers; None: all are allowed
     binding: Binding | None = None
-
-
-#: seconds for which learning from a snapshot may hold up the event loop
-SLICE_SECONDS = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A server's subscriptions of one topic in few rectangles."""
+    """A server's subscriptions to one topic, in a few rectangles."""
 
     version: int
     lo: Floats
     hi: Floats
 
 
-class Placing:
-    def __init__(self, settings: Settings, members: ServerRegistry) -> None:
+@owned("loop")
+class Placer:
+    def __init__(self, settings: Settings, registry: ServerRegistry) -> None:
         self._settings = settings
-        self._members = members
+        self._registry = registry
         self._limits = Limits(threshold=settings.load_threshold, factor=settings.load_factor)
         self._policies: dict[int, Placement] = {}
-        #: server → topic → the cut of its last snapshot
+        #: server → topic → cut of its last snapshot
         self._cuts: dict[str, dict[int, _Cut]] = {}
         self._version = 0
-        #: servers whose next snapshot the policies learn from → what was placed there meanwhile
+        #: servers whose next snapshot the policies learn → subscriptions placed there meanwhile
         self._awaited: dict[str, list[Candidate]] = {}
-        #: subscriptions that ended on a server since the policies learnt of it
+        #: server → subscriptions that ended since the policies learned its content
         self._ended: dict[str, int] = {}
-        new_placement(settings.placement)  # so that a wrong name fails now
+        new_placement(settings.placement)  # fails now if the name is wrong
 
-    # -- choosing ---------------------------------------------------------------------------------------
+    # -- choice -----------------------------------------------------------------------------------------
 
     def check_location(self, location: Sequence[float]) -> None:
-        """Raise unless subscribers can be there: as many coordinates as the servers have."""
-        wanted = {len(member.location) for member in self._members if member.location}
+        """Raise `InvalidInput` unless a subscriber's location has as many coordinates as the servers'."""
+        wanted = {len(server.location) for server in self._registry if server.location}
         if wanted and len(location) not in wanted:
-            raise InvalidInput(f"a location has {min(wanted)} coordinates here, as the servers' have")
+            raise InvalidInput(
+                f"location must have {min(wanted)} coordinates like the servers' locations, "
+                f"got {len(location)}"
+            )
 
     def place(self, candidates: Sequence[Candidate]) -> list[str]:
-        """A server for each, one after the other; each is counted there until `ended`."""
-        ready = {member.id: member for member in self._members.hosts()}
-        if not ready:
-            raise Unavailable("no server is ready to host subscriptions", retry_after=2)
-        loads = {name: member.subscriptions for name, member in ready.items()}
+        """Choose a server for each candidate, and add it to that server's load until `remove_load`."""
+        loads = self._loads()
         chosen = []
         for candidate in candidates:
             server = self._choose(candidate, loads)
@@ -107,15 +105,18 @@ class Placing:
                 self._awaited[server].append(candidate)
             chosen.append(server)
         for server in chosen:
-            ready[server].subscriptions += 1
+            self.add_load(server, 1)
         return chosen
 
     def choose(self, candidate: Candidate) -> str:
-        """A server for one that is to be moved; it is counted there when it has."""
-        loads = {member.id: member.subscriptions for member in self._members.hosts()}
+        """Choose a server for a migration; `move` adds the load."""
+        return self._choose(candidate, self._loads())
+
+    def _loads(self) -> dict[str, int]:
+        loads = {server.id: server.subscriptions for server in self._registry.hosts()}
         if not loads:
             raise Unavailable("no server is ready to host subscriptions", retry_after=2)
-        return self._choose(candidate, loads)
+        return loads
 
     def _choose(self, candidate: Candidate, loads: Mapping[str, int]) -> str:
         if candidate.binding is not None and candidate.binding.servers is not None:
@@ -123,46 +124,45 @@ class Placing:
             if not loads:
                 allowed = ", ".join(candidate.binding.servers)
                 raise Unavailable(
-                    f'subscriptions to it are bound by the route "{candidate.binding.name}" to {allowed}, '
-                    "and none of these takes any at this moment",
+                    f'route "{candidate.binding.name}" binds these subscriptions to {allowed}, '
+                    "and none of these servers is ready to host subscriptions",
                     retry_after=2,
                 )
         policy, rects = self._policy(candidate.topic), candidate.rects
         suggested = candidate.suggested
         if suggested is not None and suggested in self._limits.candidates(loads):
-            _tell(policy, suggested, candidate)
+            _learn_placed(policy, suggested, candidate)
             return suggested
-        if not rects.lo.size:  # nothing matches it, or the topic has no attributes: content says nothing
+        if not rects.lo.size:  # it matches nothing, or the topic has no attributes
             return policy.place(loads)
         return policy.place(loads, rects.lo, rects.hi, location=candidate.location)
 
-    def changed(self, server: str, candidate: Candidate) -> None:
-        """A subscription has got another filter, and stays where it is."""
-        _tell(self._policy(candidate.topic), server, candidate)
+    def change(self, server: str, candidate: Candidate) -> None:
+        """Learn the new filter of a subscription that stays on its server."""
+        _learn_placed(self._policy(candidate.topic), server, candidate)
 
-    def begun(self, server: str, count: int) -> None:
-        """Another dispatcher has placed subscriptions there; its next snapshot tells what they are like."""
-        member = self._members.get(server)
-        if member is not None:
-            member.subscriptions += count
+    def add_load(self, server: str, count: int) -> None:
+        found = self._registry.get(server)
+        if found is not None:
+            found.subscriptions += count
 
-    def ended(self, server: str, count: int = 1) -> None:
-        """Subscriptions are no longer there, or never came to be."""
-        member = self._members.get(server)
-        if member is None:
+    def remove_load(self, server: str, count: int = 1) -> None:
+        """Remove subscriptions that ended or were never stored."""
+        found = self._registry.get(server)
+        if found is None:
             return
-        member.subscriptions = max(0, member.subscriptions - count)
+        found.subscriptions = max(0, found.subscriptions - count)
         self._ended[server] = self._ended.get(server, 0) + count
-        if self._ended[server] > max(_ENDED, member.subscriptions // _ENDED_SHARE):
-            self._await(server)
+        if self._ended[server] > max(_ENDED, found.subscriptions // _ENDED_SHARE):
+            self._awaited.setdefault(server, [])
 
-    def moved(self, source: str, destination: str, candidate: Candidate) -> None:
-        """A subscription is on another server now."""
-        self.begun(destination, 1)
+    def move(self, source: str, destination: str, candidate: Candidate) -> None:
+        """Transfer the load of a migrated subscription."""
+        self.add_load(destination, 1)
         if destination in self._awaited:
             self._awaited[destination].append(candidate)
-        _tell(self._policy(candidate.topic), destination, candidate)
-        self.ended(source)
+        _learn_placed(self._policy(candidate.topic), destination, candidate)
+        self.remove_load(source)
 
     def forget_server(self, server: str) -> None:
         self._cuts.pop(server, None)
@@ -178,47 +178,47 @@ class Placing:
 
     # -- learning ---------------------------------------------------------------------------------------
 
-    def registered(self, member: Server, location: Sequence[float], distance: float) -> None:
-        """A server is here, at this place; what it hosts will be known from its next snapshot."""
-        self._await(member.id)
-        if (tuple(location), distance) == (member.location, member.distance):
+    def register(self, server: Server, location: Sequence[float], distance: float) -> None:
+        """Set a server's location, and learn its content from its next snapshot."""
+        self._awaited.setdefault(server.id, [])
+        if (tuple(location), distance) == (server.location, server.distance):
             return
-        member.location, member.distance = tuple(location), distance
-        # Locations are dimensions of the policies' space: they begin again, from the snapshots.
+        server.location, server.distance = tuple(location), distance
+        # Locations are dimensions of the policies' space, so the policies start again from the snapshots.
         self._policies.clear()
 
     def check_registration(self, request: protocol.Register) -> None:
-        """Raise unless the server's place fits into the network."""
+        """Raise `InvalidInput` unless the server's location fits those of the others."""
         if len(request.location) > MOST_COORDINATES or not np.isfinite(request.location).all():
             raise InvalidInput(
-                f"server location: at most {MOST_COORDINATES} finite coordinates", pointer="/location"
+                f"server location must be at most {MOST_COORDINATES} finite coordinates, "
+                f"got {list(request.location)[: MOST_COORDINATES + 1]}",
+                pointer="/location",
             )
         if not 0 < request.distance < float("inf"):
-            raise InvalidInput("server distance: above 0 and finite", pointer="/distance")
-        for member in self._members:
-            if member.id == request.id or not (member.location and request.location):
+            raise InvalidInput(
+                f"server distance must be above 0 and finite, got {request.distance}", pointer="/distance"
+            )
+        for server in self._registry:
+            if server.id == request.id or not (server.location and request.location):
                 continue
-            if len(member.location) != len(request.location):
+            if len(server.location) != len(request.location):
                 raise InvalidInput(
-                    f"server location: {len(request.location)} coordinates, but {member.id} has "
-                    f"{len(member.location)}",
+                    f"server location must have {len(server.location)} coordinates like that of "
+                    f"{server.id}, got {len(request.location)}",
                     pointer="/location",
                 )
 
-    def summarised(self, server: str, summaries: Mapping[int, Summary]) -> None:
-        """Learn from a snapshot of a server that was accepted."""
-        for _ in self._summarised(server, summaries):
-            pass
-
-    async def summarised_in_slices(self, server: str, summaries: Mapping[int, Summary]) -> None:
-        """Learn from a snapshot, with the event loop free after each slice of topics."""
+    async def learn(self, server: str, summaries: Mapping[int, Summary]) -> None:
+        """Learn an accepted snapshot, and yield to the event loop between slices of topics."""
         began = time.monotonic()
-        for _ in self._summarised(server, summaries):
+
+        async def rest() -> None:
+            nonlocal began
             if time.monotonic() - began > SLICE_SECONDS:
                 await asyncio.sleep(0)
                 began = time.monotonic()
 
-    def _summarised(self, server: str, summaries: Mapping[int, Summary]) -> Iterator[None]:
         bound = self._settings.routing_rectangles
         held = self._cuts.setdefault(server, {})
         self._version += 1
@@ -228,10 +228,10 @@ class Placing:
             lo, hi = summary.cut(bound) if summary and summary.count else (np.empty((0, 0)),) * 2
             known = held.get(topic)
             if summary is None and known is not None and not len(known.lo):
-                del held[topic]  # servers were told that nothing is there
+                del held[topic]  # the servers have got the empty cut
             elif known is None or not (np.array_equal(known.lo, lo) and np.array_equal(known.hi, hi)):
                 held[topic] = _Cut(version, lo, hi)
-            yield
+            await rest()
         if server not in self._awaited:
             return
         self._ended.pop(server, None)
@@ -241,12 +241,9 @@ class Placing:
                 policy.forget(server)
             else:
                 policy.summarise(server, cut.lo, cut.hi)
-            yield
+            await rest()
         for candidate in self._awaited.pop(server, []):
-            _tell(self._policy(candidate.topic), server, candidate)
-
-    def _await(self, server: str) -> None:
-        self._awaited.setdefault(server, [])
+            _learn_placed(self._policy(candidate.topic), server, candidate)
 
     def _policy(self, topic: int) -> Placement:
         policy = self._policies.get(topic)
@@ -258,23 +255,23 @@ class Placing:
                     limits=self._limits,
                     bound=self._settings.routing_rectangles,
                     spread=self._settings.placement_spread,
-                    distances={member.id: member.distance for member in self._members},
-                    affinity={member.id: member.location for member in self._members if member.location},
+                    distances={server.id: server.distance for server in self._registry},
+                    affinity={server.id: server.location for server in self._registry if server.location},
                 ),
                 rng=None if seed is None else random.Random(seed),
             )
-            for server, cuts in self._cuts.items():
+            for name, cuts in self._cuts.items():
                 if topic in cuts and len(cuts[topic].lo):
-                    policy.summarise(server, cuts[topic].lo, cuts[topic].hi)
+                    policy.summarise(name, cuts[topic].lo, cuts[topic].hi)
         return policy
 
-    # -- telling the servers ----------------------------------------------------------------------------
+    # -- hints for servers ------------------------------------------------------------------------------
 
-    def exchange(
+    def hints(
         self, topics: Sequence[protocol.TopicInfo], *, incarnation: int, since: int
     ) -> protocol.RoutingSummaries:
-        """What all servers host of these topics, in few rectangles each; only what is newer than `since`."""
-        settings, told = self._settings, {topic.uid for topic in topics}
+        """Return the loads of all servers, and the cuts of these topics that are newer than `since`."""
+        settings, wanted = self._settings, {topic.uid for topic in topics}
         return protocol.RoutingSummaries(
             incarnation=incarnation,
             version=self._version,
@@ -287,25 +284,25 @@ class Placing:
             ),
             topics=list(topics),
             peers=[
-                protocol.Host(member.id, member.subscriptions, list(member.location), member.distance)
-                for member in self._members.hosts()
+                protocol.Host(server.id, server.subscriptions, list(server.location), server.distance)
+                for server in self._registry.hosts()
             ],
             boxes=[
                 protocol.ServerRects(
                     topic,
-                    server,
+                    name,
                     protocol.points_bytes(cut.lo),
                     protocol.points_bytes(cut.hi),
                     cut.lo.shape[1],
                 )
-                for server, cuts in self._cuts.items()
+                for name, cuts in self._cuts.items()
                 for topic, cut in cuts.items()
-                # Servers choose for the operator's topics only; those of tenants would be sent in vain.
-                if cut.version > since and topic in told
+                # Servers suggest only for the operator's topics; `topics` lacks those of tenants.
+                if cut.version > since and topic in wanted
             ],
         )
 
 
-def _tell(policy: Placement, server: str, candidate: Candidate) -> None:
+def _learn_placed(policy: Placement, server: str, candidate: Candidate) -> None:
     if candidate.rects.lo.size:
         policy.placed(server, candidate.rects.lo, candidate.rects.hi, location=candidate.location)

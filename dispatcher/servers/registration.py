@@ -1,15 +1,16 @@
-"""Registers servers, hears their heartbeats, and forgets them. Event loop only."""
+"""Registers and removes servers, and receives their heartbeats."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 import structlog
 
 from dispatcher.routing.table import RoutingTable
 from dispatcher.servers.pipeline import Pipeline
-from dispatcher.servers.placement import Placing
+from dispatcher.servers.placement import Placer
 from dispatcher.servers.registry import HEARTBEAT_SECONDS, Server, ServerRegistry, check_registration, hashed
 from dispatcher.servers.summaries import Summaries
 from dispatcher.store import change_feed, directory, servers
@@ -18,139 +19,132 @@ from dispatcher.store.event_log import Log
 from dispatcher.store.interface import Transaction
 from edn import protocol
 from edn.errors import Conflict, NotFound, Unavailable
+from edn.runtime.ownership import owned
 from edn.runtime.tasks import Tasks
 
 logger = structlog.get_logger()
 
 
+@owned("loop")
+@dataclass(frozen=True, eq=False)
 class Registration:
-    def __init__(
-        self,
-        log: Log,
-        table: RoutingTable,
-        members: ServerRegistry,
-        placing: Placing,
-        pipeline: Pipeline,
-        summaries: Summaries,
-        tasks: Tasks,
-        restore: Callable[[str, str, int], Awaitable[None]],
-    ) -> None:
-        """`restore` stores on a server that returns what its data folder may lack: (id, address, cursor)."""
-        self._log = log
-        self._table = table
-        self._members = members
-        self._placing = placing
-        self._pipeline = pipeline
-        self._summaries = summaries
-        self._tasks = tasks
-        self._restore = restore
-        counts = log.load(directory.count_by_server)
-        for name, url, key, epoch, registered in log.load(servers.all_servers):
+    _log: Log
+    _table: RoutingTable
+    _registry: ServerRegistry
+    _placer: Placer
+    _pipeline: Pipeline
+    _summaries: Summaries
+    _tasks: Tasks
+    #: stores subscriptions that a returning server's data folder may lack: (id, url, cursor)
+    _restore: Callable[[str, str, int], Awaitable[None]]
+
+    def __post_init__(self) -> None:
+        counts = self._log.load(directory.count_by_server)
+        for name, url, key, epoch, registered in self._log.load(servers.all_servers):
             self._add(Server(name, url, key, epoch, registered, subscriptions=counts.get(name, 0)))
 
-    def _add(self, member: Server) -> None:
-        self._members.add(member)
-        self._table.add(member.id)
+    def _add(self, server: Server) -> None:
+        self._registry.add(server)
+        self._table.add(server.id)
 
     async def register(self, request: protocol.Register) -> protocol.Registered:
-        """Start the stream of a server: at its cursor if this log knows it, else at its join."""
+        """Start the stream of a server: after its cursor, or without one at its *join* record."""
         check_registration(request)
-        self._placing.check_registration(request)
+        self._placer.check_registration(request)
         self._check_known(request)
         cursor = request.cursors.get(self._log.id)
         self._check_cursor(request.id, cursor)
-        # From here on everything is routed to it, until its summary is known.
+        # All events are routed to it until its summary is known.
         self._table.add(request.id)
-        known = self._members.get(request.id) is not None
+        known = self._registry.get(request.id) is not None
         joined, now, start = await self._log.submit(
             functools.partial(_join, request=request, known=known, cursor=cursor)
         )
         if cursor is not None:
             await self._restore(request.id, request.url, cursor)
-        # Not before: one that asks twice, because the first answer was late, is one server all the same.
-        member = self._members.get(request.id)
-        if member is None:
-            member = Server(request.id, request.url, hashed(request.key), request.epoch, now)
-            self._members.add(member)
-        member.check_key(request.key)
-        if member.task is not None:
-            member.task.cancel()
-        member.url, member.epoch, member.joined = request.url, request.epoch, joined
-        self._placing.registered(member, request.location, request.distance)
-        self._members.touch(member)
-        member.forwarder = self._pipeline.forwarder(member, start, functools.partial(self._acked, member))
-        member.task = self._tasks.spawn(member.forwarder.run(), f"forward to {member.id}")
-        self._summaries.ask(member)
-        logger.info("server_registered", server=member.id, url=member.url, cursor=cursor, join=joined)
+        # Looked up after the waits: a server may register twice because the first answer was late.
+        found = self._registry.get(request.id)
+        if found is None:
+            found = Server(request.id, request.url, hashed(request.key), request.epoch, now)
+            self._registry.add(found)
+        found.check_key(request.key)
+        if found.task is not None:
+            found.task.cancel()
+        found.url, found.epoch, found.joined = request.url, request.epoch, joined
+        self._placer.register(found, request.location, request.distance)
+        self._registry.touch(found)
+        found.forwarder = self._pipeline.new_forwarder(found, start, functools.partial(self._acked, found))
+        found.task = self._tasks.spawn(found.forwarder.run(), f"forward to {found.id}")
+        self._summaries.request(found)
+        logger.info("server_registered", server=found.id, url=found.url, cursor=cursor, join=joined)
         return protocol.Registered(self._log.id, self._log.incarnation, HEARTBEAT_SECONDS)
 
     def _check_known(self, request: protocol.Register) -> None:
-        """Raise if the id is another server's, or was given up."""
-        member = self._members.get(request.id)
-        if member is None:
+        """Raise `Conflict` if the id belongs to another server, or to one that was replaced."""
+        found = self._registry.get(request.id)
+        if found is None:
             return
-        member.check_key(request.key)
-        if member.leaving == "lost":
+        found.check_key(request.key)
+        if found.leaving == "lost":
             raise Conflict(
-                f"server {request.id} was given up for lost, and replaced: forget it, and start it with "
-                "an empty data folder"
+                f"server {request.id} was replaced as lost; remove it, and start it with an empty data folder"
             )
 
     def _check_cursor(self, server: str, cursor: int | None) -> None:
-        """Raise if the log does not hold what comes after it."""
+        """Raise unless the log contains every record after the cursor."""
         if cursor is not None and cursor > self._log.head:
             raise Unavailable(
-                f"server {server} has read this log up to {cursor}, but it ends at {self._log.head}: "
-                "the dispatcher's data folder is older than the network; restore the newer one"
+                f"server {server} has read this log up to offset {cursor}, but the log ends at "
+                f"{self._log.head}: the dispatcher's data folder is too old; restore a newer one"
             )
         if cursor is not None and cursor < self._log.floor:
             raise Conflict(
-                f"server {server} has read up to {cursor}, the log begins after {self._log.floor}: the "
-                "server's data folder is older than the network; restore the newer one"
+                f"server {server} has read this log up to offset {cursor}, but the log begins after "
+                f"{self._log.floor}: the server's data folder is too old; restore a newer one"
             )
 
-    def _acked(self, member: Server, ack: protocol.FrameAck) -> None:
-        self._members.touch(member)
-        if ack.shrinkable > 100 + member.subscriptions // 20:
-            self._summaries.ask(member)
+    def _acked(self, found: Server, ack: protocol.FrameAck) -> None:
+        self._registry.touch(found)
+        if ack.shrinkable > 100 + found.subscriptions // 20:
+            self._summaries.request(found)
 
     def heartbeat(self, server: str, beat: protocol.Heartbeat) -> None:
-        member = self._members.get(server)
-        if member is None or member.forwarder is None or member.epoch != beat.epoch:
-            raise NotFound(f'server "{server}" has not registered since this dispatcher started: register')
-        member.check_key(beat.key)
-        self._members.touch(member)
-        member.backlog, member.cpu, member.notified = beat.backlog, beat.cpu, beat.notified
-        member.suspect = beat.suspect
+        found = self._registry.get(server)
+        if found is None or found.forwarder is None or found.epoch != beat.epoch:
+            raise NotFound(f'server "{server}" has not registered since the dispatcher started; register it')
+        found.check_key(beat.key)
+        self._registry.touch(found)
+        found.backlog, found.cpu, found.notified = beat.backlog, beat.cpu, beat.notified
+        found.suspect = beat.suspect
 
-    def introduced(self, state: protocol.ServerState, now: int) -> None:
-        """Know a server of another dispatcher; it gets all records from here on, once it registers."""
-        if self._members.get(state.id) is None:
+    def add_remote(self, state: protocol.ServerState, now: int) -> None:
+        """Add a server that registered with another dispatcher; its stream starts when it registers here."""
+        if self._registry.get(state.id) is None:
             self._add(Server(state.id, state.url, state.key, state.epoch, now))
 
     async def forget(self, server: str) -> None:
-        """Remove a server that hosts nothing from the network; if it returns, it is a new one."""
+        """Remove a server without subscriptions from the network."""
         await self._log.submit(lambda transaction: servers.delete(transaction, server))
-        member = self._members.get(server)
-        if member is not None and member.task is not None:
-            member.task.cancel()
-        self._members.remove(server)
+        found = self._registry.get(server)
+        if found is not None and found.task is not None:
+            found.task.cancel()
+        self._registry.remove(server)
         self._table.remove(server)
-        self._placing.forget_server(server)
+        self._placer.forget_server(server)
 
     async def cursor(self, server: str) -> int:
-        """Return the offset up to which a server has read the log, as far as is known."""
-        member = self._members.get(server)
-        if member is not None and member.forwarder is not None:
-            return member.forwarder.acked
+        """Return the last known cursor of a server."""
+        found = self._registry.get(server)
+        if found is not None and found.forwarder is not None:
+            return found.forwarder.acked
         noted = await self._log.reading(lambda connection: servers.cursor(connection, server))
         return max(noted, self._log.floor)
 
 
 def introduce(transaction: Transaction, state: protocol.ServerState) -> bool:
-    """Write down a server that another dispatcher knows, and return whether it is new here.
+    """Store a server that registered with another dispatcher; return whether it is new here.
 
-    From here on there may be records for it.
+    The log may have records for it from now on.
     """
     if servers.is_known(transaction.connection, state.id):
         return False
@@ -163,12 +157,12 @@ def introduce(transaction: Transaction, state: protocol.ServerState) -> bool:
 def _join(
     transaction: Transaction, request: protocol.Register, known: bool, cursor: int | None
 ) -> tuple[int, int, int]:
-    """Write down a server: offset and time of its *join*, and the offset after which its stream starts."""
+    """Store a server; return offset and time of its *join*, and the offset after which its stream starts."""
     first = None
     if not known:
         change_feed.note(transaction, Kind.SERVER, request.id)
     elif cursor is None:
-        # Another dispatcher may have told of it; from there on there are records for it.
+        # The server may be known from another dispatcher; then the log has had records for it since.
         first = servers.first_record(transaction.connection, request.id)
     servers.put(transaction, request.id, request.url, hashed(request.key), request.epoch)
     joined = transaction.append_control(request.id, "join", incarnation=transaction.incarnation)

@@ -1,8 +1,8 @@
-"""Keeps the routing table in line with what the servers host.
+"""Keeps the routing table up to date with the servers' subscriptions.
 
-The table is widened before a subscription counts. A server's summary takes the place of single rectangles
-later: it is fetched when the server registers, when subscriptions have stopped coming, and when it can
-shrink. Event loop only.
+The table is widened before a subscription becomes active. Later the server's summary replaces these single
+rectangles. It is fetched when the server registers, when no subscription was added for a while, and when
+subscriptions ended.
 """
 
 from __future__ import annotations
@@ -10,141 +10,128 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 import structlog
 
 from dispatcher.routing.table import RoutingTable
 from dispatcher.servers.client import ServerClient
-from dispatcher.servers.counters import PipelineCounters
-from dispatcher.servers.placement import Placing
+from dispatcher.servers.pipeline import PipelineCounters
+from dispatcher.servers.placement import Placer
 from dispatcher.servers.registry import HEARTBEAT_SECONDS, Server, ServerRegistry
 from edn import protocol
 from edn.model.rect import Rects
 from edn.runtime import memory
+from edn.runtime.ownership import owned
 from edn.runtime.tasks import Tasks
 from edn.summary import Summary
 from edn.summary.selection import selected
 
 logger = structlog.get_logger()
 
-#: a server without new subscriptions for so long is asked for a summary of the last ones
-SETTLE_SECONDS = 2.0
-#: seconds after which the summaries lack a deleted topic
+#: seconds without new subscriptions after which a server's summary is fetched
+_QUIET_SECONDS = 2.0
+#: seconds after which no summary contains a deleted topic
 _RELEASE_SECONDS = 15.0
 
 
+@owned("loop")
+@dataclass(eq=False)
 class Summaries:
-    def __init__(
-        self,
-        table: RoutingTable,
-        members: ServerRegistry,
-        placing: Placing,
-        counters: PipelineCounters,
-        calls: ServerClient,
-        tasks: Tasks,
-        attributes: int = 0,
-    ) -> None:
-        """`attributes`: how many attributes of each summary routing uses; 0 is all."""
-        self._table = table
-        self._members = members
-        self._placing = placing
-        self._counters = counters
-        self._calls = calls
-        self._tasks = tasks
-        self._attributes = attributes
-        #: when the last topic was deleted; 0 once its memory was released
-        self._forgotten = 0.0
+    _table: RoutingTable
+    _registry: ServerRegistry
+    _placer: Placer
+    _counters: PipelineCounters
+    _client: ServerClient
+    _tasks: Tasks
+    #: number of attributes of each summary that routing uses; 0 is all
+    _attributes: int = 0
+    #: when the last topic was deleted; 0 after its memory was released
+    _topic_deleted: float = field(default=0.0, init=False)
 
     def widen(self, server: str, topic: int, rects: Iterable[Rects], stored: protocol.Stored) -> None:
-        """Route to a server, from now on, events inside the rectangles that it has just stored."""
+        """Route events inside rectangles that a server has just stored to that server."""
         by_width: dict[int, list[Rects]] = {}
         for each in rects:
             by_width.setdefault(each.lo.shape[1], []).append(each)
-        member = self._members.get(server)
+        found = self._registry.get(server)
         for same in by_width.values():
             lo, hi = np.concatenate([each.lo for each in same]), np.concatenate([each.hi for each in same])
             self._table.widen(server, topic, lo, hi, epoch=stored.epoch, seq=stored.seq)
-            if member is not None:
-                member.widened += len(lo)
-                member.widened_at = time.monotonic()
+            if found is not None:
+                found.widened += len(lo)
+                found.widened_at = time.monotonic()
 
     def forget_topic(self, topic: int) -> None:
-        """Forget a deleted topic, except for its rectangles: these go with the next summaries."""
-        self._placing.forget_topic(topic)
+        """Forget a deleted topic, except for its rectangles, which the next summaries remove."""
+        self._placer.forget_topic(topic)
         self._table.forget_topic(topic)
         self._counters.forget_topic(topic)
-        self._forgotten = time.monotonic()
+        self._topic_deleted = time.monotonic()
 
     def distrust(self, server: str) -> None:
-        """Route everything to a server whose summary may lack a subscription, until there is a new one."""
-        member = self._members.get(server)
+        """Route everything to a server whose summary may lack a subscription, until the next summary."""
+        found = self._registry.get(server)
         self._table.remove(server)
         self._table.add(server)
-        if member is not None:
-            member.asked += 1
-            member.summary = None
-            if member.forwarder is not None:
-                self.ask(member)
+        if found is not None:
+            found.distrusted += 1
+            found.summary = None
+            if found.forwarder is not None:
+                self.request(found)
 
-    async def settle(self) -> None:
-        """Replace single rectangles, which no precision makes fewer, by summaries.
+    async def refresh(self) -> None:
+        """Fetch summaries to replace single rectangles, which no precision reduces; called every second.
 
-        A server is asked when subscriptions have stopped coming for a while, or have doubled its own. A
-        million that come one by one thus cost some twenty summaries. Some time after the last topic was
-        deleted, when its rectangles have gone, too, their memory is released.
+        A summary is due when no subscription was added for a while, or as many as the server had. So a
+        million subscriptions created one by one cost about twenty summaries. Memory is released some time
+        after the last topic was deleted, when its rectangles are gone, too.
         """
         now = time.monotonic()
-        for member in self._members.present():
-            quiet = now - member.widened_at > SETTLE_SECONDS
-            if member.widened and (quiet or member.widened > max(2000, member.subscriptions // 2)):
-                self.ask(member)
-        if self._forgotten and now - self._forgotten > _RELEASE_SECONDS:
-            self._forgotten = 0.0
+        for server in self._registry.present():
+            quiet = now - server.widened_at > _QUIET_SECONDS
+            if server.widened and (quiet or server.widened > max(2000, server.subscriptions // 2)):
+                self.request(server)
+        if self._topic_deleted and now - self._topic_deleted > _RELEASE_SECONDS:
+            self._topic_deleted = 0.0
             await asyncio.to_thread(memory.release)
 
-    def ask(self, member: Server) -> None:
-        """Fetch a summary in the background: one at a time per server, and not in a busy loop."""
-        if not member.asking:
-            member.asking = True
-            self._tasks.spawn(self._ask(member), f"summary of {member.id}")
+    def request(self, server: Server) -> None:
+        """Fetch a summary in the background, one at a time and at most one per second and server."""
+        if not server.fetching:
+            server.fetching = True
+            self._tasks.spawn(self._fetch(server), f"summary of {server.id}")
 
-    async def _ask(self, member: Server) -> None:
+    async def _fetch(self, server: Server) -> None:
         try:
             for pause in (0.0, 0.2, 0.5, 1.0, 2.0, 5.0, 5.0, 5.0):
                 await asyncio.sleep(pause)
-                member.widened = 0  # rectangles that come from here on may not be in it
-                asked = member.asked
+                server.widened = 0  # the summary may lack rectangles that are added from now on
+                distrusted = server.distrusted
                 try:
-                    snapshot = await self._calls.summary(member.url)
-                    summaries = await asyncio.to_thread(_summaries, snapshot)
-                    routed = await self._selected(summaries)
-                except Exception as error:  # not only the client's own: see `ServerClient`
+                    snapshot = await self._client.summary(server.url)
+                    summaries, routed = await asyncio.to_thread(self._decode, snapshot)
+                except Exception as error:  # see `ServerClient.summary`
                     reason = str(error) or type(error).__name__
-                    logger.warning("summary_failed", server=member.id, reason=reason)
-                    member.widened += 1
+                    logger.warning("summary_failed", server=server.id, reason=reason)
+                    server.widened += 1
                     continue
-                if member.asked != asked:
-                    continue  # it was distrusted meanwhile
-                if await self._table.accept_in_slices(member.id, snapshot.epoch, snapshot.seq, routed):
-                    if member.asked != asked:
+                if server.distrusted != distrusted:
+                    continue
+                if await self._table.accept_in_slices(server.id, snapshot.epoch, snapshot.seq, routed):
+                    if server.distrusted != distrusted:
                         continue
-                    member.summary = (snapshot.epoch, snapshot.seq)
-                    await self._placing.summarised_in_slices(member.id, summaries)
+                    server.summary = (snapshot.epoch, snapshot.seq)
+                    await self._placer.learn(server.id, summaries)
                     break
             await asyncio.sleep(HEARTBEAT_SECONDS)
         finally:
-            member.asking = False
+            server.fetching = False
 
-    async def _selected(self, summaries: dict[int, Summary]) -> dict[int, Summary]:
-        """Return the part of summaries that routing uses: all, or only some attributes."""
-        count = self._attributes
-        if not count:
-            return summaries
-        # Another hierarchy is built, which takes too long for the event loop.
-        fresh = await asyncio.to_thread(lambda: [selected(summary, count) for summary in summaries.values()])
-        return dict(zip(summaries, fresh, strict=True))
-
-
-def _summaries(snapshot: protocol.SummarySnapshot) -> dict[int, Summary]:
-    return {topic: Summary.from_bytes(data) for topic, data in snapshot.topics.items()}
+    def _decode(self, snapshot: protocol.SummarySnapshot) -> tuple[dict[int, Summary], dict[int, Summary]]:
+        """Return the summaries of a snapshot, and their parts that routing uses. Runs in a thread."""
+        whole = {topic: Summary.from_bytes(data) for topic, data in snapshot.topics.items()}
+        if not self._attributes:
+            return whole, whole
+        return whole, {topic: selected(summary, self._attributes) for topic, summary in whole.items()}

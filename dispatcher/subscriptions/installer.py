@@ -22,7 +22,7 @@ import structlog
 
 from dispatcher.servers.bindings import Bindings
 from dispatcher.servers.client import ServerClient
-from dispatcher.servers.placement import Candidate, Placing
+from dispatcher.servers.placement import Candidate, Placer
 from dispatcher.servers.summaries import Summaries
 from dispatcher.store import signing_keys
 from dispatcher.store.event_log import Log
@@ -50,7 +50,7 @@ class SubscriptionInstaller:
     def __init__(
         self,
         log: Log,
-        placing: Placing,
+        placing: Placer,
         bindings: Bindings,
         calls: ServerClient,
         summaries: Summaries,
@@ -121,7 +121,7 @@ class SubscriptionInstaller:
     def release_capacity(self, by_server: Mapping[str, int]) -> None:
         """Count subscriptions that have ended, or were placed in vain, per server."""
         for server, count in by_server.items():
-            self._placing.ended(server, count)
+            self._placing.remove_load(server, count)
 
     async def store(
         self, items: Sequence[PendingVersion], *, ask_consent: bool = False

@@ -36,7 +36,7 @@ import structlog
 
 from dispatcher.servers.backup_gate import BackupGate
 from dispatcher.servers.client import ServerClient
-from dispatcher.servers.frames import FrameBuilder
+from dispatcher.servers.forwarder import FrameBuilder
 from dispatcher.servers.pipeline import Pipeline
 from dispatcher.servers.registry import ServerRegistry
 from dispatcher.store import replays
@@ -171,7 +171,7 @@ class Replayer:
         loop = asyncio.get_running_loop()
         page = await loop.run_in_executor(self._thread, self._page, replay, rects, position)
         async with self._backup_gate.step():
-            ack = _ack.decode(await self._calls.tell(replay.server, "/internal/replay", page))
+            ack = _ack.decode(await self._calls.send(replay.server, "/internal/replay", page))
             if not ack.done:
                 return ack.position
             await self._delete(replay)

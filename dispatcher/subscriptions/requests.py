@@ -16,7 +16,7 @@ from dispatcher.auth.caller import Caller
 from dispatcher.auth.keys import Scope
 from dispatcher.auth.quotas import Quotas
 from dispatcher.config import Settings
-from dispatcher.servers.placement import Placing
+from dispatcher.servers.placement import Placer
 from dispatcher.store import directory, replays
 from dispatcher.store.event_log import Log
 from dispatcher.subscriptions import signing_rings, sinks
@@ -60,7 +60,7 @@ class SubscriptionRequests:
         settings: Settings,
         log: Log,
         topics: Topics,
-        placing: Placing,
+        placing: Placer,
         subscriptions: Subscriptions,
         quotas: Quotas,
     ) -> None:

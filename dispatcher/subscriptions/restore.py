@@ -55,4 +55,4 @@ class ServerRestore:
                 items = [store_item(row, topic, arriving) for row, arriving in some]
                 rings = await log.reading(signing_keys.read, {row.ring for row, _ in some})
                 request = protocol.Store(log.id, log.incarnation, topic.info(), items, rings)
-                await self._calls.store_at(server, url, request)
+                await self._calls.store(server, request, url=url)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from dispatcher.auth.quotas import Room
-from dispatcher.servers.placement import Placing
+from dispatcher.servers.placement import Placer
 from dispatcher.store import change_feed, directory, repartitions
 from dispatcher.store.change_feed import Kind
 from dispatcher.store.directory import Subscription
@@ -81,7 +81,7 @@ def new_id(tenant: str) -> str:
 
 
 class Subscriptions:
-    def __init__(self, log: Log, topics: Topics, placing: Placing, installer: SubscriptionInstaller) -> None:
+    def __init__(self, log: Log, topics: Topics, placing: Placer, installer: SubscriptionInstaller) -> None:
         self._log = log
         self._topics = topics
         self._placing = placing
@@ -321,7 +321,7 @@ class Subscriptions:
         except EdnError:
             await self._installer.discard([item])
             raise
-        self._placing.changed(changed.server, item.candidate())
+        self._placing.change(changed.server, item.candidate())
 
     async def align(
         self,

@@ -1,9 +1,9 @@
-"""The loop that tunes: counters and CPU become a reading, a policy decides, summaries are cut anew.
+"""Tunes the precision: makes a reading per interval, lets a policy decide, and rebuilds the routing table.
 
-Once an interval. What the throughput model needs is taken from the counters of the interval
-(`servers.counters`), the servers' own figures and, for other precisions than the present one, from a survey
-(`probe`), which is made only while the policy predicts and the network has something to do. An interval
-begins anew when a precision has come into force, so that no reading mixes two.
+The parameters of the throughput model come from the counters of the interval (`servers.pipeline`) and from
+the servers' heartbeats. The cost of other precisions comes from a probe (`probe`), which runs only while the
+policy predicts and the network is busy. A new interval begins when a precision takes effect, so that no
+reading mixes two precisions.
 """
 
 from __future__ import annotations
@@ -18,37 +18,38 @@ import msgspec
 import structlog
 
 from dispatcher.routing.table import RoutingTable
-from dispatcher.servers.counters import Counts, PipelineCounters
+from dispatcher.servers.client import Link
 from dispatcher.servers.forwarder import FRAME_EVENTS
-from dispatcher.servers.limits import Link
-from dispatcher.servers.pipeline import Pipeline
+from dispatcher.servers.pipeline import Counts, Pipeline
 from dispatcher.servers.registry import ServerRegistry
 from dispatcher.store import meta
 from dispatcher.store.event_log import Log
-from dispatcher.tuning.observed_curve import Lived
-from dispatcher.tuning.probe import Survey
+from dispatcher.tuning.probe import PrecisionProbe
 from edn.errors import Conflict, Unavailable
+from edn.runtime.ownership import owned
 from edn.runtime.tasks import periodic
 from selftune.cpu import CpuMonitor
+from selftune.observed_curve import ObservedCurve
 from selftune.reading import Reading
-from selftune.throughput import Model, Operating, Parameters
+from selftune.throughput import Model, OperatingPoint, Parameters
 from selftune.tuning import Tuning
 
 logger = structlog.get_logger()
 
-#: an interval with fewer events says nothing
+#: an interval with fewer events is ignored
 LEAST_EVENTS = 50
-#: a CPU share below which an unsaturated network needs no tuning
+#: CPU share below which an unsaturated network needs no tuning
 IDLE = 0.5
-#: a server's CPU share below which it tells nothing about what an event costs it
+#: CPU share of a server below which its time per event cannot be measured
 BUSY = 0.2
-#: weight of the newest interval in the parameters
+#: weight of the newest interval in the parameters, and those that are smoothed
 WEIGHT = 0.5
+_SMOOTHED = ("fixed", "per_copy", "message_bytes", "serving", "core")
 
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """Where everything stood when an interval began."""
+    """The counters at the beginning of an interval."""
 
     at: float
     counts: Counts
@@ -56,19 +57,17 @@ class _Mark:
     lag: int
     held: int
     cpu: float
-    surveyed: float
+    probed: float
 
 
+@owned("loop")
 class Tuner:
-    """Owns the precision of the network's table. Event loop only."""
-
     def __init__(
         self,
         log: Log,
         table: RoutingTable,
-        members: ServerRegistry,
+        registry: ServerRegistry,
         pipeline: Pipeline,
-        counters: PipelineCounters,
         link: Link,
         tuning: Tuning,
         *,
@@ -79,66 +78,65 @@ class Tuner:
         self.reading: Reading | None = None
         self._log = log
         self._table = table
-        self._members = members
+        self._registry = registry
         self._pipeline = pipeline
-        self._counters = counters
+        self._counters = pipeline.counters
         self._link = link
-        self._survey = Survey(table, counters)
+        self._probe = PrecisionProbe(table, pipeline.counters)
         self._parameters: Parameters | None = None
-        self._lived = Lived()
+        self._observed = ObservedCurve()
         self._bandwidth = math.inf
         self._monitor: CpuMonitor | None = None
         self._mark: _Mark | None = None
         self._changing = asyncio.Lock()
 
     async def run(self) -> None:
-        # Here and not before: the monitor watches the thread that makes it.
+        # Made here, because it watches the thread that makes it.
         self._monitor = CpuMonitor()
         self._begin()
-        # If a tick fails, events flow at the precision in force, and the next interval tries again.
+        # If a tick fails, the precision stays in force, and the next interval tries again.
         await periodic(self.interval, self.tick, "tuning")
 
-    # -- an operator's word -----------------------------------------------------------------------------
+    # -- operators --------------------------------------------------------------------------------------
 
     async def set(self, mode: str, precision: float | None) -> None:
-        """Another mode or precision, at once and durably."""
+        """Set mode and precision, durable and effective at once."""
         async with self._changing:
             wanted = self.tuning.precision if precision is None else precision
             self.tuning.set(mode=mode, precision=wanted, time=self._log.now(), reason="set by an operator")
-            await self._keep()
-            await self._cut()
+            await self._store()
+            await self._apply()
 
     async def survey(self) -> None:
-        """Measure every precision now."""
         if not self._counters.samples:
-            raise Conflict("no event has come since the dispatcher started: there is nothing to measure with")
+            raise Conflict("no event was published since the dispatcher started; publish events first")
         if self._parameters is None and self._read() is not None:
             self._begin()
-        await self._survey.all()
+        await self._probe.measure_all()
 
-    # -- an interval ------------------------------------------------------------------------------------
+    # -- intervals --------------------------------------------------------------------------------------
 
     async def tick(self) -> None:
-        """An interval is over: read, decide, apply."""
+        """End an interval: make a reading, decide, apply."""
         reading = self._read()
         if reading is None:
             self._begin()
             return
         busy = reading.saturated or reading.cpu >= IDLE
         if self.tuning.mode == "model" and busy:
-            await self._survey.near(self.tuning.precision, self.tuning.rule.step, self.interval)
+            await self._probe.measure_near(self.tuning.precision, self.tuning.rule.step, self.interval)
             reading = replace(reading, model=self._model())
         self.reading = reading
         if self.tuning.mode != "fixed" and busy:
             async with self._changing:
                 decision = self.tuning.read(reading, time=self._log.now())
                 if decision is not None:
-                    logger.info("precision", precision=decision.precision, reason=decision.reason)
-                    await self._cut()
+                    logger.info("precision_changed", precision=decision.precision, reason=decision.reason)
+                    await self._apply()
                     try:
-                        await self._keep()
+                        await self._store()
                     except Unavailable as error:
-                        logger.warning("the precision could not be stored", reason=str(error))
+                        logger.warning("precision_not_stored", reason=str(error))
         self._begin()
 
     def _begin(self) -> None:
@@ -151,7 +149,7 @@ class Tuner:
             lag=self._pipeline.lag(),
             held=self._pipeline.backpressure.held,
             cpu=time.process_time(),
-            surveyed=self._survey.spent,
+            probed=self._probe.spent,
         )
 
     def _read(self) -> Reading | None:
@@ -160,7 +158,7 @@ class Tuner:
             return None
         elapsed = time.monotonic() - mark.at
         counted = self._counters.snapshot().since(mark.counts)
-        if counted.events < LEAST_EVENTS or not counted.asked or elapsed <= 0:
+        if counted.events < LEAST_EVENTS or not counted.tested or elapsed <= 0:
             return None
         looked = monitor.look()
         cpu = looked.share
@@ -170,28 +168,30 @@ class Tuner:
             or self._pipeline.backpressure.held > mark.held
             or (mark.lag > behind and self._pipeline.lag() > behind)
         )
-        spent = time.process_time() - mark.cpu - (self._survey.spent - mark.surveyed)
+        spent = time.process_time() - mark.cpu - (self._probe.spent - mark.probed)
         downstream = saturated and cpu < self.tuning.rule.threshold
-        self._take(counted, elapsed, spent, looked.core, downstream=downstream)
+        self._estimate(counted, elapsed, spent, looked.core, downstream=downstream)
         width = self._link.bytes_per_second
         return Reading(
             cpu=cpu,
             throughput=max(0, self._pipeline.carried() - mark.carried) / elapsed,
             saturated=saturated,
             link=None if width is None else counted.sent_bytes / elapsed / width,
-            server=max((member.cpu for member in self._members.present()), default=None),
+            server=max((server.cpu for server in self._registry.present()), default=None),
         )
 
-    def _take(self, counted: Counts, elapsed: float, spent: float, core: float, *, downstream: bool) -> None:
-        """The model's parameters, from one interval. `downstream`: link or servers are the bottleneck."""
+    def _estimate(
+        self, counted: Counts, elapsed: float, spent: float, core: float, *, downstream: bool
+    ) -> None:
+        """Estimate the model's parameters. `downstream`: link or servers are the bottleneck."""
         copies = max(1, counted.copies)
-        present = [member.cpu for member in self._members.present()]
+        present = [server.cpu for server in self._registry.present()]
         if self._link.bytes_per_second is not None:
             self._bandwidth = self._link.bytes_per_second
         elif not downstream:
             self._bandwidth = math.inf
         elif max(present, default=0.0) < IDLE:
-            # Neither the dispatcher nor a server is busy: what leaves is what the line takes.
+            # Neither dispatcher nor servers are busy, so the link is full.
             self._bandwidth = counted.sent_bytes / elapsed
         fresh = Parameters(
             servers=len(self._table.servers),
@@ -204,51 +204,35 @@ class Tuner:
         )
         known = self._parameters
         if counted.copies < LEAST_EVENTS or max(present, default=0.0) < BUSY:
-            # Most of what an idle server does is not done for events; but no event costs it more than that.
+            # An idle server works mostly on other things, so this is only an upper bound.
             serving = 0.0 if known is None else min(known.serving, fresh.serving)
             fresh = replace(fresh, serving=serving)
         if known is not None and known.servers == fresh.servers:
-
-            def mixed(before: float, now: float) -> float:
-                return before + WEIGHT * (now - before)
-
-            fresh = Parameters(
-                servers=fresh.servers,
-                fixed=mixed(known.fixed, fresh.fixed),
-                per_copy=mixed(known.per_copy, fresh.per_copy),
-                message_bytes=mixed(known.message_bytes, fresh.message_bytes),
-                bandwidth=fresh.bandwidth,
-                serving=mixed(known.serving, fresh.serving),
-                core=mixed(known.core, fresh.core),
+            pairs = {name: (getattr(known, name), getattr(fresh, name)) for name in _SMOOTHED}
+            fresh = replace(
+                fresh, **{name: before + WEIGHT * (now - before) for name, (before, now) in pairs.items()}
             )
         self._parameters = fresh
-        self._lived.add(
+        self._observed.add(
             self.tuning.precision,
-            Operating(routing=counted.routing / counted.asked, hit_ratio=counted.hits / counted.asked),
+            OperatingPoint(routing=counted.routing / counted.tested, hit_ratio=counted.hits / counted.tested),
         )
 
     def _model(self) -> Model | None:
-        """Return the points of all observed and probed precisions."""
         if self._parameters is None:
             return None
-        return Model(self._parameters, self._lived.curve(self._survey.measured))
+        return Model(self._parameters, self._observed.curve(self._probe.measured))
 
-    # -- into force -------------------------------------------------------------------------------------
-
-    async def _cut(self) -> None:
-        recut = await self._survey.cut(self.tuning.precision)
-        self._table.apply(recut)
+    async def _apply(self) -> None:
+        self._table.apply(await self._probe.rebuild(self.tuning.precision))
         self._begin()
 
-    async def _keep(self) -> None:
-        mode, precision = self.tuning.mode, self.tuning.precision
-        values = {"mode": mode, "precision": precision}
+    async def _store(self) -> None:
+        values = {"mode": self.tuning.mode, "precision": self.tuning.precision}
         await self._log.submit(lambda transaction: meta.write(transaction.connection, values))
 
-    # -- for people -------------------------------------------------------------------------------------
-
     def describe(self) -> dict[str, Any]:
-        """Everything in the words of the interface; what is unlimited is null."""
+        """Return mode, reading, parameters and curve as JSON; unlimited values are null."""
         reading, model = self.reading, self._model()
         return {
             **self.tuning.describe(),
@@ -262,7 +246,7 @@ class Tuner:
 
 
 def stored_tuning(log: Log, mode: str) -> Tuning:
-    """Return the tuning as an operator, or the tuner, left it; else in a mode."""
+    """Return the stored mode and precision; without them, a mode at full precision."""
     return Tuning(**{"mode": mode, **log.load(lambda connection: meta.read(connection, "mode", "precision"))})
 
 

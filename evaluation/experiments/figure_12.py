@@ -15,7 +15,7 @@ from evaluation.outcome import Outcome, Series
 from evaluation.relative import READINGS
 from evaluation.searching import Setup, curve, price
 from evaluation.settling import PUBLISHED
-from selftune.throughput import Model, Operating, Parameters
+from selftune.throughput import Model, OperatingPoint, Parameters
 
 #: the first counts; the second and third differ in what T_d is
 NAMES = (
@@ -41,7 +41,7 @@ VARIANTS: dict[str, dict[str, Parameters]] = {
 }
 
 
-def curves(sizes: NetworkSizes, name: str, seed: int) -> dict[float, Operating]:
+def curves(sizes: NetworkSizes, name: str, seed: int) -> dict[float, OperatingPoint]:
     reading = READINGS[name]
     setup = Setup(**sizes.network, way=reading.way, timed=True)
     return curve(setup, seed).priced(reading.unit, price(reading.unit, reading.way, seed))

@@ -16,7 +16,7 @@ from evaluation.drawing import Canvas
 from evaluation.experiment import Experiment, Progress
 from evaluation.outcome import Outcome, Series
 from evaluation.placing import Offline, Online, Setup, place
-from partitioning.methods import Wish, partition
+from partitioning.methods import PartitionOptions, partition
 from partitioning.online import Settings, new_placement
 from partitioning.rows import LocalRows
 
@@ -96,9 +96,9 @@ def _offline(method: str, subscriptions: int, seed: int) -> float:
     events = uniform_points(rng, 256, DIMENSIONS)
     rows = LocalRows(lo, hi)
     few = LocalRows(lo[:100], hi[:100])  # the first call loads what the others find loaded
-    partition(few, Wish(method=method, servers=10, seed=seed), events).parts(few.whole)
+    partition(few, PartitionOptions(method=method, servers=10, seed=seed), events).parts(few.whole)
     began = time.process_time()
-    partition(rows, Wish(method=method, servers=10, seed=seed), events).parts(rows.whole)
+    partition(rows, PartitionOptions(method=method, servers=10, seed=seed), events).parts(rows.whole)
     return 1e6 * (time.process_time() - began) / subscriptions
 
 

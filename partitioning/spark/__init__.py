@@ -1,10 +1,9 @@
-"""Offline partitioning on Spark: everything that needs a session, and nothing that decides.
+"""Offline partitioning on Spark.
 
-    session    a session with the settings that this code relies on
-    snapshot   subscriptions as they are stored, validated by name and type
-    packing    from its rows to numbered chunks
-    rows       the chunks, spread over the cluster, as the methods ask them
+    session    Spark session with the required settings
+    snapshot   reads and validates subscriptions
+    packing    packs rows of a snapshot into numbered chunks
+    rows       the chunks, distributed over the cluster
 
-The methods themselves are in `partitioning`; here they find the rows that they ask. Only this package and
-`partitioning.planner` import Spark.
+The methods themselves are in `partitioning`. Only this package and `partitioning.planner` import Spark.
 """

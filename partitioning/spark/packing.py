@@ -1,7 +1,7 @@
-"""From rows of a snapshot to chunks: this runs on the workers, on partitions sorted by id.
+"""Packs rows of a snapshot into chunks. Runs on the workers, on partitions sorted by id.
 
-Rows of one subscription become its bounding rectangle, rectangles get numbers in the order of the ids, and
-values that make no sense become a problem that is told instead of a plan.
+The rows of one subscription become its bounding rectangle, and rectangles are numbered in the order of the
+ids. Invalid values become a problem, which is reported instead of a plan.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from partitioning.space import finite_range
 
 Batches = Iterator[pa.RecordBatch]
 
-#: the schema of what is packed
+#: schema of the packed rows
 PACKED = "chunk binary, ids binary, count long, base array<double>, top array<double>, problem string"
 
 
@@ -38,7 +38,7 @@ def packer(dimensions: int, servers: tuple[str, ...]) -> Callable[[Batches], Bat
 
 
 def _whole_ids(batches: Batches) -> Iterator[pa.Table]:
-    """Tables of about a chunk each, cut between ids: rows of one subscription stay together."""
+    """Yield tables of about one chunk, which do not separate the rows of one subscription."""
     held: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
@@ -57,7 +57,7 @@ def _whole_ids(batches: Batches) -> Iterator[pa.Table]:
 
 
 def _starts(ids: pa.ChunkedArray) -> npt.NDArray[np.int64]:
-    """Where another id begins, in a column sorted by id."""
+    """Return the first row of each id in a sorted column."""
     if len(ids) < 2:
         return np.zeros(len(ids), dtype=np.int64)
     other = pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1))
@@ -110,7 +110,7 @@ def _record(
 
 
 def _problem(table: pa.Table) -> str | None:
-    """What is wrong with the values, naming a subscription; None when nothing is."""
+    """Describe the first invalid value with its subscription; None if all are valid."""
     if table["id"].null_count:
         return 'column "id" of the snapshot has a null'
 

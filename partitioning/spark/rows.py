@@ -1,11 +1,10 @@
-"""Rows on Spark: subscriptions sorted by id, numbered, packed into chunks, and asked in passes.
+"""Rows on Spark: subscriptions sorted by id, numbered, packed into chunks, and queried in passes.
 
-A chunk is one record with its arrays as bytes: a pass then moves a few large buffers between Java and
-Python instead of millions of small arrays. In a pass chunks become partial answers where they lie; partial
-answers on one subject meet on one worker and become its answer, and only answers come to the driver. Where
-partitions are few, partial answers meet on the driver instead, which saves half of the time of a small
-pass: they are as many as partitions, and no larger than the question makes them. Passes are plain RDD
-operations: planning a query takes longer than running one of these.
+A chunk is one record with its arrays as bytes, so that a pass moves a few large buffers between Java and
+Python instead of millions of small arrays. In a pass each worker turns its chunks into partial answers;
+those on one subject are combined on one worker, and only answers are collected by the driver. With few
+partitions the driver combines them, which halves the time of a small pass. Passes are plain RDD operations,
+because planning a query takes longer than a pass.
 """
 
 from __future__ import annotations
@@ -24,41 +23,37 @@ from pyspark.sql import functions as F  # noqa: N812 (the customary name)
 
 from edn.arrays import Floats
 from edn.errors import InvalidInput
-from partitioning.centroids import MOVEMENT
-from partitioning.rows import Chunk, Question
+from partitioning.rows import MOVEMENT, Chunk, Question
 from partitioning.space import Space
 from partitioning.spark.packing import PACKED, Batches, packer
 from partitioning.survey import Assignment
 
 A = TypeVar("A")
 
-#: servers that a snapshot may name
+#: limit of servers in a snapshot
 MOST_SERVERS = 10_000
-#: rows of a partition, when nobody says how many partitions there shall be
-_ROWS_A_PARTITION = 250_000
-
-#: up to this many, the driver concludes by itself
+#: default number of rows per partition
+_PARTITION_ROWS = 250_000
+#: limit of partitions for which the driver combines partial answers
 _FEW_PARTITIONS = 16
 
 
 class SparkRows:
-    """A snapshot of validated columns. Its chunks stay in the cluster's memory or on its disks until
-    `close`.
-    """
+    """A snapshot of validated columns. Its chunks stay in the cluster until `close`."""
 
     def __init__(self, snapshot: DataFrame, partitions: int | None = None) -> None:
         self._session: SparkSession = snapshot.sparkSession
         self._chunks: RDD[bytes] | None = None
-        count, dimensions, self._servers = _extent(snapshot)
+        count, dimensions, self.servers = _extent(snapshot)
         cores = self._session.sparkContext.defaultParallelism
-        self._partitions = partitions or max(cores, -(-count // _ROWS_A_PARTITION))
+        self._partitions = partitions or max(cores, -(-count // _PARTITION_ROWS))
         ordered = (
             snapshot.withColumn("salt", F.xxhash64("id"))
             .repartitionByRange(self._partitions, "id")
             .sortWithinPartitions("id", "server")
         )
-        self._packed = ordered.mapInArrow(packer(dimensions, self._servers), PACKED)
-        # All columns are needed when it begins and when it ends; in between only the chunks.
+        self._packed = ordered.mapInArrow(packer(dimensions, self.servers), PACKED)
+        # All columns are needed only at the beginning and the end; passes use only the chunks.
         self._packed.persist(StorageLevel.DISK_ONLY)
         found = self._packed.agg(
             F.sum("count").alias("count"),
@@ -69,25 +64,13 @@ class SparkRows:
         if found["problem"] is not None:
             self.close()
             raise InvalidInput(found["problem"])
-        self._count = int(found["count"])
-        self._space = Space.spanning(
+        self.count = int(found["count"])
+        self.space = Space.spanning(
             np.array([found[f"base{j}"] for j in range(dimensions)], dtype=np.float64),
             np.array([found[f"top{j}"] for j in range(dimensions)], dtype=np.float64),
         )
         self._chunks = self._packed.select("chunk").rdd.map(lambda row: bytes(row[0]))
         self._chunks.persist(StorageLevel.MEMORY_AND_DISK)
-
-    @property
-    def count(self) -> int:
-        return self._count
-
-    @property
-    def space(self) -> Space:
-        return self._space
-
-    @property
-    def servers(self) -> tuple[str, ...]:
-        return self._servers
 
     def ask(self, question: Question[A]) -> dict[int, A]:
         assert self._chunks is not None
@@ -99,23 +82,23 @@ class SparkRows:
         return dict(met.mapPartitions(_concluder(question)).collect())
 
     def centroids(self, count: int, seed: int) -> Floats:
-        """By MLlib. Repeatable for one seed and one way of spreading the rows, not across ways."""
+        """Return centroids by MLlib. Repeatable for one seed and one number of partitions."""
         if count == 1:
-            # MLlib looks for two or more; of one, any place will do.
-            return np.full((1, self._space.dimensions), 0.5)
-        points = self._packed.select("chunk").mapInArrow(_pointer(self._space), "point array<double>")
+            # MLlib needs at least two; a single centroid may be anywhere.
+            return np.full((1, self.space.dimensions), 0.5)
+        points = self._packed.select("chunk").mapInArrow(_pointer(self.space), "point array<double>")
         vectors = points.select(array_to_vector(F.col("point")).alias("features")).persist()
-        # It stops when no centroid moves further than the tolerance, so all together move less than MOVEMENT.
+        # It stops when no centroid moves further than tol, so all together move less than MOVEMENT.
         model = KMeans(k=count, seed=seed, tol=MOVEMENT / count, maxIter=300).fit(vectors)
         vectors.unpersist()
         found = np.array(model.clusterCenters(), dtype=np.float64)
         if len(found) < count:
-            # Fewer different points than servers: what is too much stands where nobody is.
-            found = np.vstack([found, np.full((count - len(found), self._space.dimensions), 2.0)])
+            # Fewer distinct points than servers: put the other centroids outside the range.
+            found = np.vstack([found, np.full((count - len(found), self.space.dimensions), 2.0)])
         return found
 
     def assigned(self, assignment: Assignment, servers: list[str]) -> DataFrame:
-        """The plan: every id with the name of its server."""
+        """Return the plan: every id with the name of its server."""
         return self._packed.select("chunk", "ids").mapInArrow(
             _assigner(assignment, servers), "id string, server string"
         )
@@ -127,13 +110,12 @@ class SparkRows:
 
 
 def _extent(snapshot: DataFrame) -> tuple[int, int, tuple[str, ...]]:
-    """How many rows and dimensions there are, and which servers."""
     by_server = snapshot.groupBy("server").agg(F.count("*").alias("rows"), F.max(F.size("lo")).alias("width"))
     found = by_server.limit(MOST_SERVERS).collect()
     if not found:
         raise InvalidInput("the snapshot has no subscriptions")
     if len(found) == MOST_SERVERS:
-        raise InvalidInput(f'column "server" names {MOST_SERVERS} servers or more; are they servers?')
+        raise InvalidInput(f'column "server" must have less than {MOST_SERVERS} different values')
     width = max(row["width"] or 0 for row in found)
     if width < 1:
         raise InvalidInput('the snapshot has no coordinates: every "lo" is empty')
@@ -141,7 +123,7 @@ def _extent(snapshot: DataFrame) -> tuple[int, int, tuple[str, ...]]:
     return sum(row["rows"] for row in found), width, tuple(servers)
 
 
-# What follows runs on the workers.
+# The following functions run on the workers.
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[Chunk]:
@@ -154,7 +136,7 @@ Partials = list[tuple[int, Any]]
 
 
 def _gatherer(question: Question[Any]) -> Callable[[Iterable[bytes]], Iterable[Partials]]:
-    """All partial answers of a partition, in one record."""
+    """Return a function that yields all partial answers of a partition in one record."""
 
     def gather(chunks: Iterable[bytes]) -> Iterable[Partials]:
         yield list(question.gather(Chunk.from_bytes(chunk) for chunk in chunks))

@@ -1,15 +1,15 @@
-"""Subscriptions as they are stored: where they are read from, and what they must look like.
+"""Reads and validates snapshots of subscriptions and samples of events.
 
-A snapshot has a row for each rectangle of each subscription:
+A snapshot has one row per rectangle of a subscription:
 
 | column | type | meaning |
 |---|---|---|
-| `id` | string | the subscription; several rows of one id are one subscription with several rectangles |
-| `server` | string | the server that hosts it; null for none |
-| `lo`, `hi` | array<double> | bounds; missing is -inf, shorter arrays are unconstrained in what they lack |
+| `id` | string | the subscription; it may have several rows |
+| `server` | string | its server; null for none |
+| `lo`, `hi` | array<double> | bounds; missing is -inf, shorter arrays are unconstrained in other columns |
 
-Other columns are ignored. A database without arrays may hold `lo` and `hi` as JSON in strings, with
-Infinity and -Infinity for what JSON lacks.
+Other columns are ignored. A database without arrays may store `lo` and `hi` as JSON strings, with Infinity
+and -Infinity.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COLUMNS: Mapping[str, T.DataType] = {
     "hi": _BOUNDS,
 }
 EVENT_COLUMNS: Mapping[str, T.DataType] = {"point": _BOUNDS}
-#: events that are looked at; more would cost and not tell more
+#: size of the sample of events
 MOST_EVENTS = 4096
 
 
@@ -43,20 +43,20 @@ def read_parquet(session: SparkSession, path: str) -> DataFrame:
         return session.read.parquet(path)
     except AnalysisException as error:
         if error.getCondition() in ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"):
-            raise NotFound(f"no Parquet data at {path}") from None
+            raise NotFound(f"{path} has no Parquet data") from None
         raise
     except Py4JJavaError as error:
         raise InvalidInput(f"{path} cannot be read as Parquet: {reason(error)}") from None
 
 
 def read_jdbc(session: SparkSession, url: str, table: str, properties: Mapping[str, str]) -> DataFrame:
-    """A table or a query in parentheses; columns may be called in capitals, as some databases do."""
+    """Read a table, or a query in parentheses; names of columns may be in upper case."""
     try:
         frame = session.read.jdbc(url, table, properties=dict(properties))
     except Py4JJavaError as error:
         raise InvalidInput(
             f"{table} cannot be read from {url.partition('?')[0]}: {reason(error)} "
-            "(--jdbc-jar and --jdbc-driver name the driver)"
+            "(set the driver with --jdbc-jar and --jdbc-driver)"
         ) from None
     frame = frame.toDF(*(name.lower() for name in frame.columns))
     for name in ("lo", "hi"):
@@ -66,33 +66,33 @@ def read_jdbc(session: SparkSession, url: str, table: str, properties: Mapping[s
 
 
 def validated(frame: DataFrame, columns: Mapping[str, T.DataType], what: str) -> DataFrame:
-    """Only those columns; InvalidInput names the first that is missing or of another type."""
+    """Return only these columns; raises `InvalidInput` if one is missing or has another type."""
     for name, kind in columns.items():
         if name not in frame.columns:
             there = ", ".join(frame.columns) or "none"
-            raise InvalidInput(f'{what} lacks the column "{name}" ({kind.simpleString()}); it has {there}')
+            raise InvalidInput(f'{what} must have the column "{name}" ({kind.simpleString()}), got {there}')
         found = frame.schema[name].dataType
         if found.simpleString() != kind.simpleString():
             raise InvalidInput(
-                f'column "{name}" of {what} is {found.simpleString()}, not {kind.simpleString()}'
+                f'column "{name}" of {what} must be {kind.simpleString()}, got {found.simpleString()}'
             )
     return frame.select(*columns)
 
 
 def sampled_events(frame: DataFrame, count: int = MOST_EVENTS) -> list[list[float]]:
-    """The same events of the same data, however it is spread: those whose hash is least."""
+    """Return the events with the smallest hashes, which do not depend on the partitions."""
     chosen = frame.orderBy(F.xxhash64("point"), "point").limit(count)
     points = [row["point"] for row in chosen.collect()]
     if not points:
-        raise InvalidInput("the sample of events is empty")
+        raise InvalidInput("the sample of events must not be empty")
     for point in points:
         if point is None or any(x is None or x != x for x in point):
-            raise InvalidInput("an event of the sample has a coordinate that is null or NaN; missing is -inf")
+            raise InvalidInput("coordinates of sampled events must not be null or NaN; missing is -inf")
     return points
 
 
 def fitted(points: list[list[float]], dimensions: int) -> Floats:
-    """Events as a matrix (m, d): coordinates beyond are dropped, those that lack are missing."""
+    """Return events as a matrix (m, d): further coordinates are dropped, other ones are missing."""
     import numpy as np
 
     out = np.full((len(points), dimensions), -np.inf)

@@ -145,10 +145,11 @@ def _accept_an_old_snapshot() -> None:
     import numpy as np
 
     from dispatcher.routing.table import RoutingTable
+    from dispatcher.routing.topic_routes import Widenings
     from dispatcher.servers.client import ServerClient
 
     wrap(RoutingTable, "_is_old")(lambda _: lambda *_: False)
-    wrap(RoutingTable, "_outlives")(lambda _: lambda _, widenings, at: np.zeros(len(widenings), np.bool_))
+    wrap(Widenings, "later_than")(lambda _: lambda widenings, at: np.zeros(len(widenings), np.bool_))
 
     @wrap(ServerClient, "summary")
     def _(original: Callable[..., Any]) -> Callable[..., Any]:

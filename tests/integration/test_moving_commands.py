@@ -81,7 +81,7 @@ def test_a_plan_is_shown_then_applied(
     shown = edn(network, "repartition", "apply", str(path), "--dry-run")
     assert shown.returncode == 0, shown.stderr
     assert f"{SUBSCRIPTIONS} subscriptions would move, 0 stay" in shown.stdout
-    assert "1 of the plan are gone" in shown.stdout
+    assert "1 subscriptions of the plan do not exist any more" in shown.stdout
     assert "expected hit ratio 32.1%" in shown.stdout
     assert hosted(network) == subscribed
     unasked = edn(network, "repartition", "apply", str(path), stdin="")
@@ -99,8 +99,8 @@ def test_a_plan_is_shown_then_applied(
 @pytest.mark.parametrize(
     ("rows", "says"),
     [
-        ({"sub1": "s9"}, 'server must be one of s1, s2, got "s9"'),
-        (None, "is no plan"),
+        ({"sub1": "s9"}, 'no server "s9" in this network (there are s1, s2)'),
+        (None, "must be Parquet with the columns id and server"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused(
@@ -127,7 +127,7 @@ def test_a_plan_whose_job_was_killed_while_it_wrote_is_refused(
     (path / "_temporary" / "0").mkdir(parents=True)
     ran = edn(network, "repartition", "apply", str(path), "--yes")
     assert ran.returncode == 2
-    assert "is not whole" in ran.stderr
+    assert "is incomplete" in ran.stderr
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from edn.cli import export as exporter
 from edn.cli.app import app
 from partitioning import command
-from partitioning.planner import Order, repartition
+from partitioning.planner import PlanOptions, repartition
 from partitioning.report import Report, State
 from partitioning.spark.snapshot import read_parquet
 from tests.network import Network
@@ -89,7 +89,7 @@ def test_an_export_of_the_running_network_is_what_a_plan_is_made_from(
     assert -INF < lo[1] < -1e300
 
     plan = tmp_path / "plan"
-    order = Order(method="rtree", servers=["s1", "s2"], plan=str(plan), partitions=2)
+    order = PlanOptions(method="rtree", servers=["s1", "s2"], plan=str(plan), partitions=2)
     report = repartition(read_parquet(spark, str(path)), order)
     written = spark.read.parquet(str(plan))
     assert written.schema.simpleString() == "struct<id:string,server:string>"

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 from edn.errors import Conflict, EdnError, InvalidInput, NotFound
 from edn.summary import Maximal, Summary, new_router
 from partitioning.command import plan
-from partitioning.planner import Order, on_this_machine, repartition, server_names
+from partitioning.planner import PlanOptions, on_this_machine, repartition, server_names
 from partitioning.report import Report
 from partitioning.spark.session import new_session
 from partitioning.spark.snapshot import read_jdbc, read_parquet
@@ -33,9 +33,9 @@ from tests.spark.conftest import snapshot_of
 INF = float("inf")
 
 
-def order(folder: Path, **changes: Any) -> Order:
+def order(folder: Path, **changes: Any) -> PlanOptions:
     given: dict[str, Any] = {"method": "rtree", "servers": 3, "plan": str(folder / "plan")}
-    return Order(**(given | {"report": folder / "report", "partitions": 2} | changes))
+    return PlanOptions(**(given | {"report": folder / "report", "partitions": 2} | changes))
 
 
 def random_snapshot(spark: SparkSession, n: int, seed: int = 0) -> DataFrame:
@@ -165,13 +165,16 @@ def test_nothing_that_grows_with_the_subscriptions_comes_to_the_driver(
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        ("id string, server string, lo array<double>", 'lacks the column "hi" (array<double>)'),
-        ("id string, lo array<double>, hi array<double>", 'lacks the column "server" (string)'),
+        ("id string, server string, lo array<double>", 'must have the column "hi" (array<double>)'),
+        ("id string, lo array<double>, hi array<double>", 'must have the column "server" (string)'),
         (
             "id bigint, server string, lo array<double>, hi array<double>",
-            'column "id" of the snapshot is bigint',
+            'column "id" of the snapshot must be string, got bigint',
         ),
-        ("id string, server string, lo array<float>, hi array<double>", "array<float>, not array<double>"),
+        (
+            "id string, server string, lo array<float>, hi array<double>",
+            "must be array<double>, got array<float>",
+        ),
     ],
 )
 def test_a_snapshot_with_wrong_columns_is_refused_by_name(
@@ -212,13 +215,13 @@ def test_values_that_make_no_sense_are_refused(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"servers": 0}, "0 servers; at least one is needed"),
-        ({"servers": []}, "no servers; at least one is needed"),
-        ({"servers": ["a", "a"]}, "a server is named twice"),
-        ({"servers": [f"n{k}" for k in range(21)]}, "20 subscriptions for 21 servers"),
-        ({"capacity": 6}, "a capacity of 6 is too small: 20 subscriptions on 3 servers need room for 7 each"),
-        ({"method": "best"}, 'no method "best"; known are rtree, traffic, kmeans, random, mincut'),
-        ({"distances": [1.0]}, "1 distances for 3 servers"),
+        ({"servers": 0}, "servers must be at least 1, got 0"),
+        ({"servers": []}, "servers must be at least one name, got none"),
+        ({"servers": ["a", "a"]}, "server names must be unique, got a, a"),
+        ({"servers": [f"n{k}" for k in range(21)]}, "at least as many as servers (21), got 20"),
+        ({"capacity": 6}, "capacity must be at least 7 for 20 subscriptions on 3 servers, got 6"),
+        ({"method": "best"}, 'method must be one of rtree, traffic, kmeans, random, mincut, got "best"'),
+        ({"distances": [1.0]}, "distances must be as many as servers (3), got 1"),
     ],
 )
 def test_orders_that_cannot_be_fulfilled_are_refused_and_nothing_is_written(
@@ -252,7 +255,10 @@ def test_what_spark_cannot_read_is_told_in_a_line(spark: SparkSession, tmp_path:
     assert "\n" not in refused.value.detail
     with pytest.raises(InvalidInput) as refused:
         read_jdbc(spark, "jdbc:nothing://127.0.0.1/base?password=secret", "subscriptions", {})
-    assert "from jdbc:nothing://127.0.0.1/base: No suitable driver (--jdbc-jar" in refused.value.detail
+    assert (
+        "from jdbc:nothing://127.0.0.1/base: No suitable driver (set the driver with --jdbc-jar"
+        in refused.value.detail
+    )
 
 
 @pytest.mark.parametrize(
@@ -344,14 +350,14 @@ def test_the_command_plans_and_prints_what_changes(spark: SparkSession, tmp_path
     assert [one.subscriptions for one in report.after.servers] == [10, 10, 10]
     again = CliRunner().invoke(app, [*options, "--servers", "3"])
     assert again.exit_code == 2
-    assert "exists; choose another place" in again.stderr
+    assert "exists already; choose another path" in again.stderr
 
 
 def test_servers_are_those_of_the_snapshot_or_named() -> None:
     assert server_names(2, ["a", "b"]) == ["a", "b"]
     assert server_names(2, []) == ["server-0", "server-1"]
     assert server_names(["x"], ["a", "b"]) == ["x"]
-    with pytest.raises(InvalidInput, match="names 2 servers, not 3"):
+    with pytest.raises(InvalidInput, match="the snapshot has 2 servers, got 3"):
         server_names(3, ["a", "b"])
 
 
@@ -388,7 +394,7 @@ def test_a_method_that_is_none_is_refused_before_spark_starts() -> None:
         options = ["--snapshot", "s", "--plan", "p", "--servers", "2", "--method", "best"]
         done = CliRunner().invoke(app, options)
     assert done.exit_code == 2, done.output
-    assert 'no method "best"' in done.stderr
+    assert 'got "best"' in done.stderr
 
 
 @pytest.mark.parametrize("options", [["--seed", "-1"], ["--partitions", "0"], ["--distances", "1,x"]])

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from edn.arrays import Floats
-from partitioning.methods import Wish, partition
+from partitioning.methods import PartitionOptions, partition
 from partitioning.rows import LocalRows
 from partitioning.spark.rows import SparkRows
 from partitioning.spark.snapshot import COLUMNS, validated
@@ -51,7 +51,7 @@ def test_the_plan_on_spark_is_that_of_the_reference(spark: SparkSession, seed: i
     names = [str(part) for part in range(parts)]
     for partitions in (1, 2, 7):
         rows = SparkRows(validated(snapshot_of(spark, ids, lo, hi), COLUMNS, "the snapshot"), partitions)
-        tree = partition(rows, Wish(method="rtree", servers=parts), NO_EVENTS)
+        tree = partition(rows, PartitionOptions(method="rtree", servers=parts), NO_EVENTS)
         plan = rows.assigned(tree, names)
         assert plan.schema.simpleString() == "struct<id:string,server:string>"
         assert {row["id"]: int(row["server"]) for row in plan.collect()} == want
@@ -63,7 +63,7 @@ def test_partial_answers_that_meet_on_workers_give_the_same_plan(spark: SparkSes
     """Beyond 16 partitions partial answers do not come to the driver."""
     ids, lo, hi, parts = instance(1)
     rows = SparkRows(validated(snapshot_of(spark, ids, lo, hi), COLUMNS, "the snapshot"), 17)
-    tree = partition(rows, Wish(method="rtree", servers=parts), NO_EVENTS)
+    tree = partition(rows, PartitionOptions(method="rtree", servers=parts), NO_EVENTS)
     plan = rows.assigned(tree, [str(part) for part in range(parts)])
     found = {row["id"]: int(row["server"]) for row in plan.collect()}
     rows.close()
@@ -75,5 +75,5 @@ def test_the_plan_in_one_process_is_that_of_the_reference(seed: int) -> None:
     ids, lo, hi, parts = instance(seed)
     order = sorted(range(len(ids)), key=lambda i: ids[i])
     rows = LocalRows(lo[order], hi[order])
-    found = partition(rows, Wish(method="rtree", servers=parts), NO_EVENTS).parts(rows.whole)
+    found = partition(rows, PartitionOptions(method="rtree", servers=parts), NO_EVENTS).parts(rows.whole)
     assert {ids[i]: int(part) for i, part in zip(order, found, strict=True)} == expected(ids, lo, hi, parts)

@@ -37,7 +37,7 @@ def routes(
     def continue_backup() -> None:
         if not backup_gate.active:
             raise Conflict("no backup has begun: call POST /v1/backup/begin first")
-        backup_gate.go_on()
+        backup_gate.extend()
 
     @router.post("/backup/begin", status_code=204)
     @needs(Need.OPERATOR)

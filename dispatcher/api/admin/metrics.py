@@ -10,8 +10,7 @@ from dispatcher.auth.caller import Need, needs
 from dispatcher.observe.servers import ServerDescriptions
 from dispatcher.routing.table import RoutingTable
 from dispatcher.servers.admission import Admission
-from dispatcher.servers.counters import PipelineCounters
-from dispatcher.servers.pipeline import Pipeline
+from dispatcher.servers.pipeline import Pipeline, PipelineCounters
 from dispatcher.store.event_log import Log
 from dispatcher.subscriptions.topics import Topics
 from dispatcher.tuning.loop import Tuner
@@ -124,7 +123,7 @@ def routes(
             "log_disk_free_bytes": space.free,
             "log_reusable_bytes": space.reusable,
             "log_wal_bytes": space.wal,
-            "routing_questions_total": counts.asked,
+            "routing_questions_total": counts.tested,
             "routing_hits_total": counts.hits,
             "routing_seconds_total": counts.routing,
             "sent_events_total": counts.copies,

@@ -9,9 +9,8 @@ from pydantic import Field
 
 from dispatcher.api.bodies import Body
 from dispatcher.auth.caller import Need, needs
-from dispatcher.servers import limits
-from dispatcher.servers.counters import PipelineCounters
-from dispatcher.servers.limits import Backpressure
+from dispatcher.servers import client
+from dispatcher.servers.pipeline import Backpressure, PipelineCounters
 from dispatcher.tuning.loop import Tuner
 from edn.api.document import document
 from edn.api.tuning import FullTuning, Link
@@ -46,7 +45,7 @@ class LinkBody(Body):
 
 
 def routes(
-    backpressure: Backpressure, link: limits.Link, counters: PipelineCounters, tuner: Tuner
+    backpressure: Backpressure, link: client.Link, counters: PipelineCounters, tuner: Tuner
 ) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["operations"], route_class=StrictRoute)
 

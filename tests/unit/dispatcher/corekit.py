@@ -44,7 +44,7 @@ def make_ready(network: Services, *servers: str) -> None:
             useful=0,
             wake=lambda: None,
         )
-        member.seen, member.asking = float("inf"), True
+        member.seen, member.fetching = float("inf"), True
         network.members.add(member)
         network.table.add(name)
 
@@ -59,7 +59,7 @@ class Servers:
 
     async def store(self, server: str, request: protocol.Store) -> protocol.Stored:
         if server in self.away:
-            raise Unavailable(f"server {server} is away", retry_after=2)
+            raise Unavailable(f"server {server} is offline", retry_after=2)
         self.seq += 1
         self.items += [(server, item) for item in request.items]
         return protocol.Stored(1, self.seq)

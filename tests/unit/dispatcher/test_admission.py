@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dispatcher.servers.admission import PENDING_BYTES, Admission, Alone
-from dispatcher.servers.limits import Backpressure
+from dispatcher.servers.pipeline import Backpressure
 from edn.errors import Overloaded, Unavailable
 
 
@@ -31,7 +31,7 @@ def test_events_are_accepted_where_nothing_is_in_the_way() -> None:
     ("state", "reason"),
     [
         ({"shortage": "the disk is short"}, "the disk is short"),
-        ({"level": False}, "not level with the others"),
+        ({"level": False}, "not in sync with the others"),
     ],
 )
 def test_readiness_metrics_and_publishers_hear_the_same(state: dict[str, Any], reason: str) -> None:

@@ -26,7 +26,7 @@ def test_a_journey_names_subscriptions_of_the_events_own_topic(tmp_path: Path) -
             row = Subscription(id, 1, "app", topic, None, "https://h/", None, None, "s1", 1)
             directory.insert(transaction.connection, row, frozenset())
 
-    async def tell(server: str, path: str, message: protocol.TraceQuery) -> bytes:
+    async def send(server: str, path: str, message: protocol.TraceQuery) -> bytes:
         found = [protocol.TracedRecipient(key, []) for key in (*keys, "acme,ended", "")]
         return protocol.encode(protocol.EventTrace(5, found))
 
@@ -35,7 +35,7 @@ def test_a_journey_names_subscriptions_of_the_events_own_topic(tmp_path: Path) -
         log.start()
         try:
             await log.submit(subscribe)
-            calls: Any = SimpleNamespace(tell=tell)
+            calls: Any = SimpleNamespace(send=send)
             topic = Topic(1, "acme/orders", 1, Schema.parse({"n": "number"}), "scan", 0)
             shown = await EventTrace(log, Tail(head=log.head, limit_bytes=0), calls)._server("s1", topic, 7)
             return [one.subscription for one in shown.matches]

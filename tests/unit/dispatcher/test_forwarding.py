@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from dispatcher.routing.table import RoutingTable
-from dispatcher.servers.counters import PipelineCounters
 from dispatcher.servers.forwarder import Forwarder
-from dispatcher.servers.limits import Backpressure, Link
 from dispatcher.store.log_tail import Tail
 from dispatcher.store.records import EventsRecord
 from edn import protocol
@@ -33,10 +31,9 @@ def forwarder(
         table=table,
         send=unused,
         acked=acked,
+        on_frame=lambda *_: None,
+        on_progress=lambda: None,
         on_ack=lambda _: None,
-        link=Link(),
-        backpressure=Backpressure(lambda: 0),
-        counters=PipelineCounters(),
     )
 
 
@@ -96,7 +93,7 @@ def test_events_read_back_from_disk_are_not_counted_again(cut: str) -> None:
         table.accept(server, 1, 1, {7: Summary.build(np.array([[place * 3.0]]), np.array([[5.0 + place]]))})
     committed = record_of_ten()
     expected = table.route(7, committed.points)
-    sample = table._recent[7].seen if cut == "weighted" else None
+    sample = table._samples[7].seen if cut == "weighted" else None
     assert [table.describe(server).asked for server in servers] == [10, 10, 10]
     counted = [table.describe(server).routed for server in servers]
     evicted = Tail(head=10, limit_bytes=1 << 20)  # everything up to 10 is on disk only
@@ -111,7 +108,7 @@ def test_events_read_back_from_disk_are_not_counted_again(cut: str) -> None:
         assert events == int(expected[:, place].sum())
     assert [table.describe(server).asked for server in servers] == [10, 10, 10]
     assert [table.describe(server).routed for server in servers] == counted
-    assert (table._recent[7].seen if cut == "weighted" else None) == sample
+    assert (table._samples[7].seen if cut == "weighted" else None) == sample
 
 
 def test_a_server_that_came_after_a_commit_gets_a_column_of_its_own() -> None:

@@ -6,14 +6,15 @@ import asyncio
 
 import pytest
 
-from dispatcher.servers.limits import BURST_SECONDS, Backpressure, Link
+from dispatcher.servers.client import BURST_SECONDS, Link
+from dispatcher.servers.pipeline import Backpressure
 from edn.errors import Overloaded
 from tests.unit.dispatcher.virtual_time import VirtualLoop, run
 
 
 async def _send(link: Link, sizes: list[int], loop: VirtualLoop, left: list[float]) -> None:
     for size in sizes:
-        await link.take(size)
+        await link.acquire(size)
         left.append(loop.time())
 
 
@@ -40,7 +41,7 @@ def test_streams_take_turns() -> None:
 
     async def stream(name: str) -> None:
         for _ in range(20):
-            await link.take(100)
+            await link.acquire(100)
             order.append(name)
 
     async def work() -> None:
@@ -56,7 +57,7 @@ def test_streams_take_turns() -> None:
 def test_without_a_limit_nothing_waits() -> None:
     loop = VirtualLoop()
     link = Link(None, clock=loop.time)
-    run(link.take(1 << 40), loop)
+    run(link.acquire(1 << 40), loop)
     assert loop.now == 0.0
 
 

@@ -65,7 +65,7 @@ class Side:
     async def server(self, name: str) -> None:
         state = protocol.ServerState(name, f"http://{name}", "k", 1)
         await self.log.submit(lambda transaction: introduce(transaction, state))
-        self.network.registration.introduced(state, 0)
+        self.network.registration.add_remote(state, 0)
 
     async def make(self, id: str, price: int, server: str = "s1") -> None:
         def operation(transaction: Transaction) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from dispatcher.config import Settings
-from dispatcher.servers.placement import Candidate, Placing
+from dispatcher.servers.placement import Candidate, Placer
 from dispatcher.servers.registry import Server, ServerRegistry
 from edn import protocol
 from edn.errors import InvalidInput, Unavailable
@@ -25,13 +26,13 @@ class AllReady(ServerRegistry):
         return list(self)
 
 
-def placing(names: str, tmp_path: Path, **changes: object) -> tuple[Placing, ServerRegistry]:
+def placing(names: str, tmp_path: Path, **changes: object) -> tuple[Placer, ServerRegistry]:
     """At once by content, unless the test says otherwise."""
     given = {"placement_spread": 0, "load_factor": None, "placement_seed": 1} | changes
     members = AllReady(5.0)
     for name in names:
         members.add(Server(name, "http://127.0.0.1:1", "key", 1, 0))
-    made = Placing(Settings(data=tmp_path, secret="s" * 16, **given), members)  # type: ignore[arg-type]  # by name
+    made = Placer(Settings(data=tmp_path, secret="s" * 16, **given), members)  # type: ignore[arg-type]  # by name
     return made, members
 
 
@@ -49,10 +50,10 @@ def summary(*boxes: Sequence[tuple[float, float]]) -> Summary:
     return Summary.build(low, [[hi for _, hi in box] for box in boxes])
 
 
-def register(made: Placing, members: ServerRegistry, name: str, *, location: Sequence[float] = ()) -> None:
+def register(made: Placer, members: ServerRegistry, name: str, *, location: Sequence[float] = ()) -> None:
     member = members.get(name)
     assert member is not None
-    made.registered(member, location, 1.0)
+    made.register(member, location, 1.0)
 
 
 def loads(members: ServerRegistry) -> dict[str, int]:
@@ -94,7 +95,7 @@ def test_limits_hold_within_one_array(tmp_path: Path, limits: dict[str, float], 
 def test_what_ended_makes_room(tmp_path: Path) -> None:
     made, members = placing("ab", tmp_path, load_threshold=2)
     [first, *_] = made.place([wanted((0, 10))] * 4)
-    made.ended(first)
+    made.remove_load(first)
     assert made.place([wanted((0, 10))]) == [first]
     assert set(loads(members).values()) == {2}
 
@@ -120,7 +121,7 @@ def test_after_a_restart_the_summaries_tell_what_is_where(tmp_path: Path) -> Non
     made, members = placing("abc", tmp_path)
     for name, at in zip("abc", (0, 10, 20), strict=True):
         register(made, members, name)
-        made.summarised(name, {TOPIC: summary([(at, at + 5)])})
+        asyncio.run(made.learn(name, {TOPIC: summary([(at, at + 5)])}))
     assert made.place([wanted((21, 22)), wanted((1, 2)), wanted((11, 12))]) == ["c", "a", "b"]
 
 
@@ -130,7 +131,7 @@ def test_a_server_that_comes_with_nothing_hosts_what_comes_next(tmp_path: Path, 
     made.place([wanted((0, 1))] * 3)
     members.add(Server("new", "http://127.0.0.1:1", "key", 1, 0))
     register(made, members, "new")
-    made.summarised("new", {})
+    asyncio.run(made.learn("new", {}))
     made.forget_server("a")
     members.remove("a")
     assert made.place([wanted((0, 1))]) == ["new"]
@@ -140,22 +141,22 @@ def test_what_is_placed_while_a_summary_is_awaited_is_not_forgotten(tmp_path: Pa
     made, members = placing("ab", tmp_path)
     register(made, members, "a")
     made.place([wanted((50, 60), suggested="a"), wanted((0, 10), suggested="b")])
-    made.summarised("a", {TOPIC: summary([(80, 90)])})
+    asyncio.run(made.learn("a", {TOPIC: summary([(80, 90)])}))
     assert made.place([wanted((82, 83)), wanted((52, 53)), wanted((1, 2))]) == ["a", "a", "b"]
 
 
 def test_a_summary_that_nobody_awaited_does_not_undo_what_is_known_better(tmp_path: Path) -> None:
     made, _ = placing("ab", tmp_path)
     made.place([wanted((0, 10), suggested="a"), wanted((50, 60), suggested="b")])
-    made.summarised("a", {})  # read before the first was stored
+    asyncio.run(made.learn("a", {}))  # read before the first was stored
     assert made.place([wanted((1, 2))]) == ["a"]
 
 
 def test_a_server_where_most_has_ended_is_seen_anew(tmp_path: Path) -> None:
     made, _ = placing("ab", tmp_path)
     made.place([wanted((0, 10), suggested="a")] * 100 + [wanted((50, 60), suggested="b")] * 5)
-    made.ended("a", 99)
-    made.summarised("a", {TOPIC: summary([(4, 5)])})
+    made.remove_load("a", 99)
+    asyncio.run(made.learn("a", {TOPIC: summary([(4, 5)])}))
     # Nothing overlaps with it any more, so it goes to the less loaded: a has one, b five.
     assert made.place([wanted((0, 1))]) == ["a"]
     made.place([wanted((70, 80), suggested="a")] * 9)
@@ -189,7 +190,7 @@ def test_subscribers_come_to_the_server_near_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("location", "distance", "message"),
     [
-        ([1.0], 1.0, "1 coordinates, but a has 2"),
+        ([1.0], 1.0, "must have 2 coordinates like that of a, got 1"),
         ([float("nan"), 1.0], 1.0, "finite coordinates"),
         ([0.0] * 9, 1.0, "at most 8"),
         ([], 0.0, "above 0"),
@@ -213,7 +214,7 @@ def test_the_traffic_policy_weighs_by_the_servers_distances(tmp_path: Path) -> N
     for name, distance in (("a", 10.0), ("b", 1.0)):
         member = members.get(name)
         assert member is not None
-        made.registered(member, (), distance)
+        made.register(member, (), distance)
     made.place([wanted((0, 8), suggested="a"), wanted((0, 2), suggested="b")])
     # a would be sent 2 more, ten times as far; b 8 more
     assert made.place([wanted((0, 10))]) == ["b"]
@@ -222,25 +223,25 @@ def test_the_traffic_policy_weighs_by_the_servers_distances(tmp_path: Path) -> N
 def test_only_what_is_new_is_told_to_the_servers(tmp_path: Path) -> None:
     made, _ = placing("ab", tmp_path, routing_rectangles=2)
     told = protocol.TopicInfo(TOPIC, "", "t", [("x", "number")], "bitmap")
-    made.summarised("a", {TOPIC: summary([(0, 1)], [(5, 6)], [(9, 10)])})
-    assert made.exchange([], incarnation=7, since=0).boxes == [], "of topics that servers do not choose for"
-    first = made.exchange([told], incarnation=7, since=0)
+    asyncio.run(made.learn("a", {TOPIC: summary([(0, 1)], [(5, 6)], [(9, 10)])}))
+    assert made.hints([], incarnation=7, since=0).boxes == [], "of topics that servers do not choose for"
+    first = made.hints([told], incarnation=7, since=0)
     [boxes] = first.boxes
     lo, hi = protocol.points_array(boxes.lo, boxes.width), protocol.points_array(boxes.hi, boxes.width)
     assert (boxes.topic, boxes.server, len(lo)) == (TOPIC, "a", 2)
     assert (lo.min(), hi.max()) == (0, 10)
-    made.summarised("a", {TOPIC: summary([(0, 1)], [(5, 6)], [(9, 10)])})
-    made.summarised("b", {TOPIC: summary([(3, 4)])})
-    assert [one.server for one in made.exchange([told], incarnation=7, since=first.version).boxes] == ["b"]
-    later = made.exchange([told], incarnation=7, since=first.version)
-    made.summarised("b", {})
-    [gone] = made.exchange([told], incarnation=7, since=later.version).boxes
+    asyncio.run(made.learn("a", {TOPIC: summary([(0, 1)], [(5, 6)], [(9, 10)])}))
+    asyncio.run(made.learn("b", {TOPIC: summary([(3, 4)])}))
+    assert [one.server for one in made.hints([told], incarnation=7, since=first.version).boxes] == ["b"]
+    later = made.hints([told], incarnation=7, since=first.version)
+    asyncio.run(made.learn("b", {}))
+    [gone] = made.hints([told], incarnation=7, since=later.version).boxes
     assert (gone.server, gone.lo) == ("b", b"")
     assert [peer.id for peer in later.peers] == ["a", "b"]
 
 
 def test_a_topic_that_is_gone_leaves_nothing(tmp_path: Path) -> None:
     made, _ = placing("ab", tmp_path)
-    made.summarised("a", {TOPIC: summary([(0, 1)])})
+    asyncio.run(made.learn("a", {TOPIC: summary([(0, 1)])}))
     made.forget_topic(TOPIC)
-    assert made.exchange([], incarnation=1, since=0).boxes == []
+    assert made.hints([], incarnation=1, since=0).boxes == []

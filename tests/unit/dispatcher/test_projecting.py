@@ -12,7 +12,7 @@ import pytest
 from dispatcher.observe import projection
 from dispatcher.observe.projection import DRAWN, Projector
 from dispatcher.routing.table import RoutingTable
-from dispatcher.servers.counters import PipelineCounters
+from dispatcher.servers.pipeline import PipelineCounters
 from edn.model.schema import Schema
 
 SCHEMA = Schema.parse({"a": "number", "b": "number", "c": "number"})
@@ -100,4 +100,4 @@ def test_only_some_pairs_of_attributes_are_remembered() -> None:
     for uid in range(100):
         topic: Any = SimpleNamespace(uid=uid, name="numbers", schema=SCHEMA)
         asyncio.run(projector.project(topic, "a", "b", None))
-    assert len(projector._drawn) == projection._KEPT
+    assert len(projector._cache) == projection._CACHED

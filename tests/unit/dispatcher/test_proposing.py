@@ -12,7 +12,7 @@ import pytest
 from virtual_time import VirtualLoop, run
 
 from dispatcher.rebalance.advisor import ENOUGH, RepartitionAdvisor, Watch
-from dispatcher.servers.counters import Counts
+from dispatcher.servers.pipeline import Counts
 from edn.errors import Unavailable
 from edn.runtime.tasks import Tasks
 from selftune.tuning import Tuning
@@ -22,7 +22,7 @@ PRECISE = 1.0
 
 def interval(ratio: float, events: int = 1000, servers: int = 10) -> Counts:
     asked = events * servers
-    return Counts(events=events, asked=asked, hits=round(asked * ratio))
+    return Counts(events=events, tested=asked, hits=round(asked * ratio))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_best_that_could_not_be_stored_is_stored_later() -> None:
 
     def snapshot() -> Counts:
         nonlocal counts
-        counts = Counts(events=counts.events + 1000, asked=counts.asked + 10_000, hits=counts.hits + 4000)
+        counts = Counts(events=counts.events + 1000, tested=counts.tested + 10_000, hits=counts.hits + 4000)
         return counts
 
     # What a proposal looks at, and no more.

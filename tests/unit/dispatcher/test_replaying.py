@@ -34,7 +34,7 @@ def test_replays_that_wait_for_a_server_keep_no_other_from_theirs(tmp_path: Path
             told.set()
             return protocol.encode(protocol.ReplayAck(position=0, done=True))
 
-        network.calls.tell = tell  # type: ignore[method-assign]  # no server is there
+        network.calls.send = tell  # type: ignore[method-assign]  # no server is there
         replayer = network.replayer
         replayer.start()
         noted = [replay(number, "away") for number in range(2 * CONCURRENCY)] + [replay(100, "there")]

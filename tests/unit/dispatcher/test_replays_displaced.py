@@ -123,7 +123,7 @@ def test_a_replay_waits_for_the_others_and_is_what_it_is_by_then(tmp_path: Path)
                 pages[server] = message
                 return protocol.encode(protocol.ReplayAck(position=message.upto, done=message.final))
 
-            died.network.calls.tell = tell  # type: ignore[method-assign]  # no server is there
+            died.network.calls.send = tell  # type: ignore[method-assign]  # no server is there
             level = asyncio.Event()
 
             async def until_level() -> None:

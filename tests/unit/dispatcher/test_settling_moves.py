@@ -32,7 +32,7 @@ def test_a_log_that_cannot_be_written_for_a_while_delays_settling_only(tmp_path:
         async def tell(server: str, path: str, message: msgspec.Struct) -> bytes:
             return b""
 
-        network.calls.tell = tell  # type: ignore[method-assign]  # no server is there
+        network.calls.send = tell  # type: ignore[method-assign]  # no server is there
         submit, failed = network.log.submit, asyncio.Event()
 
         def fail_once(operation: Callable[[Transaction], Any], size: int = 0) -> asyncio.Future[Any]:

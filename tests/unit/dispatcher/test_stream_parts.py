@@ -7,7 +7,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from dispatcher.servers.frames import FrameBuilder
+from dispatcher.servers.forwarder import FrameBuilder
 from dispatcher.servers.pipeline import stack
 from dispatcher.store.log_tail import Tail
 from dispatcher.store.records import ControlRecord, EventsRecord

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from dispatcher.auth.caller import Caller
 from dispatcher.auth.keys import Quota, Scope
 from dispatcher.auth.quotas import Quotas, Room
-from dispatcher.routing.point_sample import Recent
+from dispatcher.routing.topic_routes import PointSample
 from dispatcher.store import directory
 from dispatcher.store.records import ControlRecord
 from dispatcher.subscriptions.installer import REQUESTS_AT_ONCE
@@ -81,7 +81,7 @@ def test_without_a_server_for_its_members_there_is_no_topic(tmp_path: Path) -> N
     async def work(made: Core) -> None:
         await made.subscribe("w", "**")
         made.servers.away = {"s1", "s2"}
-        with pytest.raises(Unavailable, match="away"):
+        with pytest.raises(Unavailable, match="offline"):
             await made.put("stocks", "price")
         with pytest.raises(NotFound):
             made.topics.get("stocks")
@@ -646,14 +646,14 @@ def test_what_a_topic_leaves_on_the_dispatcher_goes_with_it(tmp_path: Path) -> N
         await made.subscribe("w", "t", "price > 1")
         uid = made.topics.get("t").uid
         table, placing, counters = made.network.table, made.network.placing, made.network.counters
-        table._recent[uid] = Recent(2, size=8, of_batch=8)
-        counters.routed(uid, np.zeros((1, 2)), np.zeros((1, 2), dtype=np.bool_), 0.0)
+        table._samples[uid] = PointSample(2, size=8, of_batch=8)
+        counters.count_routed(uid, np.zeros((1, 2)), np.zeros((1, 2), dtype=np.bool_), 0.0)
         for server in ("s1", "s2"):
             rects = Summary.build(np.zeros((1, 2)), np.ones((1, 2)))
             assert await table.accept_in_slices(server, 1, 5, {uid: rects})
-            await placing.summarised_in_slices(server, {uid: rects})
+            await placing.learn(server, {uid: rects})
         await made.subtree_sync.delete("t", cascade=True)
-        assert uid not in table._recent
+        assert uid not in table._samples
         assert uid not in counters.samples
         assert uid not in placing._policies
         # A server that lags still gets what was published before; then its next summary lacks the topic.
@@ -661,7 +661,7 @@ def test_what_a_topic_leaves_on_the_dispatcher_goes_with_it(tmp_path: Path) -> N
         for server in ("s1", "s2"):
             assert await table.accept_in_slices(server, 1, 6, {})
             for _ in range(2):
-                await placing.summarised_in_slices(server, {})
+                await placing.learn(server, {})
         assert uid not in table.describe("s1").topics
         assert uid not in table._columns.topics
         assert placing._cuts == {"s1": {}, "s2": {}}

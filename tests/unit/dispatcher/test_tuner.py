@@ -11,10 +11,10 @@ import pytest
 
 from dispatcher.config import Settings
 from dispatcher.routing.table import RoutingTable
-from dispatcher.servers.counters import SAMPLE, PipelineCounters
+from dispatcher.servers.pipeline import SAMPLE, PipelineCounters
 from dispatcher.services import Services
 from dispatcher.tuning.loop import LEAST_EVENTS, Tuner
-from dispatcher.tuning.probe import Survey
+from dispatcher.tuning.probe import PrecisionProbe
 from edn.errors import Conflict, InvalidInput
 from edn.summary import Summary
 from edn.tools.bench.workloads import uniform_points, uniform_rectangles
@@ -46,15 +46,15 @@ def test_the_meter_counts_pairs_and_keeps_a_sample_of_recent_events() -> None:
     counters = PipelineCounters()
     routed = np.zeros((400, 2), dtype=np.bool_)
     routed[:100, 0] = True
-    counters.routed(TOPIC, POINTS, routed, 0.5)
+    counters.count_routed(TOPIC, POINTS, routed, 0.5)
     before = counters.snapshot()
-    counters.routed(TOPIC, POINTS, ~routed, 0.25)
-    counters.sent(700, 7000, 0.1)
+    counters.count_routed(TOPIC, POINTS, ~routed, 0.25)
+    counters.count_frame(700, 7000, 0.1)
     counted = counters.snapshot().since(before)
-    assert (counted.events, counted.asked, counted.hits, counted.routing) == (400, 800, 700, 0.25)
+    assert (counted.events, counted.tested, counted.hits, counted.routing) == (400, 800, 700, 0.25)
     assert (counted.copies, counted.sent_bytes, counted.sending) == (700, 7000, 0.1)
     for _ in range(SAMPLE):
-        counters.routed(TOPIC, POINTS[:3] + 100.0, routed[:3], 0.0)
+        counters.count_routed(TOPIC, POINTS[:3] + 100.0, routed[:3], 0.0)
     sample = counters.samples[TOPIC].points()
     assert sample.shape == (SAMPLE, 4)
     assert (sample > 100.0).all()
@@ -63,40 +63,40 @@ def test_the_meter_counts_pairs_and_keeps_a_sample_of_recent_events() -> None:
 def test_shares_are_those_since_the_last_question() -> None:
     counters = PipelineCounters()
     routed = np.zeros((300, 1), dtype=np.bool_)
-    counters.routed(1, POINTS[:300], routed, 0.0)
-    counters.routed(2, POINTS[:100], routed[:100], 0.0)
-    assert counters.shares() == {1: 0.75, 2: 0.25}
-    assert counters.shares() == {}
+    counters.count_routed(1, POINTS[:300], routed, 0.0)
+    counters.count_routed(2, POINTS[:100], routed[:100], 0.0)
+    assert counters.pop_shares() == {1: 0.75, 2: 0.25}
+    assert counters.pop_shares() == {}
 
 
-def surveyed(points: np.ndarray) -> tuple[RoutingTable, PipelineCounters, Survey]:
+def probed(points: np.ndarray) -> tuple[RoutingTable, PipelineCounters, PrecisionProbe]:
     table, counters = RoutingTable(), PipelineCounters()
     summarise(table)
-    counters.routed(TOPIC, points, table.route(TOPIC, points), 0.0)
-    return table, counters, Survey(table, counters, Effort(seconds=60.0, most=10_000))
+    counters.count_routed(TOPIC, points, table.route(TOPIC, points), 0.0)
+    return table, counters, PrecisionProbe(table, counters, Effort(seconds=60.0, most=10_000))
 
 
 def test_a_survey_measures_what_other_precisions_let_through() -> None:
-    _, counters, survey = surveyed(POINTS)
-    asyncio.run(survey.all())
-    assert list(survey.measured) == [step / 10 for step in range(11)]
-    ratios = [one.hit_ratio for one in survey.measured.values()]
+    _, counters, probe = probed(POINTS)
+    asyncio.run(probe.measure_all())
+    assert list(probe.measured) == [step / 10 for step in range(11)]
+    ratios = [one.hit_ratio for one in probe.measured.values()]
     assert ratios == sorted(ratios, reverse=True)
     assert ratios[-1] == pytest.approx(precise_hit_ratio(counters.samples[TOPIC].points()))
-    assert survey.measured[0.0].routing == 0.0
-    assert survey.spent > 0
+    assert probe.measured[0.0].routing == 0.0
+    assert probe.spent > 0
 
 
 def test_neighbours_are_measured_and_their_cuts_kept_until_the_table_changes() -> None:
-    table, _, survey = surveyed(POINTS)
+    table, _, probe = probed(POINTS)
 
     async def work() -> None:
-        await survey.near(0.5, 0.1, seconds=10.0)
-        assert {0.4, 0.5, 0.6} <= set(survey.measured)
-        kept = await survey.cut(0.6)
-        assert await survey.cut(0.6) is kept
+        await probe.measure_near(0.5, 0.1, seconds=10.0)
+        assert {0.4, 0.5, 0.6} <= set(probe.measured)
+        kept = await probe.rebuild(0.6)
+        assert await probe.rebuild(0.6) is kept
         summarise(table, seq=2)
-        fresh = await survey.cut(0.6)
+        fresh = await probe.rebuild(0.6)
         assert fresh is not kept
         table.apply(fresh)
 
@@ -105,18 +105,18 @@ def test_neighbours_are_measured_and_their_cuts_kept_until_the_table_changes() -
 
 
 def test_far_measurements_are_forgotten_when_events_change() -> None:
-    table, counters, survey = surveyed(POINTS)
+    table, counters, probe = probed(POINTS)
 
     async def work() -> None:
-        await survey.all()
+        await probe.measure_all()
         nowhere = np.full((400, 4), 99.0)
         for _ in range(20):
-            counters.routed(TOPIC, nowhere, table.route(TOPIC, nowhere), 0.0)
-        await survey.near(0.5, 0.1, seconds=0.0)
+            counters.count_routed(TOPIC, nowhere, table.route(TOPIC, nowhere), 0.0)
+        await probe.measure_near(0.5, 0.1, seconds=0.0)
 
     asyncio.run(work())
-    assert set(survey.measured) == {0.4, 0.5, 0.6}
-    assert survey.measured[0.5].hit_ratio == 0.0
+    assert set(probe.measured) == {0.4, 0.5, 0.6}
+    assert probe.measured[0.5].hit_ratio == 0.0
 
 
 class Monitor:
@@ -145,7 +145,6 @@ def tuned(
                 network.table,
                 network.members,
                 network.pipeline,
-                network.counters,
                 network.link,
                 Tuning(mode=mode, precision=precision),
                 interval=1.0,
@@ -164,8 +163,8 @@ def tuned(
 def flow(network: Services, events: int = 400) -> None:
     points = POINTS[:events]
     routed = network.table.route(TOPIC, points)
-    network.counters.routed(TOPIC, points, routed, 0.01)
-    network.counters.sent(int(routed.sum()), 1000, 0.001)
+    network.counters.count_routed(TOPIC, points, routed, 0.01)
+    network.counters.count_frame(int(routed.sum()), 1000, 0.001)
 
 
 def test_a_full_cpu_lowers_the_precision_by_the_published_rule_and_an_idle_one_raises_it(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edn.arrays import Floats
 from edn.errors import InvalidInput
 from partitioning.clustering import assign
-from partitioning.methods import METHODS, Wish, partition
+from partitioning.methods import METHODS, PartitionOptions, partition
 from partitioning.mincut import MOST_VERTICES, min_cut
 from partitioning.rows import Chunk, LocalRows
 from partitioning.space import Space
@@ -43,7 +43,7 @@ def test_every_row_gets_a_server_and_no_server_more_than_its_capacity(
     lo, hi = random_boxes(rng, n, d)
     capacity = -(-n // servers) + int(rng.integers(0, 3))
     rows = LocalRows(lo, hi)
-    wish = Wish(method=method, servers=servers, capacity=capacity, seed=seed)
+    wish = PartitionOptions(method=method, servers=servers, capacity=capacity, seed=seed)
     with np.errstate(all="raise"):
         parts = partition(rows, wish, rng.random((20, d)) * 9).parts(rows.whole)
     loads = np.bincount(parts, minlength=servers)
@@ -57,14 +57,14 @@ def test_every_row_gets_a_server_and_no_server_more_than_its_capacity(
 @pytest.mark.parametrize(
     ("wish", "message"),
     [
-        (Wish(method="rtree", servers=0), "0 servers; at least one is needed"),
-        (Wish(method="rtree", servers=6), "5 subscriptions for 6 servers"),
-        (Wish(method="rtree", servers=2, capacity=2), "need room for 3 each"),
-        (Wish(method="sort", servers=2), 'no method "sort"'),
-        (Wish(method="rtree", servers=2, distances=[1.0]), "1 distances for 2 servers"),
+        (PartitionOptions(method="rtree", servers=0), "servers must be at least 1, got 0"),
+        (PartitionOptions(method="rtree", servers=6), "at least as many as servers .6., got 5"),
+        (PartitionOptions(method="rtree", servers=2, capacity=2), "capacity must be at least 3"),
+        (PartitionOptions(method="sort", servers=2), 'got "sort"'),
+        (PartitionOptions(method="rtree", servers=2, distances=[1.0]), "as many as servers .2., got 1"),
     ],
 )
-def test_what_cannot_be_done_is_refused(wish: Wish, message: str) -> None:
+def test_what_cannot_be_done_is_refused(wish: PartitionOptions, message: str) -> None:
     lo = np.arange(5.0)[:, None]
     with pytest.raises(InvalidInput, match=message):
         partition(LocalRows(lo, lo + 1), wish, np.empty((0, 1)))
@@ -77,7 +77,7 @@ def test_apart_is_cut_apart() -> None:
     rows = LocalRows(lo, lo + 0.5)
     events = np.vstack([rng.random((50, 2)), 20 + rng.random((50, 2))]) + 0.25
     for method in ("rtree", "traffic", "kmeans", "mincut"):
-        parts = partition(rows, Wish(method=method, servers=2), events).parts(rows.whole)
+        parts = partition(rows, PartitionOptions(method=method, servers=2), events).parts(rows.whole)
         assert len(set(parts[:50])) == len(set(parts[50:])) == 1, method
         assert parts[0] != parts[50], method
 
@@ -128,7 +128,7 @@ def test_the_minimum_cut_keeps_the_capacity_where_vertices_are_groups() -> None:
     lo, hi = random_boxes(rng, n, 2)
     rows = LocalRows(lo, hi)
     least = -(-n // servers)
-    wish = Wish(method="mincut", servers=servers, capacity=least)
+    wish = PartitionOptions(method="mincut", servers=servers, capacity=least)
     loads = np.bincount(partition(rows, wish, rng.random((20, 2)) * 9).parts(rows.whole))
     assert loads.sum() == n
     assert loads.max() <= least
@@ -138,7 +138,8 @@ def test_random_parts_do_not_follow_the_order_of_the_rows() -> None:
     lo = np.arange(1000.0)[:, None]
     rows = LocalRows(lo, lo)
     parts = [
-        partition(rows, Wish(method="random", servers=2, seed=seed), lo).parts(rows.whole) for seed in (1, 2)
+        partition(rows, PartitionOptions(method="random", servers=2, seed=seed), lo).parts(rows.whole)
+        for seed in (1, 2)
     ]
     for one in parts:
         assert 200 < one[:500].sum() < 300
@@ -192,7 +193,7 @@ def test_clamping_keeps_order_and_containment(seed: int) -> None:
     inside = (lo[:, None] >= lo[None]).all(axis=2) & (hi[:, None] <= hi[None]).all(axis=2)
     assert ((low[:, None] >= low[None]).all(axis=2) | ~inside).all()
     assert ((high[:, None] <= high[None]).all(axis=2) | ~inside).all()
-    volumes = space.share(lo, hi)
+    volumes = space.volume(*space.clamp(lo, hi)) / space.whole
     assert (volumes > 0).all()
     assert (volumes <= 1).all()
     assert (~inside | (volumes[:, None] <= volumes[None])).all()
@@ -201,4 +202,5 @@ def test_clamping_keeps_order_and_containment(seed: int) -> None:
 def test_huge_and_tiny_ranges_have_volumes() -> None:
     lo = np.array([[-1.7e308, 5.0, 1e-310], [0.0, 5.0, 0.0]])
     hi = np.array([[1.7e308, 5.0, 2e-310], [INF, 5.0, 0.0]])
-    assert np.isfinite(Space.of(lo, hi).share(lo, hi)).all()
+    space = Space.of(lo, hi)
+    assert np.isfinite(space.volume(*space.clamp(lo, hi)) / space.whole).all()

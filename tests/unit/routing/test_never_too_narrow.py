@@ -17,8 +17,6 @@ from hypothesis.stateful import (
 )
 
 from dispatcher.routing.table import RoutingTable
-from dispatcher.routing.topic_routes import Instant, Widenings
-from edn.arrays import Bools
 from tests.unit.routing.model import Floats, World
 
 INF = float("inf")
@@ -32,8 +30,10 @@ corners = st.sampled_from([-INF, 0.0, 1.0, 2.0, 3.0, INF])
 class ForgetfulTable(RoutingTable):
     """The defect that the tests must be able to see: a snapshot takes newer widenings with it."""
 
-    def _outlives(self, widenings: Widenings, at: Instant) -> Bools:
-        return np.zeros(len(widenings), dtype=np.bool_)
+    def _accept(self, server: str, *arguments: Any) -> Any:
+        for routes in self._servers[server].topics.values():
+            routes.packed, routes.tail = [], None
+        return super()._accept(server, *arguments)
 
 
 class GullibleTable(RoutingTable):
@@ -103,9 +103,9 @@ class Routing(RuleBasedStateMachine):
         if snapshots:
             self.world.deliver_snapshot(name, self.pick(snapshots, which))
 
-    @rule(name=st.sampled_from([*NAMES, None]), precision=st.floats(0.0, 1.0))
-    def set_precision(self, name: str | None, precision: float) -> None:
-        self.world.table.set_precision(precision, name)
+    @rule(precision=st.floats(0.0, 1.0))
+    def set_precision(self, precision: float) -> None:
+        self.world.table.set_precision(precision)
 
     @rule(name=names)
     def restart_server(self, name: str) -> None:
@@ -177,9 +177,8 @@ def drive(table: type[RoutingTable], seed: int) -> tuple[int, int, int]:
     while checks < CHECKS:
         for _ in range(12):
             step(world, rng)
-        for name in world.names:
-            # Mostly low and precise ones: between them little differs.
-            world.table.set_precision(float(rng.choice([rng.random() ** 3, 1.0, rng.random()])), name)
+        # Mostly low and precise ones: between them little differs.
+        world.table.set_precision(float(rng.choice([rng.random() ** 3, 1.0, rng.random()])))
         topic = int(rng.integers(1, 3))
         points = rng.random((250, 3)) * 10
         points[rng.random((250, 3)) < 0.05] = -INF

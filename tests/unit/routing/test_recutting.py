@@ -17,8 +17,8 @@ def summary(seed: int, n: int = 60) -> Summary:
     return Summary.build(*uniform_rectangles(np.random.default_rng(seed), n, 3))
 
 
-def table(router: str = "bitmap") -> RoutingTable:
-    made = RoutingTable(router=router)
+def table(router: str = "bitmap", precision: float = 1.0) -> RoutingTable:
+    made = RoutingTable(router=router, precision=precision)
     for number, server in enumerate("abc"):
         made.add(server)
         made.accept(server, 1, 1, {TOPIC: summary(number), OTHER: summary(10 + number)})
@@ -39,14 +39,13 @@ def same(one: RoutingTable, other: RoutingTable) -> bool:
 @pytest.mark.parametrize("router", ["bitmap", "rtree"])
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_plan_that_is_applied_routes_as_if_it_had_been_cut_in_place(router: str, precision: float) -> None:
-    beside, in_place = table(router), table(router)
+    beside, in_place = table(router), table(router, precision)
     recut = beside.plan(precision)
     before = beside.route(TOPIC, POINTS)
-    recut.work()
+    recut.run()
     assert (beside.route(TOPIC, POINTS) == before).all()
-    assert beside.current(recut)
+    assert beside.is_current(recut)
     beside.apply(recut)
-    in_place.set_precision(precision)
     assert same(beside, in_place)
     assert {beside.describe(server).precision for server in "abc"} == {precision}
 
@@ -55,7 +54,7 @@ def test_from_nothing_and_back() -> None:
     there, never = table(), table()
     for precision in (0.0, 0.3, 0.0, 1.0):
         recut = there.plan(precision)
-        recut.work()
+        recut.run()
         there.apply(recut)
     assert same(there, never)
 
@@ -85,13 +84,12 @@ def test_from_nothing_and_back() -> None:
     ],
 )
 def test_what_comes_while_a_plan_is_worked_off_is_not_lost(meanwhile, precision: float) -> None:  # type: ignore[no-untyped-def]  # one of the lambdas above
-    beside, in_place = table(), table()
+    beside, in_place = table(), table(precision=precision)
     recut = beside.plan(precision)
-    recut.work()
+    recut.run()
     meanwhile(beside)
     beside.apply(recut)
     meanwhile(in_place)
-    in_place.set_precision(precision)
     assert same(beside, in_place)
     beside.add("e")
     in_place.add("e")
@@ -102,5 +100,5 @@ def test_what_comes_while_a_plan_is_worked_off_is_not_lost(meanwhile, precision:
 
 def test_a_plan_that_was_not_worked_off_is_refused() -> None:
     made = table()
-    with pytest.raises(ValueError, match="not worked off"):
+    with pytest.raises(ValueError, match="has not run"):
         made.apply(made.plan(0.5))

@@ -127,14 +127,15 @@ def test_precision_zero_routes_everything_and_a_summary_is_there_when_it_is_rais
     assert routed(table, 0.5, 3.0, 99.0) == [True, False, False]
 
 
-def test_precision_may_differ_by_server_and_holds_for_those_that_come(table: RoutingTable) -> None:
+def test_precision_applies_to_all_servers_present_and_future(table: RoutingTable) -> None:
     table.add("b")
     for name in ("a", "b"):
         table.accept(name, 1, 1, {TOPIC: summary((0, 1), (5, 6))})
-    table.set_precision(0.5, "b")
-    assert table.route(TOPIC, points(3.0)).tolist() == [[False, True]]
+    assert table.route(TOPIC, points(3.0)).tolist() == [[False, False]]
     table.set_precision(0.25)
     table.add("c")
+    table.accept("c", 1, 1, {TOPIC: summary((0, 1), (5, 6))})
+    assert table.route(TOPIC, points(3.0)).tolist() == [[True, True, True]]
     assert [table.describe(name).precision for name in table.servers] == [0.25, 0.25, 0.25]
 
 
@@ -221,8 +222,6 @@ def test_an_unknown_server_is_a_mistake_of_the_caller(table: RoutingTable) -> No
         table.accept("z", 1, 1, {})
     with pytest.raises(KeyError):
         table.widen("z", TOPIC, [[0.0]], [[1.0]], epoch=1, seq=1)
-    with pytest.raises(KeyError):
-        table.set_precision(0.5, "z")
 
 
 def test_it_counts_what_it_routed_and_what_it_was_asked(table: RoutingTable) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from selftune.throughput import (
     Model,
-    Operating,
+    OperatingPoint,
     Parameters,
     components,
     with_subscriptions,
@@ -17,8 +17,8 @@ from selftune.throughput import (
 
 #: the published set-up: T_f = 1.6 ms, N_s = 10, S_m = 3 KB, B = 80 Mbit/s
 PUBLISHED = Parameters(servers=10, fixed=1.6e-3, message_bytes=3000, bandwidth=10e6)
-PRECISE = Operating(routing=139e-6, hit_ratio=0.42)
-NONE = Operating(routing=0.0, hit_ratio=1.0)
+PRECISE = OperatingPoint(routing=139e-6, hit_ratio=0.42)
+NONE = OperatingPoint(routing=0.0, hit_ratio=1.0)
 
 
 @pytest.mark.parametrize(
@@ -35,12 +35,12 @@ NONE = Operating(routing=0.0, hit_ratio=1.0)
         # half a core: half of TP_D
         (replace(PUBLISHED, core=0.5), NONE, 312.5, 333.333, math.inf, "TP_D"),
         # nothing is sent: only the CPU bounds
-        (PUBLISHED, Operating(routing=1e-4, hit_ratio=0.0), 384.615, math.inf, math.inf, "TP_D"),
+        (PUBLISHED, OperatingPoint(routing=1e-4, hit_ratio=0.0), 384.615, math.inf, math.inf, "TP_D"),
     ],
 )
 def test_each_part_bounds_the_throughput(
     parameters: Parameters,
-    at: Operating,
+    at: OperatingPoint,
     dispatcher: float,
     outgoing: float,
     servers: float,
@@ -59,8 +59,8 @@ def test_publishers_bound_it_too() -> None:
     assert (found.throughput, found.bottleneck) == (100.0, "TP_IL")
 
 
-def curve(*points: tuple[float, float, float]) -> dict[float, Operating]:
-    return {at: Operating(routing=us * 1e-6, hit_ratio=hits) for at, us, hits in points}
+def curve(*points: tuple[float, float, float]) -> dict[float, OperatingPoint]:
+    return {at: OperatingPoint(routing=us * 1e-6, hit_ratio=hits) for at, us, hits in points}
 
 
 #: precision, T_d in µs, R
@@ -90,15 +90,15 @@ def test_relative_throughput_follows_from_the_components_where_they_cross() -> N
     # T_f = T_c = 0 and a crossing at R_o: T_do = R_o T_l; the published RTP_p and RTP_n
     link, hits, precise = 100e-6, 0.73, 155e-6
     parameters = Parameters(servers=10, fixed=0.0, message_bytes=1000, bandwidth=10e6)
-    best = components(parameters, Operating(routing=hits * link, hit_ratio=hits)).throughput
-    at_precise = components(parameters, Operating(routing=precise, hit_ratio=0.5)).throughput
+    best = components(parameters, OperatingPoint(routing=hits * link, hit_ratio=hits)).throughput
+    at_precise = components(parameters, OperatingPoint(routing=precise, hit_ratio=0.5)).throughput
     at_none = components(parameters, NONE).throughput
     assert best / at_precise == pytest.approx(precise / (hits * link))
     assert best / at_none == pytest.approx(1 / hits)
 
 
 def test_twice_the_subscriptions_are_missed_only_by_events_that_both_halves_miss() -> None:
-    twice = with_subscriptions(Operating(routing=1e-4, hit_ratio=0.4), 2.0)
+    twice = with_subscriptions(OperatingPoint(routing=1e-4, hit_ratio=0.4), 2.0)
     assert twice.routing == pytest.approx(2e-4)
     assert twice.hit_ratio == pytest.approx(1 - 0.6 * 0.6)
     assert with_subscriptions(twice, 1.0).hit_ratio == pytest.approx(twice.hit_ratio)
