@@ -109,7 +109,7 @@ def publish(
 
 
 @_benchmark(
-    module="evaluation.placement",
+    module="evaluation.live_placement",
     quick={"servers": 2, "subscriptions": 400, "events": 300, "default": ["rtree"]},
 )
 def placement(

@@ -27,7 +27,7 @@ from edn.client import Client, NewSubscription
 from edn.tools.bench.network import NOWHERE, STEP, filters, names_of, network
 from edn.tools.bench.report import Progress, rows
 from edn.tools.bench.workloads import uniform_points, uniform_rectangles
-from evaluation.placing import hit_ratio
+from evaluation.simulated_placement import hit_ratio
 from partitioning.online import Limits, Settings, new_placement
 
 TOPIC = "placement"
