@@ -1,8 +1,8 @@
-"""One index of a million subscriptions in four dimensions: what loading, matching and changing it cost.
+"""One index of a million subscriptions in four dimensions: the cost of loading, matching and changes.
 
 Pauses are measured from outside: a thread matches one event after the other while the index is rebuilt, and
-the longest that one of them took is the pause. Where the system tells how long a thread that could run waited
-for a processor (Linux does), that is not counted: other programs would be measured, not the index.
+the longest match is the pause. On Linux the time that a runnable thread waits for a processor is subtracted,
+because it depends on other programs.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ DIMENSIONS = 4
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Times are the processor's, so that other programs do not count."""
+    """Times are CPU times, so that other programs do not count."""
 
     subscriptions: int
     dimensions: int
     load_seconds: float
     index_bytes: int
-    #: of the process, while it loaded, on top of the rectangles themselves
+    #: growth of the process while loading, without the rectangles themselves
     peak_bytes: int
     us_per_event: float
     found_per_event: float
-    #: changes come one by one, and 1,000 at a time
+    #: changes one by one, and 1,000 at a time
     insert_us: float
     insert_batch_us: float
     delete_us: float
     delete_batch_us: float
-    #: of all threads, until all merging was done, for each change
+    #: of all threads, per change, including all merging
     settled_us: float
-    #: the longest that one event took: while nothing else happened, and during a rebuild of everything
+    #: the longest match: at rest, and during a complete rebuild
     longest_quiet_ms: float
     longest_rebuild_ms: float
     rebuild_seconds: float
@@ -57,10 +57,10 @@ show = facts(
     ("load in one call", "{r.load_seconds:.2f} s"),
     ("memory of the index", lambda r: f"{r.index_bytes / 1e6:.0f} MB"),
     ("peak while loading", lambda r: f"{r.peak_bytes / 1e6:.0f} MB"),
-    ("match", "{r.us_per_event:.1f} µs an event"),
-    ("found", "{r.found_per_event:,.0f} an event"),
+    ("match", "{r.us_per_event:.1f} µs per event"),
+    ("found", "{r.found_per_event:,.0f} per event"),
     ("insert one, delete one", "{r.insert_us:.1f} µs, {r.delete_us:.1f} µs"),
-    ("the same, 1,000 a call", "{r.insert_batch_us:.2f} µs, {r.delete_batch_us:.2f} µs"),
+    ("the same, 1,000 per call", "{r.insert_batch_us:.2f} µs, {r.delete_batch_us:.2f} µs"),
     ("a change, all merging included", "{r.settled_us:.2f} µs"),
     ("longest event, index at rest", "{r.longest_quiet_ms:.1f} ms"),
     ("longest event during a rebuild", "{r.longest_rebuild_ms:.1f} ms"),
@@ -69,7 +69,7 @@ show = facts(
 
 
 def run(*, quick: bool, seed: int, progress: Progress) -> Result:
-    """Everything, in the order of the fields."""
+    """Measures in the order of the fields."""
     count, changes, events = (20_000, 2_000, 20) if quick else (1_000_000, 100_000, 500)
     rng = np.random.default_rng(seed)
     lo, hi = uniform_rectangles(rng, count + 2 * changes, DIMENSIONS)
@@ -107,7 +107,7 @@ def run(*, quick: bool, seed: int, progress: Progress) -> Result:
     progress.say("rebuilding")
     with _most(lambda: _event_seconds(matcher, points)) as rebuilding:
         began = time.perf_counter()
-        # more than the share that makes a segment be rebuilt
+        # More than the share that triggers the rebuild of a segment.
         matcher.delete(np.arange(single + changes, single + changes + int(0.35 * count)))
         matcher.settle()
         rebuilt = time.perf_counter() - began
@@ -131,7 +131,7 @@ def run(*, quick: bool, seed: int, progress: Progress) -> Result:
 
 
 def _each(count: int, batch: int, change: Callable[[int, int], None]) -> float:
-    """Microseconds a row of making `count` changes, so many a call."""
+    """Returns the microseconds per row of `count` changes, `batch` per call."""
     began = time.thread_time()
     for start in range(0, count, batch):
         change(start, min(count, start + batch))
@@ -140,9 +140,9 @@ def _each(count: int, batch: int, change: Callable[[int, int], None]) -> float:
 
 @contextmanager
 def _most(observe: Callable[[], Callable[[], float]], pause: float = 0.0) -> Iterator[list[float]]:
-    """Observes again and again in a thread of its own; `[0]` is the most that it saw.
+    """Observes again and again in another thread; `[0]` is the maximum.
 
-    `observe` is called in that thread and returns the function to be called.
+    `observe` is called in that thread and returns the function to call.
     """
     most = [0.0]
     done = threading.Event()
@@ -162,7 +162,7 @@ def _most(observe: Callable[[], Callable[[], float]], pause: float = 0.0) -> Ite
 
 
 def _event_seconds(matcher: BitmapMatcher, points: Floats) -> Callable[[], float]:
-    """Matches the next event at each call; returns the seconds that it took."""
+    """Returns a function that matches the next event and returns its seconds."""
     waited, row = _run_queue_clock(), itertools.cycle(range(len(points)))
 
     def match() -> float:
@@ -175,7 +175,7 @@ def _event_seconds(matcher: BitmapMatcher, points: Floats) -> Callable[[], float
 
 
 def _run_queue_clock() -> Callable[[], float]:
-    """Seconds that the calling thread could have run but had no processor; always 0 where nobody knows."""
+    """Returns a clock of the time that this thread waits for a processor; 0 if the system has none."""
     path = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
     if not path.exists():
         return lambda: 0.0
@@ -183,7 +183,7 @@ def _run_queue_clock() -> Callable[[], float]:
 
 
 def _growth() -> Callable[[], float]:
-    """Returns a function that tells by how many bytes the process has grown since now."""
+    """Returns a function that returns the growth of the process in bytes since now."""
     process = psutil.Process()
     before = process.memory_info().rss
     return lambda: process.memory_info().rss - before

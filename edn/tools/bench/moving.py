@@ -1,9 +1,9 @@
-"""A plan applied to a running network: what it costs publishers meanwhile, and what it brings.
+"""A plan applied to a running network: its cost for publishers, and the hit ratio before and after.
 
-Ten servers with two thousand subscriptions each, placed at random; a publisher that never pauses. The network
-is exported, Spark plans, the plan is applied. The time of every publish is taken before, while subscriptions
-move, and after; the hit ratio before and after is that of the dispatcher's own counters. All that was sent
-and all that arrived is recorded, and the checker has the last word.
+Ten servers with two thousand subscriptions each, placed at random, and a steady publisher. The network is
+exported, Spark makes a plan, the plan is applied. Every publish is timed before, during and after the
+migrations; hit ratios are those of the dispatcher's counters. Requests and notifications are recorded, and
+the checker judges the recording.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 
 from edn.client import Client, moving
 from edn.tools.bench.histogram import Distribution
-from edn.tools.bench.network import STEP, filters, names_of, network, run_edn, summarised
+from edn.tools.bench.network import STEP, Counted, filters, names_of, network, run_edn, summarised
 from edn.tools.bench.plain import TAKEN, listen, path_of
 from edn.tools.bench.report import Cell, Progress, facts
 from edn.tools.bench.workloads import uniform_points, uniform_rectangles
@@ -38,12 +38,11 @@ _WEBHOOK_ID = re.compile(rb"(?i)\nwebhook-id: *([^\r]*)")
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """What publishers and the dispatcher saw for a while."""
+    """Publishing and the hit ratio in one phase."""
 
     events: int
     p50_ms: float
     p99_ms: float
-    #: forwarded ÷ (published × servers), from the dispatcher's counters
     hit_ratio: float
     #: milliseconds of each publish
     times: Distribution
@@ -59,7 +58,7 @@ class Moved:
     before: Phase
     during: Phase
     after: Phase
-    #: what the checker says of the whole run
+    #: of the checker, on the whole run
     verdict: str
     pairs: int
 
@@ -93,7 +92,7 @@ show = facts(
 
 
 class _Sink(threading.Thread):
-    """Takes every POST, and records it before it answers."""
+    """A sink that records every POST before it answers."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__(daemon=True)
@@ -130,7 +129,7 @@ class _Sink(threading.Thread):
 
 @dataclass
 class _Publisher(threading.Thread):
-    """One event after the other, at a constant rate, whatever happens."""
+    """Publishes single events at a constant rate."""
 
     url: str
     recorder: Recorder
@@ -163,46 +162,21 @@ class _Publisher(threading.Thread):
                 self.enough.wait(max(0.0, due - time.perf_counter()))
 
 
-class _Watch:
-    """The publisher's times and the dispatcher's counters, between two moments."""
-
-    def __init__(self, url: str, publisher: _Publisher) -> None:
-        self._http = httpx.Client(base_url=url, timeout=60)
-        self._publisher = publisher
-
-    def _counters(self) -> tuple[int, int, int]:
-        answer = self._http.get("/v1/servers").json()
-        servers = answer["servers"]
-        return answer["published"], sum(server["forwarded"] for server in servers), len(servers)
-
-    @contextmanager
-    def phase(self, name: str, found: list[Phase]) -> Iterator[None]:
-        began, (published, forwarded, servers) = time.perf_counter(), self._counters()
-        yield
-        ended = time.perf_counter()
-        deadline = ended + 30
-        while True:
-            published_then, forwarded_then, _ = self._counters()
-            lags = [server["lag"] for server in self._http.get("/v1/servers").json()["servers"]]
-            if max(lags) < 5 or time.perf_counter() > deadline:
-                break
-            time.sleep(0.1)
-        taken = [seconds * 1000 for at, seconds in self._publisher.taken if began <= at < ended]
-        times = Distribution.of(f"publishing {name}", "ms", taken)
-        asked = (published_then - published) * servers
-        found.append(
-            Phase(
-                times.count,
-                times.p50,
-                times.p99,
-                (forwarded_then - forwarded) / asked if asked else 0.0,
-                times,
-            )
-        )
+@contextmanager
+def _phase(name: str, http: httpx.Client, publisher: _Publisher, found: list[Phase]) -> Iterator[None]:
+    """Measures publishing and the hit ratio while the body runs."""
+    began, before = time.perf_counter(), Counted.read(http)
+    yield
+    ended = time.perf_counter()
+    while (now := Counted.read(http)).lag >= 5 and time.perf_counter() < ended + 30:
+        time.sleep(0.1)
+    taken = [seconds * 1000 for at, seconds in publisher.taken if began <= at < ended]
+    times = Distribution.of(f"publishing {name}", "ms", taken)
+    found.append(Phase(times.count, times.p50, times.p99, now.hit_ratio(before), times))
 
 
 def run(*, progress: Progress, **sizes: Any) -> Moved:
-    """Moves subscriptions and has all that was sent and received checked."""
+    """Migrates subscriptions and checks the recording of all requests and notifications."""
     with tempfile.TemporaryDirectory(prefix="edn-bench-moving-") as name:
         folder = Path(name)
         recording = folder / "recording.jsonl"
@@ -227,28 +201,31 @@ def _run(
     seconds: float,
     seed: int,
 ) -> dict[str, Any]:
-    """`rate`: moves a second; `events`: events a second; `seconds`: of the phases before and after."""
+    """`rate`: migrations per second; `events`: per second; `seconds`: of the phases before and after."""
     sink = _Sink(recorder)
     sink.begin()
     names = names_of(dimensions)
     settings = {"EDN_PLACEMENT": "random", "EDN_PLACEMENT_SEED": str(seed), "EDN_TUNING": "fixed"}
-    with network(servers, **settings) as running, Client(running.url) as client:
+    with (
+        network(servers, **settings) as running,
+        Client(running.url) as client,
+        httpx.Client(base_url=running.url, timeout=120) as http,
+    ):
         url = running.url
         drawn = uniform_rectangles(np.random.default_rng(seed), servers * subscriptions, dimensions)
-        _subscribe(client, recorder, sink, filters(*drawn), progress)
+        _subscribe(client, http, recorder, sink, filters(*drawn), progress)
         summarised(url)
         publisher = _Publisher(url, recorder, names, events, seed)
         publisher.start()
-        watch = _Watch(url, publisher)
         phases: list[Phase] = []
         progress.say("publishing, before")
         time.sleep(2)  # connections and caches
-        with watch.phase("before", phases):
+        with _phase("before", http, publisher, phases):
             time.sleep(seconds)
         progress.say("planning on Spark")
         plan = _plan(folder, url, [one.id for one in client.servers()])
         progress.say("moving")
-        with watch.phase("meanwhile", phases):
+        with _phase("meanwhile", http, publisher, phases):
             began = time.perf_counter()
             done = run_edn(
                 "repartition", "apply", str(plan), "--yes", "--json", "--rate", str(rate), "--url", url
@@ -259,14 +236,14 @@ def _run(
             time.sleep(0.1)
         summarised(url)
         progress.say("publishing, after")
-        with watch.phase("after", phases):
+        with _phase("after", http, publisher, phases):
             time.sleep(seconds)
         publisher.enough.set()
         publisher.join()
-        progress.say("coming to rest")
+        progress.say("draining")
         while any(one.lag or one.backlog for one in client.servers()):
             time.sleep(0.2)
-        time.sleep(2.5)  # heartbeats tell the backlog; two of them
+        time.sleep(2.5)  # two heartbeats, which report the backlog
         recorder.quiet()
     return {
         "servers": servers,
@@ -280,32 +257,36 @@ def _run(
 
 
 def _subscribe(
-    client: Client, recorder: Recorder, sink: _Sink, wanted: list[dict[str, Any]], progress: Progress
+    client: Client,
+    http: httpx.Client,
+    recorder: Recorder,
+    sink: _Sink,
+    wanted: list[dict[str, Any]],
+    progress: Progress,
 ) -> None:
     attributes = dict.fromkeys(wanted[0], "number")
     recorder.topic(TOPIC, attributes)
     client.create_topic(TOPIC, attributes)
-    with httpx.Client(base_url=client.url, timeout=120) as http:
-        for start in range(0, len(wanted), STEP):
-            progress.say(f"subscribing, {start:,} of {len(wanted):,}")
-            bodies: list[dict[str, Any]] = [
-                {"id": f"sub{row}", "topic": TOPIC, "filter": filter, "sink": {"url": sink.address(row)}}
-                for row, filter in enumerate(wanted[start : start + STEP], start)
-            ]
-            operations = [
-                recorder.operation(
-                    "subscribe",
-                    subscription=body["id"],
-                    topic=TOPIC,
-                    filter=body["filter"],
-                    address=body["sink"]["url"],
-                ).__enter__()
-                for body in bodies
-            ]
-            answer = http.post("/v1/subscriptions", json=bodies)
-            answer.raise_for_status()
-            for operation in operations:
-                operation.ok()
+    for start in range(0, len(wanted), STEP):
+        progress.say(f"subscribing, {start:,} of {len(wanted):,}")
+        bodies: list[dict[str, Any]] = [
+            {"id": f"sub{row}", "topic": TOPIC, "filter": filter, "sink": {"url": sink.address(row)}}
+            for row, filter in enumerate(wanted[start : start + STEP], start)
+        ]
+        operations = [
+            recorder.operation(
+                "subscribe",
+                subscription=body["id"],
+                topic=TOPIC,
+                filter=body["filter"],
+                address=body["sink"]["url"],
+            ).__enter__()
+            for body in bodies
+        ]
+        answer = http.post("/v1/subscriptions", json=bodies)
+        answer.raise_for_status()
+        for operation in operations:
+            operation.ok()
 
 
 def _plan(folder: Path, url: str, servers: list[str]) -> Path:

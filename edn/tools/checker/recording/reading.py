@@ -1,7 +1,7 @@
 """Reads recordings.
 
-What the judgement needs is kept: operations whole, notifications as rows of numbers, because there may be
-millions of them. Each record keeps its **place**, a number that `Recording.where` turns into file and line.
+Operations are kept whole, notifications as rows of numbers, because there may be millions of them. Each
+record has a **place**, a number that `Recording.where` converts to file and line.
 """
 
 from __future__ import annotations
@@ -39,12 +39,17 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Operation:
-    """A request and what became of it."""
+    """A request and its answer."""
 
     invoke: Invoke
     place: int
     answer: Ok | Fail | Unknown | None = None
     answer_place: int | None = None
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Places of the request and, if there is one, its answer."""
+        return (self.place,) if self.answer_place is None else (self.place, self.answer_place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +67,8 @@ class Post:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a notification said of an event, where it said so first."""
+class EventContent:
+    """Content of an event in notifications, and the place of the first one."""
 
     attributes: bytes
     time: str | None
@@ -71,7 +76,7 @@ class Told:
 
 
 class Names(Generic[T]):
-    """Numbers for what occurs again and again."""
+    """Numbers for names."""
 
     def __init__(self) -> None:
         self.of: dict[T, int] = {}
@@ -85,7 +90,7 @@ class Names(Generic[T]):
 
 @dataclass(slots=True)
 class Recording:
-    """Everything that was read."""
+    """A recording in memory."""
 
     header: Header | None = None
     whole: bool = True
@@ -93,7 +98,7 @@ class Recording:
     operations: list[Operation] = field(default_factory=list)
     posts: list[Post] = field(default_factory=list)
     malformed: list[tuple[int, str]] = field(default_factory=list)
-    #: (time, address, whether it begins) of listening and stopping
+    #: (time, address, whether it begins) of `listening` and `stopped`
     listening: list[tuple[int, str, bool]] = field(default_factory=list)
     excused: set[str] = field(default_factory=set)
     quiets: list[int] = field(default_factory=list)
@@ -101,25 +106,25 @@ class Recording:
     subscriptions: Names[str] = field(default_factory=Names)
     events: Names[tuple[str, str]] = field(default_factory=Names)
     recipients: Names[str | None] = field(default_factory=Names)
-    #: one entry a notified (subscription, event) pair, in the order of the records
+    #: one entry per notified (subscription, event) pair, in the order of the records
     pair_subscription: array[int] = field(default_factory=lambda: array("i"))
     pair_event: array[int] = field(default_factory=lambda: array("i"))
     pair_recipient: array[int] = field(default_factory=lambda: array("i"))
     pair_post: array[int] = field(default_factory=lambda: array("i"))
-    #: what was said of each event, once a different wording
-    told: dict[int, list[Told]] = field(default_factory=dict)
+    #: the different contents of each event
+    contents: dict[int, list[EventContent]] = field(default_factory=dict)
     files: list[str] = field(default_factory=list)
     _firsts: list[int] = field(default_factory=list)
 
     def where(self, place: int) -> str:
-        """File and line of a record."""
+        """Returns file and line of a record."""
         file = bisect_right(self._firsts, place) - 1
         line = f"line {place - self._firsts[file] + 1}"
         return line if len(self.files) == 1 else f"{self.files[file]} {line}"
 
 
 def read_recording(paths: Iterable[Path]) -> Recording:
-    """Read a recording, in one file or in several that ran on one clock; raises `RecordingError`."""
+    """Reads a recording of one or more files with the same clock; raises `RecordingError`."""
     recording = Recording()
     place = 0
     for path in paths:
@@ -148,7 +153,7 @@ class _File:
         place = first
         for place, line in enumerate(lines, first):
             if not line.endswith(b"\n"):
-                break  # the writer was cut off inside a line
+                break  # the file was truncated inside a line
             try:
                 record = self._decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -157,7 +162,7 @@ class _File:
                 self._take(record, place, begins=place == first)
             except ValueError as error:
                 raise self._wrong(place - first, str(error)) from None
-        # A file without its end may have lost anything; one that is empty has lost everything.
+        # A file without its end may lack anything; an empty one lacks everything.
         self._recording.whole &= self._ended
         return place + 1
 
@@ -222,7 +227,7 @@ class _File:
         number = len(recording.posts)
         for entry in record.body.notifications:
             event = recording.events.number((entry.topic, entry.event.id))
-            self._told(event, entry.event, place)
+            self._add_content(event, entry.event, place)
             for match in entry.matches:
                 recording.pair_subscription.append(recording.subscriptions.number(match.subscription))
                 recording.pair_event.append(event)
@@ -241,8 +246,8 @@ class _File:
             )
         )
 
-    def _told(self, number: int, event: NotifiedEvent, place: int) -> None:
+    def _add_content(self, number: int, event: NotifiedEvent, place: int) -> None:
         attributes = bytes(event.attributes)
-        known = self._recording.told.setdefault(number, [])
-        if not any(told.attributes == attributes and told.time == event.time for told in known):
-            known.append(Told(attributes, event.time, place))
+        known = self._recording.contents.setdefault(number, [])
+        if not any(one.attributes == attributes and one.time == event.time for one in known):
+            known.append(EventContent(attributes, event.time, place))
