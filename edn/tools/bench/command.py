@@ -20,11 +20,12 @@ app = typer.Typer(help="Measure single parts and compare them with others.", no_
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Tiny sizes: check that the benchmark runs.")]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of the workload.")]
-Repeats = Annotated[int, typer.Option("--repeats", min=5, help="Interleaved repeats; the median counts.")]
-Servers = Annotated[int, typer.Option("--servers", min=1)]
-PerServer = Annotated[int, typer.Option("--subscriptions", min=1, help="Per server.")]
-Dimensions = Annotated[int, typer.Option("--dimensions", min=1)]
+Seed = Annotated[int, typer.Option(help="Seed of the workload.")]
+Repeats = Annotated[int, typer.Option(min=5, help="Interleaved repeats; the median counts.")]
+Servers = Annotated[int, typer.Option(min=1)]
+PerServer = Annotated[int, typer.Option(min=1, help="Per server.")]
+Dimensions = Annotated[int, typer.Option(min=1)]
+Plot = Annotated[Path | None, typer.Option(help="Draw the result into this PNG file.")]
 
 #: result of a command's function: arguments of `run` that replace flags, or None
 Instead = Mapping[str, object] | None
@@ -87,9 +88,7 @@ def kernels(repeats: Repeats = 5) -> None:
 
 
 @_benchmark()
-def scaling(
-    plot: Annotated[Path | None, typer.Option("--plot", help="Draw the result into this PNG file.")] = None,
-) -> None:
+def scaling(plot: Plot = None) -> None:
     """Measure matching by number (1,000 to 1,000,000), dimensions and kind of subscriptions."""
 
 
@@ -100,13 +99,11 @@ def million() -> None:
 
 @_benchmark(quick={"servers": 2, "subscriptions": 20, "events": 3000, "repeats": 1})
 def publish(
-    dimensions: Annotated[
-        list[int] | None, typer.Option("--dimensions", help="Attributes; may be repeated.")
-    ] = None,
+    dimensions: Annotated[list[int] | None, typer.Option(help="Attributes; may be repeated.")] = None,
     servers: Servers = 10,
     subscriptions: PerServer = 10_000,
-    events: Annotated[int, typer.Option("--events", min=100, help="Per round.")] = 60_000,
-    repeats: Annotated[int, typer.Option("--repeats", min=1)] = 5,
+    events: Annotated[int, typer.Option(min=100, help="Per round.")] = 60_000,
+    repeats: Annotated[int, typer.Option(min=1)] = 5,
 ) -> None:
     """Compare a network, from publishing to the committed outbox, with a bare app that only decodes."""
 
@@ -116,21 +113,19 @@ def publish(
     quick={"servers": 2, "subscriptions": 400, "events": 300, "default": ["rtree"]},
 )
 def placement(
-    policy: Annotated[
-        list[str] | None, typer.Option("--policy", help="May be repeated; all by default.")
-    ] = None,
+    policy: Annotated[list[str] | None, typer.Option(help="May be repeated; all by default.")] = None,
     servers: Servers = 10,
-    subscriptions: Annotated[int, typer.Option("--subscriptions", min=1, help="In all.")] = 100_000,
+    subscriptions: Annotated[int, typer.Option(min=1, help="In all.")] = 100_000,
     dimensions: Dimensions = 4,
-    events: Annotated[int, typer.Option("--events", min=1)] = 4000,
-    load_factor: Annotated[float, typer.Option("--load-factor", min=1)] = 1.5,
+    events: Annotated[int, typer.Option(min=1)] = 4000,
+    load_factor: Annotated[float, typer.Option(min=1)] = 1.5,
 ) -> None:
     """Compare online placement in a running network with the same policy in memory."""
 
 
 @_benchmark(seeded=False)
 def cuts(
-    seeds: Annotated[str, typer.Option("--seeds", help="Seeds, separated by commas: 1,2,3,4,5.")] = "1",
+    seeds: Annotated[str, typer.Option(help="Seeds, separated by commas: 1,2,3,4,5.")] = "1",
 ) -> Instead:
     """Measure the hit ratio of every way to cut a summary, and of summaries of a few attributes."""
     try:
@@ -142,17 +137,17 @@ def cuts(
 @_benchmark(quick={"servers": 1, "seconds": 3, "probe_seconds": 2})
 def overload(
     servers: Servers = 3,
-    seconds: Annotated[float, typer.Option("--seconds", min=1, help="Of overload.")] = 120,
+    seconds: Annotated[float, typer.Option(min=1, help="Of overload.")] = 120,
 ) -> None:
     """Offer twice the measured capacity: count answers and arrivals, measure memory."""
 
 
 @_benchmark(seeded=False, quick={"clients": 50, "pairs": 1, "requests": 200})
 def slowclients(
-    clients: Annotated[int, typer.Option("--clients", min=1)] = 1000,
-    pairs: Annotated[int, typer.Option("--pairs", min=1)] = 5,
-    requests: Annotated[int, typer.Option("--requests", min=100, help="In each round.")] = 1500,
-    rate: Annotated[float, typer.Option("--rate", help="Requests per second of the publisher.")] = 200,
+    clients: Annotated[int, typer.Option(min=1)] = 1000,
+    pairs: Annotated[int, typer.Option(min=1)] = 5,
+    requests: Annotated[int, typer.Option(min=100, help="In each round.")] = 1500,
+    rate: Annotated[float, typer.Option(help="Requests per second of the publisher.")] = 200,
 ) -> None:
     """Measure a publisher's 99th percentile beside clients that send one byte per second."""
 
@@ -160,15 +155,15 @@ def slowclients(
 @_benchmark(quick={"servers": 1, "retained": 2000, "pairs": 1, "seconds": 0.5, "subscriptions": 2})
 def replay(
     servers: Servers = 3,
-    retained: Annotated[int, typer.Option("--retained", min=1000, help="Retained events.")] = 100_000,
-    pairs: Annotated[int, typer.Option("--pairs", min=1, help="Rounds without and with replays.")] = 5,
+    retained: Annotated[int, typer.Option(min=1000, help="Retained events.")] = 100_000,
+    pairs: Annotated[int, typer.Option(min=1, help="Rounds without and with replays.")] = 5,
 ) -> None:
     """Measure the replay of retained events to new subscriptions, and its effect on publishers."""
 
 
 @_benchmark(quick={"subscriptions": 2000, "events": 400})
 def hosting(
-    subscriptions: Annotated[int, typer.Option("--subscriptions", min=1)] = 1_000_000,
+    subscriptions: Annotated[int, typer.Option(min=1)] = 1_000_000,
     dimensions: Dimensions = 4,
 ) -> None:
     """Measure one server with a million subscriptions: storing, memory, matching, restart."""
@@ -178,14 +173,14 @@ def hosting(
 def capacity(
     servers: Servers = 3,
     subscriptions: PerServer = 3000,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.5, help="Of each measurement.")] = 6.5,
-    rounds: Annotated[int, typer.Option("--rounds", min=1)] = 3,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Of each measurement.")] = 6.5,
+    rounds: Annotated[int, typer.Option(min=1)] = 3,
     bytes_per_second: Annotated[
         float | None,
-        typer.Option("--bytes-per-second", min=1000, help="Of the link; by default as fast as routing."),
+        typer.Option(min=1000, help="Of the link; by default as fast as routing."),
     ] = None,
-    router: Annotated[str, typer.Option("--router", help="bitmap or rtree.")] = "rtree",
-    plot: Annotated[Path | None, typer.Option("--plot", help="Draw the curve into this PNG file.")] = None,
+    router: Annotated[str, typer.Option(help="bitmap or rtree.")] = "rtree",
+    plot: Plot = None,
 ) -> None:
     """Compare the sustainable rate of a network at each precision with the throughput model."""
 
@@ -194,33 +189,31 @@ def capacity(
     quick={"servers": 1, "subscriptions": 60, "interval": 0.2, "seconds": 0.3, "rounds": 1, "adapting": 1.0}
 )
 def selftune(
-    mode: Annotated[str, typer.Option("--mode", help="model or paper.")] = "model",
+    mode: Annotated[str, typer.Option(help="model or paper.")] = "model",
     servers: Servers = 3,
     subscriptions: PerServer = 3000,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.5, help="Of each measurement.")] = 3.0,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Of all fixed precisions.")] = 1,
-    adapting: Annotated[
-        float, typer.Option("--adapting", min=1, help="Seconds for the tuner to adapt.")
-    ] = 36.0,
-    wider: Annotated[float, typer.Option("--wider", help="Factor by which the link is widened.")] = 2.5,
-    plot: Annotated[Path | None, typer.Option("--plot", help="Draw the run into this PNG file.")] = None,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Of each measurement.")] = 3.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Of all fixed precisions.")] = 1,
+    adapting: Annotated[float, typer.Option(min=1, help="Seconds for the tuner to adapt.")] = 36.0,
+    wider: Annotated[float, typer.Option(help="Factor by which the link is widened.")] = 2.5,
+    plot: Plot = None,
 ) -> None:
     """Compare self-tuning with every fixed precision while events and link change."""
 
 
 @_benchmark(quick={"letters": 2000, "calls": 5})
 def deadletters(
-    letters: Annotated[int, typer.Option("--letters", min=1000)] = 1_000_000,
+    letters: Annotated[int, typer.Option(min=1000)] = 1_000_000,
 ) -> None:
     """Measure listing, reading and requeueing among a million dead letters."""
 
 
 @_benchmark(seeded=False, quick={"addresses": 5, "events": 5, "rate": 20.0, "pairs": 1})
 def isolation(
-    addresses: Annotated[int, typer.Option("--addresses", min=1)] = 50,
-    events: Annotated[int, typer.Option("--events", min=1, help="Per round.")] = 40,
-    rate: Annotated[float, typer.Option("--rate", min=0.1, help="Events per second.")] = 4.0,
-    pairs: Annotated[int, typer.Option("--pairs", min=1, help="Of rounds.")] = 5,
+    addresses: Annotated[int, typer.Option(min=1)] = 50,
+    events: Annotated[int, typer.Option(min=1, help="Per round.")] = 40,
+    rate: Annotated[float, typer.Option(min=0.1, help="Events per second.")] = 4.0,
+    pairs: Annotated[int, typer.Option(min=1, help="Of rounds.")] = 5,
 ) -> None:
     """Measure delivery to fifty addresses without and with two that hang."""
 
@@ -229,50 +222,46 @@ def isolation(
 def noisy(
     case: Annotated[
         list[str] | None,
-        typer.Option("--case", help="hanging, unresolved, contains, xpath or topics; may be repeated."),
+        typer.Option(help="hanging, unresolved, contains, xpath or topics; may be repeated."),
     ] = None,
-    events: Annotated[int, typer.Option("--events", min=1, help="Of the quiet tenant, per round.")] = 40,
-    rate: Annotated[
-        float, typer.Option("--rate", min=0.1, help="Events per second of the quiet tenant.")
-    ] = 4.0,
-    pairs: Annotated[int, typer.Option("--pairs", min=1, help="Of rounds.")] = 5,
+    events: Annotated[int, typer.Option(min=1, help="Of the quiet tenant, per round.")] = 40,
+    rate: Annotated[float, typer.Option(min=0.1, help="Events per second of the quiet tenant.")] = 4.0,
+    pairs: Annotated[int, typer.Option(min=1, help="Of rounds.")] = 5,
 ) -> None:
     """Measure a quiet tenant beside a noisy one: hanging addresses, silent DNS, expensive filters, topics."""
 
 
 @_benchmark(seeded=False, quick={"cycles": 2, "per_cycle": 2, "topics": 20, "subtrees": 1, "settled": 1.0})
 def topics(
-    cycles: Annotated[int, typer.Option("--cycles", min=1)] = 20,
-    per_cycle: Annotated[int, typer.Option("--per-cycle", min=1, help="Topics of one cycle.")] = 15,
-    topics: Annotated[int, typer.Option("--topics", min=1, help="Topics of the subtree.")] = 1500,
-    attributes: Annotated[int, typer.Option("--attributes", min=8, max=256)] = 256,
-    subtrees: Annotated[int, typer.Option("--subtrees", min=1, help="Subscriptions to the subtree.")] = 10,
+    cycles: Annotated[int, typer.Option(min=1)] = 20,
+    per_cycle: Annotated[int, typer.Option(min=1, help="Topics of one cycle.")] = 15,
+    topics: Annotated[int, typer.Option(min=1, help="Topics of the subtree.")] = 1500,
+    attributes: Annotated[int, typer.Option(min=8, max=256)] = 256,
+    subtrees: Annotated[int, typer.Option(min=1, help="Subscriptions to the subtree.")] = 10,
 ) -> None:
     """Create and delete wide topics: measure memory and the calls of other tenants."""
 
 
 @_benchmark(quick={"servers": 2, "subscriptions": 50, "seconds": 2.0})
 def moving(
-    servers: Annotated[int, typer.Option("--servers", min=2)] = 10,
+    servers: Annotated[int, typer.Option(min=2)] = 10,
     subscriptions: PerServer = 2000,
     dimensions: Dimensions = 4,
-    rate: Annotated[float, typer.Option("--rate", min=1, help="Migrations per second.")] = 300.0,
-    events: Annotated[float, typer.Option("--events", min=0.1, help="Events per second.")] = 10.0,
-    seconds: Annotated[
-        float, typer.Option("--seconds", min=1, help="Of the phases before and after.")
-    ] = 40.0,
+    rate: Annotated[float, typer.Option(min=1, help="Migrations per second.")] = 300.0,
+    events: Annotated[float, typer.Option(min=0.1, help="Events per second.")] = 10.0,
+    seconds: Annotated[float, typer.Option(min=1, help="Of the phases before and after.")] = 40.0,
 ) -> None:
     """Apply a plan under traffic: measure publishing meanwhile, and the hit ratio before and after."""
 
 
 @_benchmark(quick={"servers": 1, "subscriptions": 50, "rate": 1000.0, "rounds": 1, "seconds": 1.0})
 def dashboard(
-    dashboards: Annotated[int, typer.Option("--dashboards", min=1)] = 3,
+    dashboards: Annotated[int, typer.Option(min=1)] = 3,
     servers: Servers = 3,
     subscriptions: PerServer = 200,
-    rate: Annotated[float, typer.Option("--rate", min=100, help="Events per second.")] = 20_000.0,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Rounds of all views.")] = 7,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.5, help="Per view and round.")] = 4.0,
+    rate: Annotated[float, typer.Option(min=100, help="Events per second.")] = 20_000.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of all views.")] = 7,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Per view and round.")] = 4.0,
 ) -> None:
     """Measure the dispatcher's CPU time per event without and with open dashboards."""
 
@@ -280,6 +269,6 @@ def dashboard(
 @_benchmark(quick={"servers": 2, "subscriptions": 2000})
 def bulk(
     servers: Servers = 4,
-    subscriptions: Annotated[int, typer.Option("--subscriptions", min=1)] = 1_000_000,
+    subscriptions: Annotated[int, typer.Option(min=1)] = 1_000_000,
 ) -> None:
     """Import and export subscriptions through two networks: measure speed, compare the results."""

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from rich.console import Console
 from rich.status import Status
@@ -72,11 +72,11 @@ def new_axes(rows: int, columns: int, width: float, height: float, **options: An
     return pyplot.subplots(rows, columns, figsize=(width, height), **options)
 
 
-def save(figure: Any, path: Path, dpi: int = 110) -> None:
+def save(figure: Any, file: Path | BinaryIO, dpi: int = 110) -> None:
     from matplotlib import pyplot
 
     figure.tight_layout()
-    figure.savefig(path, dpi=dpi)
+    figure.savefig(file, format="png", dpi=dpi)
     pyplot.close(figure)
 
 
