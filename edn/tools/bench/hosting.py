@@ -34,18 +34,18 @@ STORE = 1000
 FRAME = 200
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Hosted:
     subscriptions: int
     dimensions: int
-    store_us: float
-    store_cpu_us: float
-    memory_mb: float
-    disk_mb: float
-    matches_per_event: float
-    event_us: float
-    event_cpu_us: float
-    restart_seconds: float
+    store_us: float = 0.0
+    store_cpu_us: float = 0.0
+    memory_mb: float = 0.0
+    disk_mb: float = 0.0
+    matches_per_event: float = 0.0
+    event_us: float = 0.0
+    event_cpu_us: float = 0.0
+    restart_seconds: float = 0.0
 
 
 show = facts(
@@ -66,6 +66,7 @@ async def run(
     *, subscriptions: int, dimensions: int, events: int = 2000, seed: int, progress: Progress
 ) -> Hosted:
     rng = np.random.default_rng(seed)
+    hosted = Hosted(subscriptions, dimensions)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "secret").write_text(SECRET)
@@ -80,35 +81,25 @@ async def run(
 
             began = clocks()
             await _store(client, subscriptions, dimensions, rng, progress)
-            store_us, store_cpu_us = 1e6 * (clocks() - began) / subscriptions
+            hosted.store_us, hosted.store_cpu_us = 1e6 * (clocks() - began) / subscriptions
             progress.say("activating")
             cursor = await _activate(client, subscriptions)
             progress.say("matching")
             cursor = (await _match(client, cursor, FRAME, dimensions, rng))[0]  # warms up
             began = clocks()
             _, matched = await _match(client, cursor, events, dimensions, rng)
-            event_us, event_cpu_us = 1e6 * (clocks() - began) / events
-            memory = watched.memory_info().rss / 1e6
+            hosted.event_us, hosted.event_cpu_us = 1e6 * (clocks() - began) / events
+            hosted.matches_per_event = matched / events
+            hosted.memory_mb = watched.memory_info().rss / 1e6
         await _stop(process)
-        disk = sum(file.stat().st_size for file in (folder / "data").iterdir()) / 1e6
+        hosted.disk_mb = sum(file.stat().st_size for file in (folder / "data").iterdir()) / 1e6
         progress.say("restarting")
         restarted = time.perf_counter()
         process, _ = await _start(folder, at)
-        restart_seconds = time.perf_counter() - restarted
+        hosted.restart_seconds = time.perf_counter() - restarted
         await _stop(process)
         dispatcher.close()
-    return Hosted(
-        subscriptions=subscriptions,
-        dimensions=dimensions,
-        store_us=store_us,
-        store_cpu_us=store_cpu_us,
-        memory_mb=memory,
-        disk_mb=disk,
-        matches_per_event=matched / events,
-        event_us=event_us,
-        event_cpu_us=event_cpu_us,
-        restart_seconds=restart_seconds,
-    )
+    return hosted
 
 
 def _topic(dimensions: int) -> protocol.TopicInfo:

@@ -15,17 +15,7 @@ import numpy.typing as npt
 
 from edn.index import new_matcher
 from edn.summary import new_router
-from edn.tools.bench.peers import (
-    Peer,
-    brute_force,
-    new_tree,
-    rtree_at_once,
-    rtree_one_by_one,
-    same,
-    sqlite,
-    sqlite_can,
-    tree_counts,
-)
+from edn.tools.bench import peers
 from edn.tools.bench.report import Progress, interleaved, rows
 from edn.tools.bench.workloads import uniform_points, uniform_rectangles
 
@@ -94,17 +84,17 @@ def match_cell(
     points = uniform_points(rng, events, dimensions)
     matcher = new_matcher("bitmap", dimensions)
     matcher.insert(np.arange(subscriptions), lo, hi)
-    peers: dict[str, Peer] = {
-        "rtree": rtree_one_by_one,
-        "rtree at once": rtree_at_once,
-        "sqlite": sqlite,
-        "numpy": brute_force,
+    others: dict[str, peers.Peer] = {
+        "rtree": peers.rtree_one_by_one,
+        "rtree at once": peers.rtree_at_once,
+        "sqlite": peers.sqlite,
+        "numpy": peers.brute_force,
     }
-    if not sqlite_can(dimensions):
-        del peers["sqlite"]
-    asks = {name: peer(lo, hi, points) for name, peer in peers.items()}
+    if not peers.sqlite_can(dimensions):
+        del others["sqlite"]
+    asks = {name: peer(lo, hi, points) for name, peer in others.items()}
     ours = matcher.match(points)
-    exact = {name: same(ours, ask()) for name, ask in asks.items()}
+    exact = {name: peers.same(ours, ask()) for name, ask in asks.items()}
     seconds = interleaved({"ours": lambda: matcher.match(points), **asks}, repeats=repeats, at_least=turn)
     seconds["rtree"] = min(seconds["rtree"], seconds.pop("rtree at once"))
     exact["rtree"] = exact.pop("rtree at once") and exact["rtree"]
@@ -126,7 +116,7 @@ def route_cell(
         bundle.mark(points, decisions)
         return decisions
 
-    count = tree_counts([new_tree(lo, hi) for lo, hi in held], points)
+    count = peers.tree_counts([peers.new_tree(lo, hi) for lo, hi in held], points)
     exact = np.array_equal(route(), count())
     seconds = interleaved({"ours": route, "rtree": count}, repeats=repeats, at_least=turn)
     return _compare("route", servers, subscriptions, dimensions, events, seconds, {"rtree": exact})

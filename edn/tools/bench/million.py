@@ -26,29 +26,29 @@ from edn.tools.bench.workloads import uniform_points, uniform_rectangles
 DIMENSIONS = 4
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Result:
     """Times are CPU times, so that other programs do not count."""
 
     subscriptions: int
     dimensions: int
-    load_seconds: float
-    index_bytes: int
+    load_seconds: float = 0.0
+    index_bytes: int = 0
     #: growth of the process while loading, without the rectangles themselves
-    peak_bytes: int
-    us_per_event: float
-    found_per_event: float
+    peak_bytes: int = 0
+    us_per_event: float = 0.0
+    found_per_event: float = 0.0
     #: changes one by one, and 1,000 at a time
-    insert_us: float
-    insert_batch_us: float
-    delete_us: float
-    delete_batch_us: float
+    insert_us: float = 0.0
+    insert_batch_us: float = 0.0
+    delete_us: float = 0.0
+    delete_batch_us: float = 0.0
     #: of all threads, per change, including all merging
-    settled_us: float
+    settled_us: float = 0.0
     #: the longest match: at rest, and during a complete rebuild
-    longest_quiet_ms: float
-    longest_rebuild_ms: float
-    rebuild_seconds: float
+    longest_quiet_ms: float = 0.0
+    longest_rebuild_ms: float = 0.0
+    rebuild_seconds: float = 0.0
 
 
 show = facts(
@@ -75,59 +75,49 @@ def run(*, quick: bool, seed: int, progress: Progress) -> Result:
     lo, hi = uniform_rectangles(rng, count + 2 * changes, DIMENSIONS)
     points = uniform_points(rng, events, DIMENSIONS)
     matcher = BitmapMatcher(DIMENSIONS)
+    result = Result(count, DIMENSIONS)
 
     progress.say(f"loading {count:,} subscriptions")
     with _most(_growth, 0.001) as peak:
         began = time.thread_time()
         matcher.insert(np.arange(count), lo[:count], hi[:count])
-        loaded = time.thread_time() - began
-    index_bytes = matcher.nbytes
+        result.load_seconds = time.thread_time() - began
+    result.index_bytes, result.peak_bytes = matcher.nbytes, int(peak[0])
 
     progress.say("matching")
     seconds = interleaved({"match": lambda: matcher.match(points)}, repeats=5, at_least=0.0)["match"]
-    found = len(matcher.match(points)[1])
-    with _most(lambda: _event_seconds(matcher, points)) as quiet:
+    result.us_per_event = 1e6 * seconds / events
+    result.found_per_event = len(matcher.match(points)[1]) / events
+    with _most(lambda: _event_seconds(matcher, points)) as longest:
         time.sleep(0.05 if quick else 2.0)
+    result.longest_quiet_ms = 1e3 * longest[0]
 
     progress.say("inserting and deleting")
     began = time.process_time()
     single = min(changes, 20_000)
-    insert_us = _each(
-        single, 1, lambda a, b: matcher.insert(np.arange(count + a, count + b), lo[a:b], hi[a:b])
+
+    def inserting(first: int) -> Callable[[int, int], None]:
+        return lambda a, b: matcher.insert(np.arange(first + a, first + b), lo[a:b], hi[a:b])
+
+    result.insert_us = _each(single, 1, inserting(count))
+    result.insert_batch_us = _each(changes, 1000, inserting(count + single))
+    result.delete_us = _each(single, 1, lambda a, b: matcher.delete(np.arange(a, b)))
+    gone = single + changes
+    result.delete_batch_us = _each(
+        changes, 1000, lambda a, b: matcher.delete(np.arange(single + a, single + b))
     )
-    start = count + single
-    batch_us = _each(
-        changes, 1000, lambda a, b: matcher.insert(np.arange(start + a, start + b), lo[a:b], hi[a:b])
-    )
-    delete_us = _each(single, 1, lambda a, b: matcher.delete(np.arange(a, b)))
-    delete_batch_us = _each(changes, 1000, lambda a, b: matcher.delete(np.arange(single + a, single + b)))
     matcher.settle()
-    settled_us = 1e6 * (time.process_time() - began) / (2 * (single + changes))
+    result.settled_us = 1e6 * (time.process_time() - began) / (2 * gone)
 
     progress.say("rebuilding")
-    with _most(lambda: _event_seconds(matcher, points)) as rebuilding:
+    with _most(lambda: _event_seconds(matcher, points)) as longest:
         began = time.perf_counter()
         # More than the share that triggers the rebuild of a segment.
-        matcher.delete(np.arange(single + changes, single + changes + int(0.35 * count)))
+        matcher.delete(np.arange(gone, gone + int(0.35 * count)))
         matcher.settle()
-        rebuilt = time.perf_counter() - began
-    return Result(
-        subscriptions=count,
-        dimensions=DIMENSIONS,
-        load_seconds=loaded,
-        index_bytes=index_bytes,
-        peak_bytes=int(peak[0]),
-        us_per_event=1e6 * seconds / events,
-        found_per_event=found / events,
-        insert_us=insert_us,
-        insert_batch_us=batch_us,
-        delete_us=delete_us,
-        delete_batch_us=delete_batch_us,
-        settled_us=settled_us,
-        longest_quiet_ms=1e3 * quiet[0],
-        longest_rebuild_ms=1e3 * rebuilding[0],
-        rebuild_seconds=rebuilt,
-    )
+        result.rebuild_seconds = time.perf_counter() - began
+    result.longest_rebuild_ms = 1e3 * longest[0]
+    return result
 
 
 def _each(count: int, batch: int, change: Callable[[int, int], None]) -> float:

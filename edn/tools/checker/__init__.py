@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 from edn.tools.checker.recording.recorder import Operation, Recorder
 from edn.tools.checker.recording.records import RecordingError
+from edn.tools.checker.verdicts import Report, Verdict, Violation
 
 if TYPE_CHECKING:
     from edn.tools.checker.judge import check_recording
-    from edn.tools.checker.verdicts import Report, Verdict, Violation
 
 __all__ = ["Operation", "Recorder", "RecordingError", "Report", "Verdict", "Violation", "check_recording"]
 
@@ -38,8 +38,4 @@ def __getattr__(name: str) -> Any:
         from edn.tools.checker.judge import check_recording
 
         return check_recording
-    if name in ("Report", "Verdict", "Violation"):
-        from edn.tools.checker import verdicts
-
-        return getattr(verdicts, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

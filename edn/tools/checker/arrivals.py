@@ -16,7 +16,7 @@ from edn.tools.checker.timeline import NEVER, SECOND, Mask, Times
 from edn.tools.checker.verdicts import Fault, Findings, Violation
 
 #: explains a fault of a subscription: reason, event number, POSTs
-Tell = Callable[..., Violation]
+Explain = Callable[..., Violation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ class Notified:
 
 class ArrivalJudge:
     def __init__(
-        self, recording: Recording, findings: Findings, doubts: Doubts, tell: Tell, bound: int | None
+        self, recording: Recording, findings: Findings, doubts: Doubts, explain: Explain, bound: int | None
     ) -> None:
         """`bound`: nanoseconds within which a notification must arrive; None for no limit."""
         self._findings = findings
         self._doubts = doubts
-        self._tell = tell
+        self._explain = explain
         self._bound = bound
         self._at_rest = bool(recording.quiets)
         webhooks: dict[str, int] = {}
@@ -74,7 +74,7 @@ class ArrivalJudge:
         self._findings.add(
             Fault.DUPLICATE,
             several.tolist(),
-            lambda event: self._tell(
+            lambda event: self._explain(
                 Fault.DUPLICATE,
                 name,
                 "it was notified under two webhook-ids"
@@ -102,7 +102,7 @@ class ArrivalJudge:
         self._findings.add(
             Fault.LATE,
             np.flatnonzero(late).tolist(),
-            lambda place: self._tell(
+            lambda place: self._explain(
                 Fault.LATE,
                 name,
                 f"it came {(times[place] - since[place]) / SECOND:.3f} s after it was answered",
@@ -126,7 +126,7 @@ class ArrivalJudge:
             self._findings.add(
                 Fault.OUT_OF_ORDER,
                 late.tolist(),
-                lambda place: self._tell(
+                lambda place: self._explain(
                     Fault.OUT_OF_ORDER,
                     name,
                     "it arrived after an event that was published later",

@@ -65,7 +65,7 @@ class LifeJudge:
             self._topic_of[events.numbers] = place
             self._index_of[events.numbers] = np.arange(len(events.numbers))
         self._doubts = Doubts(recording)
-        self._arrivals = ArrivalJudge(recording, findings, self._doubts, self._tell, bound)
+        self._arrivals = ArrivalJudge(recording, findings, self._doubts, self._explain, bound)
 
     def judge(self, name: str, rows: Indices) -> None:
         """Judges a subscription; `rows`: the places of its notified pairs."""
@@ -140,9 +140,9 @@ class LifeJudge:
             (reason, int(event), int(self._posts[rows[first]]))
             for event, first in zip(events, firsts, strict=True)
         ]
-        self._findings.add(Fault.UNEXPECTED, pairs, lambda pair: self._tell(Fault.UNEXPECTED, name, *pair))
+        self._findings.add(Fault.UNEXPECTED, pairs, lambda pair: self._explain(Fault.UNEXPECTED, name, *pair))
 
-    def _tell(self, fault: Fault, name: str, reason: str, event: int, *posts: int) -> Violation:
+    def _explain(self, fault: Fault, name: str, reason: str, event: int, *posts: int) -> Violation:
         return self._stories.pair(fault, reason, name, event, posts)
 
     # -- one topic of a subscription --------------------------------------------------------------------
@@ -204,15 +204,15 @@ class LifeJudge:
             found, first = np.unique(seen.events[mask], return_index=True)
             pairs = list(zip(found.tolist(), seen.posts[mask][first].tolist(), strict=True))
             self._findings.add(
-                Fault.UNEXPECTED, pairs, partial(self._tell_unexpected, name, life, law, events, why)
+                Fault.UNEXPECTED, pairs, partial(self._explain_unexpected, name, life, law, events, why)
             )
 
-    def _tell_unexpected(
+    def _explain_unexpected(
         self, name: str, life: Life, law: Lawbook, events: TopicEvents, why: str, pair: tuple[int, int]
     ) -> Violation:
         event, post = pair
         reason = f"it was notified {why}" if why else self._why_not(life, law, events, event, post)
-        return self._tell(Fault.UNEXPECTED, name, reason, int(events.numbers[event]), post)
+        return self._explain(Fault.UNEXPECTED, name, reason, int(events.numbers[event]), post)
 
     def _well_addressed(self, life: Life, law: Lawbook, events: TopicEvents, seen: Notified) -> Mask:
         """Returns whether some state that the event can have met has the used address and recipient."""
@@ -227,7 +227,7 @@ class LifeJudge:
                 right &= self._post_address[seen.posts] == self._addresses.get(state.address, -1)
                 right &= seen.recipients == self._recording.recipients.of.get(state.recipient, -1)
             if not alike:
-                right &= law.can_have_told(state, seen.events, seen.times, held)
+                right &= law.can_have_delivered(state, seen.events, seen.times, held)
             well |= right
         return well
 
@@ -265,7 +265,7 @@ class LifeJudge:
         self._findings.add(
             Fault.MISSING,
             missing[doubts == CERTAIN].tolist(),
-            lambda event: self._tell(
+            lambda event: self._explain(
                 Fault.MISSING,
                 name,
                 "it was due and never accepted"

@@ -15,24 +15,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from edn.tools.checker.recording.records import (
-    VERSION,
-    End,
-    Excused,
-    Fail,
-    Header,
-    Invoke,
-    Listening,
-    Notification,
-    NotifiedEvent,
-    Ok,
-    Quiet,
-    Record,
-    RecordingError,
-    Stopped,
-    Topic,
-    Unknown,
-)
+from edn.tools.checker.recording import records
+from edn.tools.checker.recording.records import RecordingError
 
 T = TypeVar("T")
 
@@ -41,9 +25,9 @@ T = TypeVar("T")
 class Operation:
     """A request and its answer."""
 
-    invoke: Invoke
+    invoke: records.Invoke
     place: int
-    answer: Ok | Fail | Unknown | None = None
+    answer: records.Ok | records.Fail | records.Unknown | None = None
     answer_place: int | None = None
 
     @property
@@ -92,9 +76,9 @@ class Names(Generic[T]):
 class Recording:
     """A recording in memory."""
 
-    header: Header | None = None
+    header: records.Header | None = None
     whole: bool = True
-    topics: dict[str, Topic] = field(default_factory=dict)
+    topics: dict[str, records.Topic] = field(default_factory=dict)
     operations: list[Operation] = field(default_factory=list)
     posts: list[Post] = field(default_factory=list)
     malformed: list[tuple[int, str]] = field(default_factory=list)
@@ -140,7 +124,7 @@ def read_recording(paths: Iterable[Path]) -> Recording:
 
 
 class _File:
-    _decoder = msgspec.json.Decoder(Record)
+    _decoder = msgspec.json.Decoder(records.Record)
 
     def __init__(self, recording: Recording, name: str) -> None:
         self._recording = recording
@@ -169,37 +153,41 @@ class _File:
     def _wrong(self, line: int, detail: str) -> RecordingError:
         return RecordingError(f"{self._name}, line {line + 1}: {detail}")
 
-    def _take(self, record: Record, place: int, *, begins: bool) -> None:
-        if isinstance(record, Header) != begins:
+    def _take(self, record: records.Record, place: int, *, begins: bool) -> None:
+        if isinstance(record, records.Header) != begins:
             raise ValueError("a recording begins with its header" if begins else "a second header")
         recording = self._recording
         match record:
-            case Notification():
+            case records.Notification():
                 self._notification(record, place)
-            case Invoke():
+            case records.Invoke():
                 if record.op in self._open:
                     raise ValueError(f"operation {record.op!r} was invoked before")
                 operation = Operation(record, place)
                 self._open[record.op] = operation
                 recording.operations.append(operation)
-            case Ok() | Fail() | Unknown():
+            case records.Ok() | records.Fail() | records.Unknown():
                 self._answer(record, place)
-            case Header():
-                if record.version != VERSION:
-                    raise ValueError(f"version {record.version}; this checker reads version {VERSION}")
+            case records.Header():
+                if record.version != records.VERSION:
+                    raise ValueError(
+                        f"version {record.version}; this checker reads version {records.VERSION}"
+                    )
                 recording.header = recording.header or record
-            case Topic():
+            case records.Topic():
                 self._topic(record)
-            case Listening() | Stopped():
-                recording.listening.append((record.time, record.address, isinstance(record, Listening)))
-            case Excused():
+            case records.Listening() | records.Stopped():
+                recording.listening.append(
+                    (record.time, record.address, isinstance(record, records.Listening))
+                )
+            case records.Excused():
                 recording.excused.add(record.address)
-            case Quiet():
+            case records.Quiet():
                 recording.quiets.append(record.time)
-            case End():
+            case records.End():
                 self._ended = True
 
-    def _topic(self, record: Topic) -> None:
+    def _topic(self, record: records.Topic) -> None:
         before = self._recording.topics.get(record.topic)
         if before is not None:
             for name, kind in before.attributes.items():
@@ -207,7 +195,7 @@ class _File:
                     raise ValueError(f'attribute "{name}" changes its type, which no recording can express')
         self._recording.topics[record.topic] = record
 
-    def _answer(self, record: Ok | Fail | Unknown, place: int) -> None:
+    def _answer(self, record: records.Ok | records.Fail | records.Unknown, place: int) -> None:
         operation = self._open.get(record.op)
         if operation is None:
             raise ValueError(f"operation {record.op!r} was never invoked")
@@ -218,7 +206,7 @@ class _File:
         operation.answer = record
         operation.answer_place = place
 
-    def _notification(self, record: Notification, place: int) -> None:
+    def _notification(self, record: records.Notification, place: int) -> None:
         recording = self._recording
         if record.body is None:
             recording.malformed.append((place, record.address))
@@ -246,7 +234,7 @@ class _File:
             )
         )
 
-    def _add_content(self, number: int, event: NotifiedEvent, place: int) -> None:
+    def _add_content(self, number: int, event: records.NotifiedEvent, place: int) -> None:
         attributes = bytes(event.attributes)
         known = self._recording.contents.setdefault(number, [])
         if not any(one.attributes == attributes and one.time == event.time for one in known):
