@@ -11,14 +11,15 @@ policy chooses with the routing summaries that servers exchange.
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
-import msgspec
 import numpy as np
 
 from edn import protocol
@@ -48,7 +49,8 @@ TOLERANCE = 0.01
 PER_SERVER = 2
 
 
-class Outcome(msgspec.Struct, frozen=True):
+@dataclass(slots=True)
+class Outcome:
     """The result of one policy."""
 
     policy: str
@@ -56,19 +58,19 @@ class Outcome(msgspec.Struct, frozen=True):
     subscriptions: int
     events: int
     #: from the dispatcher's counters
-    hit_ratio: float
+    hit_ratio: float = 0.0
     #: hit ratio of the policy in memory
-    in_memory: float
+    in_memory: float = 0.0
     #: share of the subscriptions with the same server in both
-    same_server: float
-    smallest_load: int
-    largest_load: int
+    same_server: float = 0.0
+    smallest_load: int = 0
+    largest_load: int = 0
     #: largest allowed load
-    limit: float
-    subscriptions_per_second: float
+    limit: float = math.inf
+    subscriptions_per_second: float = 0.0
     #: subscriptions sent to servers directly, and those on the right server
-    doors: int
-    doors_right: int
+    doors: int = 0
+    doors_right: int = 0
 
     @property
     def right(self) -> bool:
@@ -115,6 +117,7 @@ def measure(
     rng = np.random.default_rng(seed)
     lo, hi = uniform_rectangles(rng, subscriptions, dimensions)
     points = uniform_points(rng, events, dimensions)
+    outcome = Outcome(policy, servers, subscriptions, events)
     settings = {
         "EDN_PLACEMENT": policy,
         "EDN_PLACEMENT_SEED": str(seed),
@@ -131,32 +134,24 @@ def measure(
         summarised(running.url)
         began = time.monotonic()
         hosts = fill(client, lo, hi, progress, f"{policy}: subscribing")
-        seconds = time.monotonic() - began
-        loads = Counter(hosts)
+        outcome.subscriptions_per_second = subscriptions / (time.monotonic() - began)
         progress.say(f"{policy}: waiting for the summaries")
         summarised(running.url)
         progress.say(f"{policy}: publishing")
-        ratio = _publish(http, points)
+        outcome.hit_ratio = _publish(http, points)
         progress.say(f"{policy}: subscribing at the servers")
         direct = _subscribe_at_servers(http, running.secret, dimensions, rng)
+    outcome.doors, outcome.doors_right = direct.total(), direct[True]
+    loads = Counter(hosts)
+    outcome.smallest_load, outcome.largest_load = min(loads[name] for name in names), max(loads.values())
+    if policy != "least-loaded":
+        outcome.limit = load_factor * subscriptions / servers
     progress.say(f"{policy}: in memory")
     offline = place_in_memory(policy, lo, hi, names, load_factor, seed)
+    outcome.same_server = float(np.mean([one == other for one, other in zip(hosts, offline, strict=True)]))
     parts = np.array([names.index(server) for server in offline])
-    return Outcome(
-        policy=policy,
-        servers=servers,
-        subscriptions=subscriptions,
-        events=events,
-        hit_ratio=ratio,
-        in_memory=hit_ratio(lo, hi, parts, servers, points),
-        same_server=float(np.mean([one == other for one, other in zip(hosts, offline, strict=True)])),
-        smallest_load=min(loads.get(name, 0) for name in names),
-        largest_load=max(loads.values()),
-        limit=float("inf") if policy == "least-loaded" else load_factor * subscriptions / servers,
-        subscriptions_per_second=subscriptions / seconds,
-        doors=direct.total(),
-        doors_right=direct[True],
-    )
+    outcome.in_memory = hit_ratio(lo, hi, parts, servers, points)
+    return outcome
 
 
 def place_in_memory(

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -66,13 +67,8 @@ QUICK = Sizes(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
-    """Seconds in a round: from publishing to arrival at quick sinks and at the slow one, and of calls."""
-
-    quick: list[float] = field(default_factory=list)
-    slow: list[float] = field(default_factory=list)
-    calls: list[float] = field(default_factory=list)
+#: seconds in a round by kind: arrival at `quick` sinks and at the `slow` one, and `calls`
+Times = dict[str, list[float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +118,8 @@ class Outcome:
         return not self.failure and all(one.holds for one in (self.quick, self.slow, self.calls))
 
     def refusals(self) -> str:
-        return (
-            "" if self.failure else ", ".join(f"{count} × {status}" for status, count in self.refused.items())
-        )
+        refused = [f"{count} × {status}" for status, count in self.refused.items()]
+        return "" if self.failure else ", ".join(refused)
 
     def verdict(self) -> str:
         return f"no: {self.failure}" if self.failure else "yes" if self.holds else "no"
@@ -145,7 +140,7 @@ def right(outcomes: list[Outcome]) -> bool:
     return all(outcome.holds or (outcome.tiny and not outcome.failure) for outcome in outcomes)
 
 
-def run(
+async def run(
     *, case: Sequence[str] | None, events: int, rate: float, pairs: int, quick: bool, progress: Progress
 ) -> list[Outcome]:
     cases = case or CASES
@@ -160,8 +155,10 @@ def run(
         arrivals = Arrivals(sinks)
         for one in cases:
             with _network(nameserver) as beset:
-                bench = _Bench(one, sizes, arrivals, calm, beset, events, rate, pairs, progress)
-                outcomes.append(asyncio.run(bench.run()))
+                networks = {"calm": calm, "beset": beset}
+                outcomes.append(
+                    await _Case(one, sizes, arrivals, networks, events, rate).run(pairs, progress)
+                )
     return outcomes
 
 
@@ -176,88 +173,77 @@ def _silent_name_server() -> Iterator[str]:
         yield f"127.0.0.1:{silent.getsockname()[1]}"
 
 
-class _Bench:
-    """One case."""
+@dataclass(slots=True)
+class _Case:
+    """One kind of noise."""
 
-    def __init__(
-        self,
-        case: str,
-        sizes: Sizes,
-        arrivals: Arrivals,
-        calm: Running,
-        beset: Running,
-        events: int,
-        rate: float,
-        pairs: int,
-        progress: Progress,
-    ) -> None:
-        self._case = case
-        self._sizes = sizes
-        self._tiny = sizes is QUICK
-        self._arrivals = arrivals
-        self._sink = arrivals.url
-        self._networks = {"calm": calm, "beset": beset}
-        self._events, self._rate, self._pairs = events, rate, pairs
-        self._progress = progress
-        self._refused: dict[str, int] = {}
+    name: str
+    sizes: Sizes
+    arrivals: Arrivals
+    networks: dict[str, Running]
+    events: int
+    rate: float
+    refused: Counter[str] = field(default_factory=Counter)
 
-    async def run(self) -> Outcome:
+    async def run(self, pairs: int, progress: Progress) -> Outcome:
+        tiny, what = self.sizes is QUICK, f"{self.name}: "
         async with self._quiet("calm") as calm, self._quiet("beset") as beset, self._noisy() as noisy:
 
+            async def alone(round: int) -> Times:
+                return await self._round("calm", calm, round)
+
             async def beside_noise(round: int) -> Times:
-                if not round:
-                    return await self._round("beset", beset, round)
-                async with self._noise(noisy, round):
+                async with self._noise(noisy, round) if round else nullcontext():
                     return await self._round("beset", beset, round)
 
             try:
-                alone, beside = await run_pairs(
-                    self._pairs,
-                    lambda round: self._round("calm", calm, round),
-                    beside_noise,
-                    self._progress,
-                    f"{self._case}: ",
-                )
+                found = await run_pairs(pairs, alone, beside_noise, progress, what)
             except (TimeoutError, httpx.HTTPError) as error:
-                failure = f"{type(error).__name__}: {error}"[:200]
                 nothing = Compared(0, 0, 0, 0, 0)
-                return Outcome(self._case, nothing, nothing, nothing, self._refused, failure, self._tiny)
+                failure = f"{type(error).__name__}: {error}"[:200]
+                return Outcome(self.name, nothing, nothing, nothing, self.refused, failure, tiny)
         quick, slow, calls = (
-            Compared.of([getattr(one, kind) for one in alone], [getattr(one, kind) for one in beside])
+            Compared.of(*([one[kind] for one in rounds] for rounds in found))
             for kind in ("quick", "slow", "calls")
         )
-        return Outcome(self._case, quick, slow, calls, self._refused, tiny=self._tiny)
+        return Outcome(self.name, quick, slow, calls, self.refused, tiny=tiny)
 
     # -- the quiet tenant -------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def _quiet(self, side: str) -> AsyncIterator[httpx.AsyncClient]:
-        async with self._tenant(side, f"quiet-{self._case}") as http:
+        async with self._tenant(side, f"quiet-{self.name}") as http:
             (await http.put(f"/v1/topics/{TOPIC}", json={"attributes": {"x": "number"}})).raise_for_status()
-            wanted = [{"topic": TOPIC, "sink": {"url": self._sink + path}} for path in self._paths(side)]
+            wanted = [
+                {"topic": TOPIC, "sink": {"url": self.arrivals.url + path}} for path in self._paths(side)
+            ]
             (await http.post("/v1/subscriptions", json=wanted)).raise_for_status()
             yield http
 
     def _paths(self, side: str) -> list[str]:
-        quick = [f"/quick/{self._case}/{side}/{number}" for number in range(QUICK_SINKS)]
-        return [*quick, f"/slow-1.2/{self._case}/{side}"]
+        quick = [f"/quick/{self.name}/{side}/{number}" for number in range(QUICK_SINKS)]
+        return [*quick, f"/slow-1.2/{self.name}/{side}"]
 
     @asynccontextmanager
     async def _tenant(self, side: str, tenant: str) -> AsyncIterator[httpx.AsyncClient]:
         """Opens a client with an admin key of a tenant."""
-        running = self._networks[side]
+        running = self.networks[side]
         async with bearer(running.url, await running.key(tenant), 120) as http:
             yield http
 
     async def _round(self, side: str, http: httpx.AsyncClient, round: int) -> Times:
-        times = Times()
-        name = f"{self._case}-{round}-{side}"
-        found = await self._arrivals.round(
-            http, TOPIC, self._paths(side), self._events, self._rate, name, times.calls
+        times: Times = {"quick": [], "slow": [], "calls": []}
+        found = await self.arrivals.round(
+            http,
+            TOPIC,
+            self._paths(side),
+            self.events,
+            self.rate,
+            f"{self.name}-{round}-{side}",
+            times["calls"],
         )
         for path, seconds in found.items():
-            kind = times.slow if path.startswith("/slow") else times.quick
-            kind += seconds
+            times["slow" if path.startswith("/slow") else "quick"] += seconds
         return times
 
     # -- the noisy one ----------------------------------------------------------------------------------
@@ -266,38 +252,38 @@ class _Bench:
     async def _noisy(self) -> AsyncIterator[httpx.AsyncClient]:
         """Opens a client of the noisy tenant, and creates what all rounds share."""
         async with self._tenant("beset", "noisy") as http:
-            sizes = self._sizes
-            if self._case in ("contains", "xpath"):
-                engine = {"engine": "xpath"} if self._case == "xpath" else {}
+            sizes = self.sizes
+            if self.name in ("contains", "xpath"):
+                engine = {"engine": "xpath"} if self.name == "xpath" else {}
                 await self._call(
                     http, "PUT", "/v1/topics/noise", {"attributes": {"text": "string"}, **engine}
                 )
                 await self._subscribe(http, [self._filter(number) for number in range(sizes.filters)])
-            elif self._case == "topics":
+            elif self.name == "topics":
                 attributes = dict.fromkeys(names_of(sizes.attributes), "string")
                 for number in range(sizes.topics):
                     await self._call(http, "PUT", f"/v1/topics/n{number}", {"attributes": attributes})
             yield http
 
     def _filter(self, number: int) -> dict[str, Any]:
-        if self._case == "xpath":
-            tests = [f"contains(text,'e {number}{place}')" for place in range(self._sizes.xpath_predicates)]
+        if self.name == "xpath":
+            tests = [f"contains(text,'e {number}{place}')" for place in range(self.sizes.xpath_predicates)]
             chosen: dict[str, Any] = {"$xpath": " or ".join(tests)}
         else:
-            literals = [f"needle {number} {place}" for place in range(self._sizes.predicates)]
+            literals = [f"needle {number} {place}" for place in range(self.sizes.predicates)]
             chosen = {"$any": [{"text": {"contains": one}} for one in literals]}
         return {
             "topic": "noise",
             "filter": chosen,
-            "sink": {"url": f"{self._sink}/quick/noise/{self._case}/{number}"},
+            "sink": {"url": f"{self.arrivals.url}/quick/noise/{self.name}/{number}"},
         }
 
     @asynccontextmanager
     async def _noise(self, http: httpx.AsyncClient, round: int) -> AsyncIterator[None]:
         """Makes noise while a round is measured."""
-        sizes = self._sizes
-        if self._case == "topics":
-            urls = [f"{self._sink}/quick/noise/{round}/{number}" for number in range(sizes.subtrees)]
+        sizes = self.sizes
+        if self.name == "topics":
+            urls = [f"{self.arrivals.url}/quick/noise/{round}/{number}" for number in range(sizes.subtrees)]
             bodies = [{"topic": "**", "sink": {"url": url}} for url in urls]
             calls = [self._call(http, "POST", "/v1/subscriptions", body) for body in bodies]
             subscribing = asyncio.gather(*calls)
@@ -308,12 +294,12 @@ class _Bench:
             return
         event: dict[str, object] = {"text": "needle " * (sizes.event_bytes // 7)}
         topic = "noise"
-        if self._case in ("hanging", "unresolved"):
+        if self.name in ("hanging", "unresolved"):
             # A topic per round: hanging deliveries of former rounds get no new events.
             topic, event = f"noise{round}", {"x": round}
             await self._call(http, "PUT", f"/v1/topics/{topic}", {"attributes": {"x": "number"}})
-            if self._case == "hanging":
-                urls = [f"{self._sink}/never/{round}/{number}" for number in range(sizes.addresses)]
+            if self.name == "hanging":
+                urls = [f"{self.arrivals.url}/never/{round}/{number}" for number in range(sizes.addresses)]
             else:
                 urls = [f"https://n{number}.round{round}.example.net/" for number in range(sizes.names)]
             await self._subscribe(http, [{"topic": topic, "sink": {"url": url}} for url in urls])
@@ -338,4 +324,4 @@ class _Bench:
         except httpx.HTTPError as error:
             status = type(error).__name__
         if status:
-            self._refused[status] = self._refused.get(status, 0) + 1
+            self.refused[status] += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -69,15 +70,7 @@ class Zipf:
     inclusive: bool = True
 
     @classmethod
-    def make(
-        cls,
-        d: int,
-        alpha: float,
-        *,
-        bins: int = BINS,
-        ranking: npt.NDArray[np.int64] | None = None,
-        inclusive: bool = True,
-    ) -> Zipf:
+    def make(cls, d: int, alpha: float, *, bins: int = BINS, inclusive: bool = True) -> Zipf:
         cells = bins**d
         if cells > 1 << 24:
             raise ValueError(
@@ -86,7 +79,7 @@ class Zipf:
         # Floats from the start: integer powers overflow at 20 bins and alpha 4.
         weights = np.arange(1, cells + 1, dtype=np.float64) ** -alpha
         cumulative = np.cumsum(weights)
-        return cls(d, alpha, bins, cumulative / cumulative[-1], ranking, inclusive)
+        return cls(d, alpha, bins, cumulative / cumulative[-1], None, inclusive)
 
     def reranked(self, rng: np.random.Generator) -> Zipf:
         """Returns the same law with a random ranking of the cells."""
@@ -170,12 +163,7 @@ class Workload:
 
 
 def uniform(d: int) -> Workload:
-    return Workload(
-        f"uniform d={d}",
-        d,
-        lambda rng, n: uniform_rectangles(rng, n, d),
-        lambda rng, n: uniform_points(rng, n, d),
-    )
+    return Workload(f"uniform d={d}", d, partial(uniform_rectangles, d=d), partial(uniform_points, d=d))
 
 
 def crowd(d: int) -> Workload:
@@ -184,17 +172,14 @@ def crowd(d: int) -> Workload:
     def points(rng: np.random.Generator, n: int) -> Floats:
         return np.clip(rng.normal(0.95 * SIDE, 0.025 * SIDE, (n, d)), 0.0, SIDE)
 
-    return Workload(f"crowd d={d}", d, lambda rng, n: uniform_rectangles(rng, n, d), points)
+    return Workload(f"crowd d={d}", d, partial(uniform_rectangles, d=d), points)
 
 
 def limited(d: int, *, side: float = SIDE, volume: float = 1.0) -> Workload:
     """Uniform events, and no large subscriptions: the published Figure 8."""
-    return Workload(
-        f"limited d={d}, side ≤ {side:g}, volume ≤ {volume:g}",
-        d,
-        lambda rng, n: limited_rectangles(rng, n, d, side=side, volume=volume),
-        lambda rng, n: uniform_points(rng, n, d),
-    )
+    rectangles = partial(limited_rectangles, d=d, side=side, volume=volume)
+    name = f"limited d={d}, side ≤ {side:g}, volume ≤ {volume:g}"
+    return Workload(name, d, rectangles, partial(uniform_points, d=d))
 
 
 def local(d: int, share: float) -> Workload:
@@ -205,13 +190,13 @@ def local(d: int, share: float) -> Workload:
         lo, hi = uniform_rectangles(rng, n, d)
         return lo * scale, hi * scale
 
-    return Workload(f"locality {share:g}, d={d}", d, rectangles, lambda rng, n: uniform_points(rng, n, d))
+    return Workload(f"locality {share:g}, d={d}", d, rectangles, partial(uniform_points, d=d))
 
 
 def zipf(d: int, alpha: float, *, bins: int = BINS, inclusive: bool = True) -> Workload:
     """Zipf-like subscriptions, uniform events: the published Figure 5."""
     law = Zipf.make(d, alpha, bins=bins, inclusive=inclusive)
-    return Workload(f"Zipf {alpha:g}, d={d}", d, law.rectangles, lambda rng, n: uniform_points(rng, n, d))
+    return Workload(f"Zipf {alpha:g}, d={d}", d, law.rectangles, partial(uniform_points, d=d))
 
 
 def zipf_both(d: int, alpha: float, *, bins: int = BINS, inclusive: bool = True, seed: int = 0) -> Workload:
@@ -223,6 +208,4 @@ def zipf_both(d: int, alpha: float, *, bins: int = BINS, inclusive: bool = True,
 
 def market(named: float = 0.9) -> Workload:
     """Quotes, and filters of which the share `named` has a symbol."""
-    return Workload(
-        "market", MARKET_COLUMNS, lambda rng, n: market_rectangles(rng, n, named=named), market_points
-    )
+    return Workload("market", MARKET_COLUMNS, partial(market_rectangles, named=named), market_points)

@@ -43,7 +43,7 @@ class Lawbook:
     """The states of one subscription."""
 
     def __init__(self, life: Life, topic: str, events: TopicEvents, slack: int) -> None:
-        """`slack`: nanoseconds by which the network's clock may differ. Raises ValueError for a bad filter."""
+        """`slack`: nanoseconds by which the network's clock may differ. Raises ValueError for filters."""
         self._events = events
         self._slack = slack
         self.states: list[Effect] = [NOTHING, *life.of("subscribe", "change", "unsubscribe")]
@@ -127,7 +127,7 @@ class Lawbook:
         return Obligations(candidates, may, must)
 
     def _weigh(self, states: Sequence[Effect], events: Indices) -> tuple[Mask, Mask, Indices, Indices]:
-        """Returns may, must, and the only state that explains a notification or excuses its lack (else -1)."""
+        """Returns may, must, and the only state that explains a notification or excuses its lack, or -1."""
         book = self._events
         low, high = book.low[events], book.high[events]
         may = np.zeros(len(events), dtype=np.bool_)
