@@ -58,7 +58,7 @@ class Distribution:
         """Returns the distribution of at least one finite value ≥ 0."""
         ordered = sorted(values)
         if not ordered or not all(0 <= value < math.inf for value in ordered):
-            raise ValueError(f"{what}: values must be finite, not negative and at least one")
+            raise ValueError(f"{what}: needs at least one value, all finite and not negative")
         p50, p90, p99 = (percentile(ordered, percent) for percent in (50, 90, 99))
         buckets = _buckets(ordered)
         return cls(what, unit, len(ordered), ordered[0], p50, p90, p99, ordered[-1], buckets)
