@@ -43,7 +43,7 @@ class Lawbook:
     """The states of one subscription."""
 
     def __init__(self, life: Life, topic: str, events: TopicEvents, slack: int) -> None:
-        """`slack`: nanoseconds by which the network's clock may differ. Raises ValueError for filters."""
+        """`slack`: tolerance of the network's clock in nanoseconds. An invalid filter raises ValueError."""
         self._events = events
         self._slack = slack
         self.states: list[Effect] = [NOTHING, *life.of("subscribe", "change", "unsubscribe")]
